@@ -18,6 +18,7 @@ MAY = {
     "io": {"base", "wire", "explain"},
     "device": {"base", "wire", "rc", "explain", "cm", "io"},
     # The rdma_cm device: addresses and events of connections; packets and sockets are the device's.
+    "helper": {"base", "wire", "rc", "explain", "cm", "io", "device"},
     "ucma": {"base", "wire", "explain", "cm", "device"},
     # io: the files under /sys/class/infiniband show the interfaces as they are, also while no device is open.
     "preload": {"base", "explain", "io", "device", "ucma"},

@@ -3,24 +3,59 @@
  *
  * Looked at once a second while there is a RC QP or a connection of rdma_cm's. On this host the
  * kernel knows. Another host is asked (wire/ask.h), once a second, and only about processes that
- * nothing has come from for a second. Whose process has ended is told: a connection of rdma_cm's is
- * disconnected, a RC QP fails (IBV_EVENT_QP_FATAL, what is posted is flushed).
+ * nothing has come from for a second. Who has peers, who sends, and what is done about one whose
+ * process has ended is the world's (gsi.c): a connection of rdma_cm's is disconnected, a RC QP
+ * fails (IBV_EVENT_QP_FATAL, what is posted is flushed).
  */
 #ifndef ROPEWAY_DEVICE_ALIVE_H
 #define ROPEWAY_DEVICE_ALIVE_H
 
-#include "device/hca.h"
+#include "wire/ask.h"
 
-void alive_wanted(void); /* there may be something to look after */
+/* The other end of a QP or a connection. */
+struct alive_peer {
+	const struct rpwi_addr *local, *remote;
+	unsigned slot;     /* of its process */
+	bool seen;         /* something has come from there */
+	uint64_t heard_ns; /* when it last did; 0: not kept */
+};
+struct alive_gone {
+	const struct rpwi_addr *remote;
+	unsigned slot; /* 0: all of them */
+	/* so long has the whole host been silent; RPWI_NEVER: they are certain to have ended */
+	uint64_t silent_ns;
+	uint64_t now_ns;
+};
+struct alive_world {
+	/* Each peer: of a connected RC QP, of a connection that is not over. */
+	void (*each)(void (*fn)(const struct alive_peer *p, void *arg), void *arg);
+	bool (*is_here)(const struct rpwi_addr *a);
+	/* Of this host's: it is ours; somebody has it, we or another. */
+	bool (*is_own)(unsigned slot);
+	bool (*exists)(unsigned slot);
+	void (*send)(const struct rpwi_addr *local, const struct rpwi_addr *remote, uint32_t dqpn,
+		const uint8_t *mad);
+	/* Those have ended: tells them; how many. */
+	unsigned (*gone)(const struct alive_gone *g);
+	uint16_t (*own_slot)(void);
+	/* the helper's of this host, 0: none known; `is_us`: this process is it */
+	uint16_t (*helper_slot)(bool *is_us);
+};
+void alive_begin(const struct alive_world *w); /* before all else */
+
+void alive_wanted(uint64_t now_ns); /* there may be something new to look after */
 uint64_t alive_deadline(void);
 void alive_timer(uint64_t now_ns);
 /* A MAD that may be a question or an answer; true: it was. */
 bool alive_rx(const struct rpwi_addr *local, const struct rpwi_addr *remote, const uint8_t *mad,
-	uint64_t now_ns);
-/* What came to a QPN of ours that is no QP. True: a question or an answer. */
-bool alive_rx_slot(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns);
+	size_t len, uint64_t now_ns);
 /* That host has said that nobody has its port 4791 (ICMP). */
 void alive_refused(const struct rpwi_addr *remote);
 void alive_forget(void); /* nobody uses the HCA any more, or a child begins anew */
+
+struct alive_stats {
+	uint64_t asked, answers, gone;
+};
+const struct alive_stats *alive_stats(void);
 
 #endif

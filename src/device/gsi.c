@@ -12,8 +12,9 @@
 #include <stdlib.h>
 
 #include "device/alive.h"
+#include "device/farewell.h"
 #include "device/gsi.h"
-#include "device/ledger.h"
+#include "explain/verbs.h"
 
 enum {
 	HOP_LIMIT = 64,
@@ -367,9 +368,11 @@ static void event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_event
 static void moved(
 	void *user, struct rpwi_cm_conn *c, enum rpwi_cm_state from, enum rpwi_cm_state to)
 {
-	ledger_cm(c, to, rpwi_now_ns());
+	uint64_t now_ns = rpwi_now_ns();
+	if (!gsi_is_own(&c->path.remote) && ledger_cm(c, to, now_ns))
+		service_wake();
 	if (to != RPWI_CM_IDLE && to != RPWI_CM_TIMEWAIT)
-		alive_wanted();
+		alive_wanted(now_ns);
 }
 
 static const struct rpwi_cm_ops cm_ops = {
@@ -516,7 +519,7 @@ void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_n
 		return;
 	}
 	h->n.mads++;
-	if (alive_rx(&path.local, &path.remote, pkt->payload, now_ns))
+	if (alive_rx(&path.local, &path.remote, pkt->payload, pkt->payload_len, now_ns))
 		return;
 	rpwi_gsi_gid(&path.local, path.local_gid);
 	rpwi_gsi_gid(&path.remote, path.remote_gid);
@@ -527,9 +530,40 @@ void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_n
 	gsi.depth--;
 }
 
-/* ---- time ---- */
+/* ---- whether peers still exist: what alive.c asks, and does ---- */
 
-void gsi_each(void (*fn)(struct rpwi_cm_conn *c, void *arg), void *arg)
+static bool is_connected(const struct dqp *q)
+{
+	return q->t.type == IBV_QPT_RC && q->t.av.flow.dst.family &&
+	       (q->t.state == IBV_QPS_RTR || q->t.state == IBV_QPS_RTS ||
+		       q->t.state == IBV_QPS_SQD);
+}
+
+static unsigned slot_of_peer(const struct dqp *q)
+{
+	return (q->t.attr.dest_qp_num & RPWI_QPN_MASK) >> RPWI_SLOT_SHIFT;
+}
+
+/* The slot of a connection's peer; 0: nothing to look after. */
+static unsigned slot_of_conn(const struct rpwi_cm_conn *c)
+{
+	unsigned slot = gsi_slot_of_id(c->remote_id);
+	bool over = c->state == RPWI_CM_IDLE || c->state == RPWI_CM_TIMEWAIT || c->sidr;
+	return over || slot > RPWI_SLOT_MAX || bit_get(gsi.parents, gsi_slot_of_id(c->local_id))
+		       ? 0
+		       : slot;
+}
+
+static void each_qp(void (*fn)(struct dqp *q, void *arg), void *arg)
+{
+	struct hca *h = &hca_here;
+	for (unsigned i = 0; i < h->nslots; i++)
+		for (unsigned j = 0; h->qps[i] && j < RPWI_SLOT_QPNS; j++)
+			if (h->qps[i][j] && is_connected(h->qps[i][j]))
+				fn(h->qps[i][j], arg);
+}
+
+static void each_conn(void (*fn)(struct rpwi_cm_conn *c, void *arg), void *arg)
 {
 	if (!gsi.cm || gsi.exiting)
 		return;
@@ -538,10 +572,114 @@ void gsi_each(void (*fn)(struct rpwi_cm_conn *c, void *arg), void *arg)
 	gsi.depth--;
 }
 
-bool gsi_is_parents(const struct rpwi_cm_conn *c)
+struct each {
+	void (*fn)(const struct alive_peer *p, void *arg);
+	void *arg;
+};
+
+static void note_qp(struct dqp *q, void *arg)
 {
-	return bit_get(gsi.parents, gsi_slot_of_id(c->local_id));
+	const struct each *e = arg;
+	const struct alive_peer p = {.local = &q->t.av.flow.src,
+		.remote = &q->t.av.flow.dst,
+		.slot = slot_of_peer(q),
+		.seen = q->heard_ns,
+		.heard_ns = q->heard_ns};
+	e->fn(&p, e->arg);
 }
+
+static void note_conn(struct rpwi_cm_conn *c, void *arg)
+{
+	const struct each *e = arg;
+	const struct alive_peer p = {.local = &c->path.local,
+		.remote = &c->path.remote,
+		.slot = slot_of_conn(c),
+		.seen = true};
+	if (p.slot)
+		e->fn(&p, e->arg);
+}
+
+static void each_peer(void (*fn)(const struct alive_peer *p, void *arg), void *arg)
+{
+	struct each e = {fn, arg};
+	each_qp(note_qp, &e);
+	each_conn(note_conn, &e);
+}
+
+struct ending {
+	const struct alive_gone *g;
+	unsigned n;
+};
+
+/* How long a QP waits for an answer: see "When a peer is silent" in ARCHITECTURE. */
+static uint64_t patience(const struct dqp *q)
+{
+	uint64_t t = q->t.timeout_ns;
+	return t ? 2 * t + 4 * t * q->t.attr.retry_cnt : RPWI_NEVER;
+}
+
+static void end_qp(struct dqp *q, void *arg)
+{
+	struct ending *e = arg;
+	const struct alive_gone *g = e->g;
+	if (!rpwi_addr_eq(&q->t.av.flow.dst, g->remote) ||
+		(g->slot && slot_of_peer(q) != g->slot) ||
+		(g->silent_ns != RPWI_NEVER && patience(q) > g->silent_ns))
+		return;
+	e->n++;
+	if (RPWI_UNLIKELY(rpwi_explain_on))
+		rpwi_explain_fact(RPWI_FACT_PEER_GONE, q->t.qpn, 1);
+	rpwi_qp_peer_gone(&q->t);
+	progress_qp_kick(q, true, g->now_ns);
+}
+
+static void end_conn(struct rpwi_cm_conn *c, void *arg)
+{
+	struct ending *e = arg;
+	unsigned slot = slot_of_conn(c);
+	if (!slot || !rpwi_addr_eq(&c->path.remote, e->g->remote) ||
+		(e->g->slot && slot != e->g->slot))
+		return;
+	e->n++;
+	rpwi_cm_peer_gone(c, e->g->now_ns);
+}
+
+/* Connections first: a program that hears DISCONNECTED ends its QP itself. */
+static unsigned end_peers(const struct alive_gone *g)
+{
+	struct ending e = {.g = g};
+	each_conn(end_conn, &e);
+	each_qp(end_qp, &e);
+	return e.n;
+}
+
+static bool is_own_slot(unsigned slot)
+{
+	return rpwi_steer_owns(hca_here.steer, slot << RPWI_SLOT_SHIFT);
+}
+static bool slot_exists(unsigned slot)
+{
+	return is_own_slot(slot) || rpwi_steer_slot_exists(hca_here.steer, (uint16_t)slot);
+}
+static uint16_t own_slot(void) { return hca_here.slots[0]; }
+static uint16_t helper_slot(bool *is_us)
+{
+	*is_us = farewell_is_helper;
+	return farewell_is_helper ? own_slot() : farewell_helper_slot();
+}
+
+static const struct alive_world world = {.each = each_peer,
+	.is_here = gsi_is_own,
+	.is_own = is_own_slot,
+	.exists = slot_exists,
+	.send = gsi_send_mad_to,
+	.gone = end_peers,
+	.own_slot = own_slot,
+	.helper_slot = helper_slot};
+
+void gsi_begin(void) { alive_begin(&world); }
+
+/* ---- time ---- */
 
 uint64_t gsi_deadline(void)
 {

@@ -369,6 +369,7 @@ static int place_take(void)
 	if (h->wake_fd < 0)
 		return -errno;
 	board_open(h->lanes, h->slots[0]);
+	gsi_begin();
 	h->watch_fd = rpwi_netdev_watch_open();
 	return h->watch_fd < 0 ? h->watch_fd : service_start();
 }
@@ -778,9 +779,9 @@ void rpwi_dev_stats_print(FILE *to)
 		{"of them not to be fetched", lanes.rx_lost},
 		{"of them with a wake-up", lanes.wakes},
 		{"waits for room there", lanes.stalls},
-		{"hosts asked whether peers live", n.asked},
-		{"answers to that", n.ask_answers},
-		{"peers that had ended", n.peers_gone},
+		{"hosts asked whether peers live", alive_stats()->asked},
+		{"answers to that", alive_stats()->answers},
+		{"peers that had ended", alive_stats()->gone},
 		{"READ from the peer's memory", board_reads()},
 		{"receive batches", n.rx_batches},
 		{"send batches", n.tx_batches},

@@ -207,7 +207,6 @@ struct hca_counters {
 	uint64_t icrc_errors, decode_errors, no_qp, handed_over, rx_batches, rx_packets, tx_batches;
 	uint64_t inline_polls, inline_empty, service_wakeups, cq_overflows, pace_stalls;
 	uint64_t mads, mads_handed_over, mads_dropped, mads_unsent, mads_for_gone, qp0;
-	uint64_t asked, ask_answers, peers_gone;
 };
 
 struct hca {
@@ -388,9 +387,7 @@ void gsi_send_mad_to(const struct rpwi_addr *local, const struct rpwi_addr *remo
 void gsi_send_packet(const struct rpwi_addr *local, const struct rpwi_addr *remote,
 	uint8_t hop_limit, uint8_t tclass, const struct rpwi_pkt *pkt);
 bool gsi_is_own(const struct rpwi_addr *a); /* an address of this host */
-/* every connection of the engine, if there is one; fn may destroy what it is given */
-void gsi_each(void (*fn)(struct rpwi_cm_conn *c, void *arg), void *arg);
-bool gsi_is_parents(const struct rpwi_cm_conn *c); /* only a copy, after a fork */
+void gsi_begin(void);                       /* the HCA has a place */
 
 /* gsi_route.c; the lock is held */
 unsigned gsi_slot_of_id(uint32_t comm_id); /* of the process that made a communication ID */

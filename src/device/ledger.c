@@ -6,12 +6,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "device/farewell.h"
+#include "io/helper.h"
 
 static struct ledger *own;
 static int own_fd = -1;
 static bool failed; /* once is enough */
-static uint32_t next_cm;
+static uint32_t next_cm, nslots;
+static uint16_t slots[LEDGER_SLOTS];
+static _Atomic bool news;
+
+bool ledger_has_news(void) { return atomic_load_explicit(&news, memory_order_relaxed); }
+bool ledger_take_news(void) { return atomic_exchange(&news, false); }
 
 static bool make(void)
 {
@@ -35,7 +40,7 @@ static bool make(void)
 	own->version = LEDGER_VERSION;
 	own->bytes = sizeof(*own);
 	own_fd = fd;
-	farewell_wanted();
+	atomic_store(&news, true);
 	return true;
 }
 
@@ -51,7 +56,8 @@ void ledger_close(void)
 	own = NULL;
 	own_fd = -1;
 	failed = false;
-	next_cm = 0;
+	next_cm = nslots = 0;
+	news = false;
 }
 
 static void know_local(const struct rpwi_addr *a)
@@ -64,22 +70,26 @@ static void know_local(const struct rpwi_addr *a)
 		return;
 	own->local[n] = *a;
 	atomic_store_explicit(&own->nlocals, n + 1, memory_order_release);
-	farewell_wanted();
+	atomic_store(&news, true);
 }
 
 /* ---- QPs ---- */
 
+/* A block of entries for each slot of this process, in the order in which they are met. */
 static struct ledger_qp *qp_place(uint32_t qpn)
 {
-	struct hca *h = &hca_here;
-	for (uint32_t i = 0; i < h->nslots && i < LEDGER_SLOTS; i++)
-		if (h->slots[i] == qpn >> RPWI_SLOT_SHIFT) {
-			uint32_t at = i * RPWI_SLOT_QPNS + (qpn & (RPWI_SLOT_QPNS - 1));
-			if (at >= own->qps)
-				own->qps = at + 1;
-			return &own->qp[at];
-		}
-	return NULL;
+	uint16_t slot = (uint16_t)(qpn >> RPWI_SLOT_SHIFT);
+	uint32_t i = 0;
+	while (i < nslots && slots[i] != slot)
+		i++;
+	if (i == LEDGER_SLOTS)
+		return NULL;
+	slots[i] = slot;
+	nslots = RPWI_MAX(nslots, i + 1);
+	uint32_t at = i * RPWI_SLOT_QPNS + (qpn & (RPWI_SLOT_QPNS - 1));
+	if (at >= own->qps)
+		own->qps = at + 1;
+	return &own->qp[at];
 }
 
 static bool is_left_behind(const struct rpwi_qp *t)
@@ -89,22 +99,22 @@ static bool is_left_behind(const struct rpwi_qp *t)
 	       (t->state == IBV_QPS_RTS || t->state == IBV_QPS_SQD || t->state == IBV_QPS_ERR);
 }
 
-void ledger_qp(struct dqp *q)
+bool ledger_qp(struct dqp *q)
 {
 	struct ledger_qp *e = q->ledger;
 	bool wanted = is_left_behind(&q->t);
 	if (RPWI_LIKELY(e && wanted)) {
 		atomic_store_explicit(&e->una, q->t.una, memory_order_relaxed);
 		atomic_store_explicit(&e->next, q->t.psn_max, memory_order_relaxed);
-		return;
+		return false;
 	}
 	if (!wanted) {
 		ledger_qp_gone(q);
-		return;
+		return false;
 	}
 	/* one that has failed before it was sent from has nothing to take leave of */
 	if (q->t.state == IBV_QPS_ERR || !make() || !(e = qp_place(q->t.qpn)))
-		return;
+		return false;
 	e->una = q->t.una;
 	e->next = q->t.psn_max;
 	e->local = q->t.av.flow.src;
@@ -114,6 +124,7 @@ void ledger_qp(struct dqp *q)
 	atomic_store_explicit(&e->dqpn, q->t.attr.dest_qp_num, memory_order_release);
 	q->ledger = e;
 	know_local(&e->local);
+	return ledger_has_news();
 }
 
 void ledger_qp_gone(struct dqp *q)
@@ -151,26 +162,25 @@ static bool is_told_of(enum rpwi_cm_state s)
 	       s == RPWI_CM_RTU_WAIT || s == RPWI_CM_DREQ_SENT || s == RPWI_CM_DREQ_RCVD;
 }
 
-void ledger_cm(struct rpwi_cm_conn *c, enum rpwi_cm_state to, uint64_t now_ns)
+bool ledger_cm(struct rpwi_cm_conn *c, enum rpwi_cm_state to, uint64_t now_ns)
 {
 	uint32_t index = c->noted - 1;
 	if (c->noted) {
 		if (is_told_of(to))
-			return;
+			return false;
 		c->noted = 0;
 		if (!own)
-			return;
+			return false;
 		/* TIMEWAIT: the peer has answered */
 		if (to == RPWI_CM_IDLE)
 			own->cm[index].over_ns = now_ns;
 		else
 			atomic_store_explicit(&own->cm[index].local_id, 0, memory_order_release);
-		return;
+		return false;
 	}
 	struct ledger_cm *e;
-	if (!is_told_of(to) || c->sidr || gsi_is_own(&c->path.remote) || !make() ||
-		!(e = cm_new(&index)))
-		return;
+	if (!is_told_of(to) || c->sidr || !make() || !(e = cm_new(&index)))
+		return false;
 	e->local_id = 0;
 	atomic_thread_fence(memory_order_release);
 	e->over_ns = 0;
@@ -180,6 +190,7 @@ void ledger_cm(struct rpwi_cm_conn *c, enum rpwi_cm_state to, uint64_t now_ns)
 	atomic_store_explicit(&e->local_id, c->local_id, memory_order_release);
 	c->noted = index + 1;
 	know_local(&e->path.local);
+	return ledger_has_news();
 }
 
 /* ---- the reader's side ---- */

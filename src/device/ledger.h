@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ledger.h - what a process leaves behind for its helper to settle: its connections with other
- * hosts, in memory that both map. The process writes, under the HCA's lock; the helper reads it once
- * the process has ended, and checks what it reads: a program that crashed may have written
+ * hosts, in memory that both map. The process writes, under the HCA's lock; the helper reads it
+ * once the process has ended, and checks what it reads: a program that crashed may have written
  * anywhere. Nothing is said for an entry but what its own process could have said.
  *
  * Memory: 34 MB of address space, of which what is used is there; made with the first connection
@@ -47,12 +47,19 @@ struct ledger {
 	struct ledger_qp qp[LEDGER_QPS];
 };
 
-/* All as board.h: the lock is held. */
-void ledger_qp(struct dqp *q);      /* its state, peer or PSNs may have changed */
+/* The lock is held. */
+
+/* Its state, peer or PSNs may have changed. True: there is something that the helper has to hear
+ * of: wake who tends it. */
+bool ledger_qp(struct dqp *q);
 void ledger_qp_gone(struct dqp *q); /* before it is */
-void ledger_cm(struct rpwi_cm_conn *c, enum rpwi_cm_state to, uint64_t now_ns);
+/* likewise; of another host's peer */
+bool ledger_cm(struct rpwi_cm_conn *c, enum rpwi_cm_state to, uint64_t now_ns);
 int ledger_fd(void); /* -1: no connection with another host yet */
 uint32_t ledger_locals(void);
+/* There is something that the helper has to hear of; any thread, and the tender alone takes it. */
+bool ledger_has_news(void);
+bool ledger_take_news(void);
 void ledger_close(void); /* also in a child that begins anew */
 
 /* Is it one, of this build? Checked before a word of it is believed; the memory cannot shrink. */

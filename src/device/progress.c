@@ -328,8 +328,8 @@ void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 		held_del(q);
 	timer_update(q);
 	board_qp(q);
-	if (RPWI_UNLIKELY(!q->t.av.loopback_zone))
-		ledger_qp(q);
+	if (RPWI_UNLIKELY(!q->t.av.loopback_zone) && RPWI_UNLIKELY(ledger_qp(q)))
+		service_wake();
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_state(&q->t);
 }
@@ -430,7 +430,10 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 	}
 	struct rpwi_rxmeta meta = {.flow = &rx->flow, .ttl = rx->ttl, .tos = rx->tos};
 	if (RPWI_UNLIKELY(!q)) {
-		h->n.no_qp += !alive_rx_slot(rx, &pkt, now_ns);
+		/* index 0 of a slot: its process is asked, or answered (wire/ask.h) */
+		bool asks = !(pkt.dqpn & (RPWI_SLOT_QPNS - 1)) && gsi_well_formed(&pkt);
+		h->n.no_qp += !asks || !alive_rx(&rx->flow.dst, &rx->flow.src, pkt.payload,
+					       pkt.payload_len, now_ns);
 		return;
 	}
 	h->n.rx_packets++;

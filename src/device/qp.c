@@ -424,7 +424,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 			ledger_qp_gone(q);
 		} else {
 			if (q->t.type == IBV_QPT_RC && q->t.state == IBV_QPS_RTR)
-				alive_wanted();
+				alive_wanted(now_ns);
 			progress_qp_kick(q, false, now_ns);
 		}
 		ibv->state = q->t.state;

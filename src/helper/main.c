@@ -6,7 +6,7 @@
  * How it sees an end: the process's connection to it closes (exec closes it, too); or, where a
  * forked child still has a copy of that, a pidfd of the process says so, and no child has said
  * within a moment that it goes on (daemons do). Then it reads what the process has left behind
- * (device/ledger.h), and takes leave of each peer (device/farewell.c), three times, because packets
+ * (device/ledger.h), and takes leave of each peer (say.c), three times, because packets
  * get lost.
  *
  * While it lives it has UDP port 4791 of those addresses open like any other ropeway: so connection
@@ -25,6 +25,7 @@
 
 #include "device/farewell.h"
 #include "device/gsi.h"
+#include "say.h"
 
 enum {
 	CLIENTS_MAX = 4096,
@@ -136,7 +137,7 @@ static void say_goodbye(struct client *c, uint64_t now_ns)
 	if (c->ledger) {
 		rpwi_gsi_lock();
 		/* DREQ alone at first: a program that hears DISCONNECTED ends its QP itself. */
-		unsigned n = farewell_say(c->ledger, now_ns, c->round > 0);
+		unsigned n = say_farewell(c->ledger, now_ns, c->round > 0);
 		rpwi_gsi_unlock();
 		rpwi_debug("helper: took leave of %u peers, round %u", n, c->round + 1);
 	}

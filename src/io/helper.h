@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* helper.h - the helper of this user in this network namespace: a process that speaks for those that
- * end without a word (src/helper). Here: its name, how it is started, how one says hello to it.
+/* helper.h - the helper of this user in this network namespace: a process that speaks for those
+ * that end without a word (src/helper). Here: its name, how it is started, how one says hello to
+ * it.
  * Nothing blocks, but starting it: about a millisecond. ROPEWAY_HELPER=0: there is none.
  */
 #ifndef ROPEWAY_IO_HELPER_H

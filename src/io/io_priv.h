@@ -130,8 +130,8 @@ int rpwi_lines_send(struct rpwi_lines *ls, const struct io_dest *to, const struc
 /* The connection to that name that stands now, or NULL. */
 struct io_line *rpwi_lines_find(const struct rpwi_lines *ls, const struct io_dest *name);
 /* Whose the name is now. The connection that this takes is kept: while it stands, the answer is two
- * system calls. Of a process of ours that has ended the answer is NOBODY, whoever took its name; its
- * forked child is it, if it says so within a second (rpwi_lines_heir). */
+ * system calls. Of a process of ours that has ended the answer is NOBODY, whoever took its name;
+ * its forked child is it, if it says so within a second (rpwi_lines_heir). */
 void rpwi_lines_heir(struct rpwi_lines *ls); /* all listeners are this process's now */
 enum io_owner rpwi_lines_owner(struct rpwi_lines *ls, const struct io_dest *name);
 

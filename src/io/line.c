@@ -319,8 +319,9 @@ static bool is_cut(const struct io_line *l)
 	return !n || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* Its process has ended, though its end is open: in a child, that nobody can tell from one that goes
- * on (listen(2) by that one puts its own PID in the place of its parent's), nor from one that only
+/* Its process has ended, though its end is open: in a child, that nobody can tell from one that
+ * goes on (listen(2) by that one puts its own PID in the place of its parent's), nor from one that
+ * only
  * has not closed it. So it has a second. */
 static bool is_dead(struct io_line *l)
 {

@@ -6,12 +6,13 @@
  *   rc_peer serve ADDRESS PORT dies HOW | survives WHAT
  *   rc_peer connect=SERVER ADDRESS PORT dies HOW | survives WHAT
  *
- * ADDRESS is its own, of the device. *
+ * ADDRESS is its own, of the device.
+ *
  * HOW: wait (until a signal comes), exit, _exit, abort, segv, exec, fork (waits, with a child that
  * holds copies of everything), daemon (the child goes on, the parent has ended), close (in order,
- * and waits). WHAT: idle, posted (receives are posted), sent (a SEND was acknowledged, its answer is
- * waited for), sending (SENDs one after the other). The survivor prints a line for each thing that
- * it learns: milliseconds since the TCP connection broke, or (daemon) since it was made.
+ * and waits). WHAT: idle, posted (receives are posted), sent (a SEND was acknowledged, its
+ * answer is waited for), sending (SENDs one after the other). The survivor prints a line for each
+ * thing that it learns: milliseconds since the TCP connection broke, or (daemon) since it was made.
  */
 #include <arpa/inet.h>
 #include <errno.h>
