@@ -115,6 +115,7 @@ OWN = {"exit()": "exit", "_exit()": "_exit", "abort()": "abort", "SIGSEGV": "seg
 
 
 def plain_pair(build, where, how, what, env=None):
+    env = {"LD_PRELOAD": str(build / "libropeway-verbs.so"), **(env or {})}
     server = THERE if where == "two hosts" else HERE
     port, peer = next(PORT), build / "tests/ends/rc_peer"
     dies = Program(server, [peer, "serve", ADDRESS[server], port, "dies", how], env)

@@ -278,6 +278,40 @@ def run_port_held(guest, lib):
     return "rxe holds port 4791: the software device says so", None if right else f"it ended with {rc}:\n{text}"
 
 
+def run_ends(guest, other):
+    """(label, None or what went wrong): what programs on rxe learn of a ropeway process that is killed. The helper tells them, by messages that any device knows."""
+    port = 18500
+
+    def rping(side, role, address):
+        return side.start(f"stdbuf -oL rping -{role} -v -a {address} -p {port}")
+
+    for role in ("server", "client"):
+        port += 1
+        serves, asks = (other, guest) if role == "server" else (guest, other)
+        server = rping(serves, "s", serves.ip4)
+        time.sleep(1.5)
+        client = rping(asks, "c", serves.ip4)
+        dies, lives = (server, client) if role == "server" else (client, server)
+        time.sleep(1.5)
+        dies.kill()
+        since = time.monotonic()
+        while "DISCONNECT" not in lives.text and time.monotonic() - since < 20:
+            time.sleep(0.05)
+        told = "DISCONNECT" in lives.text
+        yield f"ends: rping {role} here is killed: rxe learns DISCONNECTED ({time.monotonic() - since:.1f} s)", None if told else lives.text[-1000:]
+        lives.kill()
+    # Of rxe's QP what is posted is flushed; it raises no asynchronous event (Linux 6.1, rxe_resp.c), so one with nothing posted notices nothing until it posts.
+    port += 1
+    peer = f"{shlex.quote(BUILD)}/tests/ends/rc_peer"
+    dies = other.start(f"{peer} serve {other.ip4} {port} dies wait")
+    lives = guest.start(f"{peer} connect={other.ip4} {guest.ip4} {port} survives posted")
+    time.sleep(2)
+    dies.kill()
+    lives.wait(25)
+    heard = re.search(r"^completion (.*) (\d+)$", lives.text, re.M)
+    yield f"ends: a plain RC QP here is killed: rxe has \"{heard[1] if heard else 'nothing'}\" ({int(heard[2]) / 1000 if heard else 0:.1f} s)", None if heard else lives.text + dies.text
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="cases whose name contains all of these words")
@@ -330,6 +364,11 @@ def run_all(cases, guest, other, args):
                 break
             print(f"     {label}: one side is done and its goodbye seems lost: once more", flush=True)
         tell(f"{label} ({time.monotonic() - started:.1f} s)", wrong)
+    if args.peer == "ropeway" and all(word in "ends: rping rc_peer" for word in args.only.split()):
+        guest.reboot_if_dead()
+        guest.loss(0)
+        for label, wrong in run_ends(guest, other):
+            tell(label, wrong)
     if args.peer == "ropeway" and all(word in ALONE for word in args.only.split()):
         guest.reboot_if_dead()
         tell(*run_port_held(guest, args.lib))
