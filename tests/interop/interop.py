@@ -283,7 +283,7 @@ def run_ends(guest, other):
     port = 18500
 
     def rping(side, role, address):
-        return side.start(f"stdbuf -oL rping -{role} -v -a {address} -p {port}")
+        return side.start(f"rping -{role} -v -a {address} -p {port}")
 
     for role in ("server", "client"):
         port += 1
@@ -298,7 +298,7 @@ def run_ends(guest, other):
         while "DISCONNECT" not in lives.text and time.monotonic() - since < 20:
             time.sleep(0.05)
         told = "DISCONNECT" in lives.text
-        yield f"ends: rping {role} here is killed: rxe learns DISCONNECTED ({time.monotonic() - since:.1f} s)", None if told else lives.text[-1000:]
+        yield f"ends: rping {role} here is killed: rxe learns DISCONNECTED ({time.monotonic() - since:.1f} s)", None if told else lives.text[-1000:] or "it said nothing"
         lives.kill()
     # Of rxe's QP what is posted is flushed; it raises no asynchronous event (Linux 6.1, rxe_resp.c), so one with nothing posted notices nothing until it posts.
     port += 1
@@ -309,7 +309,7 @@ def run_ends(guest, other):
     dies.kill()
     lives.wait(25)
     heard = re.search(r"^completion (.*) (\d+)$", lives.text, re.M)
-    yield f"ends: a plain RC QP here is killed: rxe has \"{heard[1] if heard else 'nothing'}\" ({int(heard[2]) / 1000 if heard else 0:.1f} s)", None if heard else lives.text + dies.text
+    yield f"ends: a plain RC QP here is killed: rxe has \"{heard[1] if heard else 'nothing'}\" ({int(heard[2]) / 1000 if heard else 0:.1f} s)", None if heard else lives.text + dies.text or "they said nothing"
 
 
 def main():
