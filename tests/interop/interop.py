@@ -292,7 +292,10 @@ def run_ends(guest, other):
         time.sleep(1.5)
         client = rping(asks, "c", serves.ip4)
         dies, lives = (server, client) if role == "server" else (client, server)
-        time.sleep(1.5)
+        begun = time.monotonic()
+        while "ping data" not in lives.text and time.monotonic() - begun < 20:
+            time.sleep(0.05)
+        time.sleep(0.3)
         dies.kill()
         since = time.monotonic()
         while "DISCONNECT" not in lives.text and time.monotonic() - since < 20:
@@ -305,7 +308,10 @@ def run_ends(guest, other):
     peer = f"{shlex.quote(BUILD)}/tests/ends/rc_peer"
     dies = other.start(f"{peer} serve {other.ip4} {port} dies wait")
     lives = guest.start(f"{peer} connect={other.ip4} {guest.ip4} {port} survives posted")
-    time.sleep(2)
+    begun = time.monotonic()
+    while "ready" not in dies.text and time.monotonic() - begun < 20:
+        time.sleep(0.05)
+    time.sleep(1)
     dies.kill()
     lives.wait(25)
     heard = re.search(r"^completion (.*) (\d+)$", lives.text, re.M)
