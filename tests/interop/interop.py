@@ -289,7 +289,7 @@ def run_ends(guest, other):
         port += 1
         serves, asks = (other, guest) if role == "server" else (guest, other)
         server = rping(serves, "s", serves.ip4)
-        time.sleep(1.5)
+        wait_listening(serves, server, TCP, port)
         client = rping(asks, "c", serves.ip4)
         dies, lives = (server, client) if role == "server" else (client, server)
         begun = time.monotonic()
