@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "device/fault.h"
 #include "device/gsi.h"
 #include "device/hca.h"
 
@@ -297,6 +298,8 @@ static void add_mad(struct rpwi_txb *b, const uint8_t *mad)
 
 void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad)
 {
+	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_cm_tx(path, mad))
+		return;
 	struct rpwi_av av = {.flow = {.src = carrier_of(&path->local),
 				     .dst = carrier_of(&path->remote),
 				     .dport = RPWI_UDP_PORT},
@@ -474,6 +477,16 @@ void rpwi_gsi_unclaim(uint64_t service_id, const struct rpwi_addr *addr)
 
 /* ---- receiving ---- */
 
+void gsi_feed(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len, uint64_t now_ns)
+{
+	if (gsi.exiting || engine_make() || gsi_answer_for_gone(path, mad, len))
+		return;
+	gsi.depth++;
+	rpwi_cm_rx(gsi.cm, path, mad, len, now_ns);
+	gsi.depth--;
+	look_later(&path->remote);
+}
+
 void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns)
 {
 	struct hca *h = &hca_here;
@@ -497,12 +510,9 @@ void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_n
 	h->n.mads++;
 	rpwi_gsi_gid(&path.local, path.local_gid);
 	rpwi_gsi_gid(&path.remote, path.remote_gid);
-	if (gsi_answer_for_gone(&path, pkt->payload, pkt->payload_len))
+	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_cm_rx(&path, pkt->payload, pkt->payload_len))
 		return;
-	gsi.depth++;
-	rpwi_cm_rx(gsi.cm, &path, pkt->payload, pkt->payload_len, now_ns);
-	gsi.depth--;
-	look_later(&path.remote);
+	gsi_feed(&path, pkt->payload, pkt->payload_len, now_ns);
 }
 
 /* ---- time ---- */

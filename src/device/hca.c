@@ -12,6 +12,7 @@
 #include "base/guard.h"
 #include "device/board.h"
 #include "device/hca.h"
+#include "fault/fault.h"
 #include "wire/icrc.h"
 
 struct hca hca_here = {
@@ -543,6 +544,14 @@ static void context_ops(struct dctx *c)
 struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 {
 	struct dev *d = to_dev(dev);
+	rpwi_plan_wake = service_wake;
+	int refused = rpwi_plan_load();
+	if (refused) {
+		errno = -refused;
+		return NULL;
+	}
+	if (rpwi_plan_refuses(RPWI_CALL_OPEN_DEVICE))
+		return NULL;
 	struct dctx *c = calloc(1, sizeof(*c));
 	if (!c)
 		return NULL;
@@ -571,7 +580,9 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 		return NULL;
 	}
 	rpwi_lock(RPWI_LOCK_DEVICES);
+	hca_lock();
 	rpwi_list_add_tail(&hca_here.contexts, &c->link);
+	hca_unlock();
 	rpwi_unlock(RPWI_LOCK_DEVICES);
 	return &c->v.context;
 }
@@ -580,7 +591,9 @@ int rpwi_dev_close_device(struct ibv_context *ctx)
 {
 	struct dctx *c = to_dctx(ctx);
 	rpwi_lock(RPWI_LOCK_DEVICES);
+	hca_lock();
 	rpwi_list_del(&c->link);
+	hca_unlock();
 	rpwi_unlock(RPWI_LOCK_DEVICES);
 	hca_lock();
 	hca_put();
@@ -631,6 +644,8 @@ int rpwi_dev_check(struct ibv_device *dev, char *why, size_t why_len)
 struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c)
 {
 	static _Atomic uint32_t last_id;
+	if (rpwi_plan_refuses(RPWI_CALL_ALLOC_PD))
+		return NULL;
 	struct dpd *pd = calloc(1, sizeof(*pd));
 	if (!pd)
 		return NULL;
@@ -784,6 +799,7 @@ void rpwi_dev_stats_print(FILE *to)
 	}
 	gsi_stats_print(to);
 	hca_unlock();
+	rpwi_plan_print(to);
 	for (int k = 1; k < RPWI_NAK_COUNT; k++)
 		fprintf(to, "  NAKs \"%s\": sent %llu, received %llu\n", rpwi_nak_name[k],
 			(unsigned long long)s.nak_tx[k], (unsigned long long)s.nak_rx[k]);

@@ -61,7 +61,7 @@ struct event_node {
 struct dctx {
 	struct verbs_context v; /* v.context is last but one: see to_dctx */
 	struct dev *dev;
-	struct rpwi_list link; /* hca_here.contexts */
+	struct rpwi_list link; /* hca_here.contexts: changed under both locks, read under either */
 	struct rpwi_list events;
 };
 static inline struct dctx *to_dctx(const struct ibv_context *c)
@@ -127,6 +127,7 @@ struct dcq {
 	unsigned pending_events, events_got; /* events queued now; events handed out */
 	struct rpwi_list link;               /* in its channel */
 	unsigned refs;                       /* QPs */
+	uint32_t ordinal; /* the n-th of the process: for fault scripts, as below */
 	bool overflowed, is_ex, ignore_overrun;
 	struct ibv_wc cur; /* start_poll..end_poll */
 	uint64_t cur_ts_ns;
@@ -137,6 +138,7 @@ struct dsrq {
 	struct ibv_srq ibv;
 	struct rpwi_rq rq;
 	unsigned refs;
+	uint32_t ordinal;
 	uint32_t events_got;
 	struct rpwi_list qps;
 };
@@ -169,6 +171,7 @@ struct dqp {
 	uint64_t board_word; /* what the board says of it (board.c) */
 	struct dpeer *peer;
 	uint32_t events_got;
+	uint32_t ordinal;
 	struct rpwi_list rx_link;
 };
 static inline struct dqp *to_dqp(const struct ibv_qp *q) { return (struct dqp *)(uintptr_t)q; }
@@ -325,6 +328,7 @@ void service_atfork_child(void);
 /* qp.c */
 extern const struct rpwi_qp_ops device_qp_ops;
 struct dqp *qp_lookup(uint32_t qpn);
+void qp_to_error(struct dqp *q, uint64_t now_ns); /* by the device itself; the lock is held */
 int dev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int dev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr);
@@ -379,6 +383,8 @@ void gsi_hca_gone(void);         /* nobody uses the HCA any more */
 void gsi_addresses_changed(void);
 void gsi_stats_print(FILE *to);
 void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad);
+/* a message that came, with its GIDs filled in, for the engine */
+void gsi_feed(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len, uint64_t now_ns);
 
 /* gsi_route.c; the lock is held */
 unsigned gsi_slot_of_id(uint32_t comm_id); /* of the process that made a communication ID */
