@@ -179,10 +179,9 @@ static uint64_t count(struct parser *p, const char *what)
 
 static uint64_t from_one(struct parser *p, const char *what)
 {
-	if (!p->failed && (is(p, "0"))) {
+	uint64_t v = 1;
+	if (!p->failed && count_of(p->word, &v) && !v)
 		fail(p, "they are counted from 1");
-		return 0;
-	}
 	return count(p, what);
 }
 

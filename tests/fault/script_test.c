@@ -112,6 +112,8 @@ static void mistakes_have_a_place(void **state)
 		{"\n\n  reg_mx 3: EIO", "3:3: |did you mean reg_mr?"},
 		{"frobnicate: EIO", "1:1: |expected 'at TIME', a call"},
 		{"reg_mr 0: EIO", "1:8: |counted from 1"},
+		{"reg_mr every 000: EIO", "1:14: |counted from 1"},
+		{"send qp 0K: qp error", "1:9: |counted from 1"},
 		{"reg_mr 5..3: EIO", "1:8: |ends before it begins"},
 		{"reg_mr 5..x: EIO", "1:8: |as in 3, 3..5 or 3.."},
 		{"reg_mr 3 every 2: EIO", "1:16: |says once which"},
