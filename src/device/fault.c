@@ -9,7 +9,10 @@
 
 #include "wire/mad.h"
 
-enum { KEPT_MAX = 65536, MADS_MAX = 256 };
+enum { KEPT_MAX = 16384, MADS_MAX = 256 };
+
+static const struct fault_ops *ops; /* before there is a script */
+void fault_begin(const struct fault_ops *o) { ops = o; }
 
 /* ---- work requests ---- */
 
@@ -18,7 +21,7 @@ static uint32_t wrong_key(uint32_t key)
 {
 	do
 		key ^= 0x5a00u, key += 0x100;
-	while (mr_find(key));
+	while (ops->key(key));
 	return key;
 }
 
@@ -101,7 +104,7 @@ int fault_post_send(struct dqp *q, const struct ibv_send_wr *wr, const struct rp
 	if (!f.forge && cause_send(q, &harmed, bytes, f.status, sge))
 		return rpwi_qp_post_send(&q->t, &harmed, av);
 	if (f.status == IBV_WC_WR_FLUSH_ERR && !f.forge) {
-		qp_to_error(q, rpwi_now_ns());
+		ops->to_error(q, rpwi_now_ns());
 		return rpwi_qp_post_send(&q->t, wr, av);
 	}
 	bool waits = q->t.state == IBV_QPS_RTS || q->t.state == IBV_QPS_SQD;
@@ -134,7 +137,7 @@ int fault_post_recv(struct dqp *q, struct rpwi_rq *rq, const struct ibv_recv_wr 
 		return rpwi_rq_post(rq, &harmed);
 	}
 	if (!f.forge && f.status == IBV_WC_WR_FLUSH_ERR && q) {
-		qp_to_error(q, rpwi_now_ns());
+		ops->to_error(q, rpwi_now_ns());
 		return rpwi_rq_post(rq, wr);
 	}
 	int rc = rpwi_rq_post(rq, wr);
@@ -179,41 +182,7 @@ struct kept {
 static struct kept *kept_first, **kept_end = &kept_first;
 static unsigned nkept;
 
-/* When the last one kept for a CQ is due; 0: none is. */
-static uint64_t kept_until(const struct dcq *cq)
-{
-	uint64_t until = 0;
-	for (const struct kept *k = kept_first; k; k = k->next)
-		if (k->cq == cq)
-			until = k->due_ns;
-	return until;
-}
-
-bool fault_complete(struct dqp *q, bool recv, const struct ibv_wc *wc, bool solicited)
-{
-	struct dcq *cq = recv ? q->rcq : q->scq;
-	struct rpwi_fate f = rpwi_plan_ask(&(struct rpwi_occasion){.subject = RPWI_SUBJ_COMPLETION,
-		.detail = recv,
-		.state = RPWI_ANY,
-		.qp = q->ordinal});
-	uint64_t until = nkept ? kept_until(cq) : 0;
-	if ((!f.late_ns && !until) || nkept == KEPT_MAX)
-		return false;
-	struct kept *k = malloc(sizeof(*k));
-	if (!k)
-		return false;
-	*k = (struct kept){.due_ns = RPWI_MAX(until, rpwi_now_ns() + f.late_ns),
-		.cq = cq,
-		.wc = *wc,
-		.solicited = solicited};
-	*kept_end = k;
-	kept_end = &k->next;
-	nkept++;
-	service_wake();
-	return true;
-}
-
-/* The first that `take` says yes to, taken out; or NULL. */
+/* Those that `take` says yes to leave, in order; to the program where they are pushed. */
 static void kept_sweep(
 	bool (*take)(const struct kept *k, const void *arg), const void *arg, bool push)
 {
@@ -227,12 +196,45 @@ static void kept_sweep(
 		if (!*at)
 			kept_end = at;
 		nkept--;
+		k->cq->kept--;
 		if (push)
-			cq_push(k->cq, &k->wc, k->solicited);
+			ops->push(k->cq, &k->wc, k->solicited);
 		free(k);
 	}
 	if (!kept_first)
 		kept_end = &kept_first;
+}
+
+static bool is_of_cq(const struct kept *k, const void *arg) { return k->cq == arg; }
+
+bool fault_complete(struct dqp *q, bool recv, const struct ibv_wc *wc, bool solicited)
+{
+	struct dcq *cq = recv ? q->rcq : q->scq;
+	struct rpwi_fate f = rpwi_plan_ask(&(struct rpwi_occasion){.subject = RPWI_SUBJ_COMPLETION,
+		.detail = recv,
+		.state = RPWI_ANY,
+		.qp = q->ordinal});
+	uint64_t until = cq->kept ? cq->kept_until_ns : 0;
+	if (!f.late_ns && !until)
+		return false;
+	if (nkept == KEPT_MAX) { /* too many are late: those of this CQ no more */
+		kept_sweep(is_of_cq, cq, true);
+		return false;
+	}
+	struct kept *k = malloc(sizeof(*k));
+	if (!k)
+		return false;
+	*k = (struct kept){.due_ns = RPWI_MAX(until, rpwi_now_ns() + f.late_ns),
+		.cq = cq,
+		.wc = *wc,
+		.solicited = solicited};
+	*kept_end = k;
+	kept_end = &k->next;
+	nkept++;
+	cq->kept++;
+	cq->kept_until_ns = k->due_ns;
+	ops->wake();
+	return true;
 }
 
 struct of_qp {
@@ -279,7 +281,7 @@ static void keep_mad(
 		end = &(*end)->next;
 	*end = m;
 	nmads++;
-	service_wake();
+	ops->wake();
 }
 
 /* The refusal of a request, as from who got it (IB 12.6.7). */
@@ -342,115 +344,11 @@ static void mads_due(uint64_t now_ns)
 		nmads--;
 		mads_pass = true;
 		if (m->received)
-			gsi_feed(&m->path, m->bytes, RPWI_MAD_LEN, now_ns);
+			ops->feed(&m->path, m->bytes, RPWI_MAD_LEN, now_ns);
 		else
-			gsi_send(&m->path, m->bytes);
+			ops->send(&m->path, m->bytes);
 		mads_pass = false;
 		free(m);
-	}
-}
-
-/* ---- what happens to the device ---- */
-
-static struct dqp *each_qp(bool (*fn)(struct dqp *q, uint32_t n), uint32_t n)
-{
-	struct hca *h = &hca_here;
-	for (unsigned i = 0; i < h->nslots; i++)
-		for (unsigned j = 0; h->qps[i] && j < RPWI_SLOT_QPNS; j++)
-			if (h->qps[i][j] && fn(h->qps[i][j], n))
-				return h->qps[i][j];
-	return NULL;
-}
-static bool is_qp(struct dqp *q, uint32_t n) { return q->ordinal == n; }
-static bool has_scq(struct dqp *q, uint32_t n) { return q->scq->ordinal == n; }
-static bool has_rcq(struct dqp *q, uint32_t n) { return q->rcq->ordinal == n; }
-static bool has_srq(struct dqp *q, uint32_t n) { return q->srq && q->srq->ordinal == n; }
-static bool end_qp(struct dqp *q, uint32_t n)
-{
-	qp_to_error(q, rpwi_now_ns());
-	return false;
-}
-
-static void tell_all(enum ibv_event_type type)
-{
-	struct ibv_async_event ev = {.event_type = type, .element.port_num = 1};
-	for (struct rpwi_list *l = hca_here.contexts.next; l != &hca_here.contexts; l = l->next)
-		dev_event(RPWI_CONTAINER_OF(l, struct dctx, link), &ev);
-}
-
-static void event(const struct rpwi_happening *h)
-{
-	struct ibv_async_event ev = {.event_type = (enum ibv_event_type)h->value};
-	struct dqp *q;
-	switch (ev.event_type) {
-	case IBV_EVENT_QP_FATAL:
-	case IBV_EVENT_QP_REQ_ERR:
-	case IBV_EVENT_QP_ACCESS_ERR:
-	case IBV_EVENT_COMM_EST:
-	case IBV_EVENT_SQ_DRAINED:
-	case IBV_EVENT_PATH_MIG:
-	case IBV_EVENT_PATH_MIG_ERR:
-	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		q = each_qp(is_qp, h->qp);
-		if (!q)
-			break;
-		/* the first three say that it works no more (IB 11.6.3) */
-		if (ev.event_type <= IBV_EVENT_QP_ACCESS_ERR)
-			qp_to_error(q, rpwi_now_ns());
-		ev.element.qp = &q->ibv;
-		dev_event(q->ctx, &ev);
-		return;
-	case IBV_EVENT_CQ_ERR: {
-		q = each_qp(has_scq, h->cq);
-		struct dcq *cq = q ? q->scq : NULL;
-		if (!q && (q = each_qp(has_rcq, h->cq)))
-			cq = q->rcq;
-		if (!cq)
-			break;
-		cq->overflowed = true;
-		ev.element.cq = &cq->ibv;
-		dev_event(q->ctx, &ev);
-		return;
-	}
-	case IBV_EVENT_SRQ_ERR:
-	case IBV_EVENT_SRQ_LIMIT_REACHED:
-		q = each_qp(has_srq, h->srq);
-		if (!q)
-			break;
-		ev.element.srq = &q->srq->ibv;
-		dev_event(q->ctx, &ev);
-		return;
-	default:
-		tell_all(ev.event_type);
-		return;
-	}
-	rpwi_warn("fault script: %s finds no such object: it has not been made, or is gone, or (a "
-		  "CQ, a SRQ) no QP uses it",
-		"an event");
-}
-
-static void happen(const struct rpwi_happening *h)
-{
-	struct dqp *q;
-	switch (h->act) {
-	case RPWI_ACT_EVENT:
-		event(h);
-		break;
-	case RPWI_ACT_PORT_DOWN:
-		tell_all(IBV_EVENT_PORT_ERR);
-		break;
-	case RPWI_ACT_QP_ERROR:
-		q = each_qp(is_qp, h->qp);
-		if (q)
-			qp_to_error(q, rpwi_now_ns());
-		break;
-	case RPWI_ACT_DEVICE_FATAL:
-		rpwi_plan_device_died();
-		each_qp(end_qp, 0);
-		tell_all(IBV_EVENT_DEVICE_FATAL);
-		break;
-	default:
-		break;
 	}
 }
 
@@ -470,7 +368,7 @@ void fault_timer(uint64_t now_ns)
 {
 	struct rpwi_happening h;
 	while (rpwi_plan_next(now_ns, &h))
-		happen(&h);
+		ops->happen(&h);
 	kept_sweep(is_due, &now_ns, true);
 	mads_due(now_ns);
 }

@@ -7,6 +7,19 @@
 #include "device/hca.h"
 #include "fault/fault.h"
 
+/* What it needs of the rest of the device, which is above it. */
+struct fault_ops {
+	struct dkey *(*key)(uint32_t key);
+	void (*push)(struct dcq *cq, const struct ibv_wc *wc, bool solicited);
+	void (*to_error)(struct dqp *q, uint64_t now_ns);
+	void (*send)(const struct rpwi_cm_path *path, const uint8_t *mad);
+	void (*feed)(
+		const struct rpwi_cm_path *path, const uint8_t *mad, size_t len, uint64_t now_ns);
+	void (*happen)(const struct rpwi_happening *h);
+	void (*wake)(void);
+};
+void fault_begin(const struct fault_ops *o); /* no lock is needed */
+
 /* In the place of rpwi_qp_post_send and rpwi_rq_post; q is NULL for a SRQ. 0 or -errno. */
 int fault_post_send(struct dqp *q, const struct ibv_send_wr *wr, const struct rpwi_av *av);
 int fault_post_recv(struct dqp *q, struct rpwi_rq *rq, const struct ibv_recv_wr *wr);

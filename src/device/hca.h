@@ -128,6 +128,9 @@ struct dcq {
 	struct rpwi_list link;               /* in its channel */
 	unsigned refs;                       /* QPs */
 	uint32_t ordinal; /* the n-th of the process: for fault scripts, as below */
+	/* completions that device/fault.c keeps, and when the last of them is due */
+	unsigned kept;
+	uint64_t kept_until_ns;
 	bool overflowed, is_ex, ignore_overrun;
 	struct ibv_wc cur; /* start_poll..end_poll */
 	uint64_t cur_ts_ns;
