@@ -280,6 +280,8 @@ static int ask_call(enum rpwi_call c, int state, uint32_t qp, int *cm_event)
 	}
 	if (cm_event)
 		*cm_event = f.cm_event;
+	if (f.err) /* also where the call gives it: programs print %m, as for the kernel's devices */
+		errno = f.err;
 	return f.err;
 }
 
@@ -290,13 +292,7 @@ int rpwi_plan_modify_qp(int state, uint32_t qp)
 	return ask_call(RPWI_CALL_MODIFY_QP, state, qp, NULL);
 }
 
-bool rpwi_plan_refuses_asked(enum rpwi_call c)
-{
-	int err = rpwi_plan_call_asked(c);
-	if (err)
-		errno = err;
-	return err;
-}
+bool rpwi_plan_refuses_asked(enum rpwi_call c) { return rpwi_plan_call_asked(c); }
 
 /* ---- what happens ---- */
 
