@@ -65,7 +65,7 @@ CASES = [
     perftest(WRITE, "create_qp 1: ENOSPC", "Unable to create QP"),
     perftest(WRITE, "modify_qp INIT 1: EINVAL", "Failed to modify QP to INIT"),
     perftest(WRITE, "modify_qp RTR 1: EINVAL", r"Failed to modify QP \d+ to RTR"),
-    perftest(WRITE, "modify_qp RTS 1: EINVAL", r"Failed to modify QP \d+ to RTS"),
+    perftest(WRITE, "modify_qp RTS 1: EINVAL", "Failed to modify QP to RTS"),
     perftest(WRITE, "post_send 50: ENOMEM", "Couldn't post send"),
     perftest(SEND + " -e", "create_comp_channel 1: EMFILE", "Couldn't create completion channel"),
     perftest(SEND + " -e", "req_notify_cq 1: EIO", "Couldn't request CQ notification"),
@@ -73,8 +73,8 @@ CASES = [
     perftest(WRITE, "send 100: status REM_ACCESS_ERR", "Failed status 10"),
     perftest(WRITE, "qp 1 at byte 10^6: status REM_ACCESS_ERR", "Failed status 10"),
     perftest(WRITE, "send 100: status LOC_PROT_ERR", "Failed status 4"),
-    perftest(READ, "send 30: forge RNR_RETRY_EXC_ERR", "Failed status 13"),
-    perftest(READ, "send 30: forge FATAL_ERR", "Failed status 19"),
+    perftest(READ, "send 30: forge RNR_RETRY_EXC_ERR", "Failed status 13", (17,)),
+    perftest(READ, "send 30: forge FATAL_ERR", "Failed status 19", (17,)),
     perftest(WRITE, "packet sent WRITE_ONLY 100: badkey", "Failed status 10"),
     perftest(WRITE, "packet sent 100: qp fatal", "Failed status 5"),
     perftest(WRITE, "packet sent 100: device fatal", "Failed status 5|Couldn't post send"),
@@ -91,10 +91,10 @@ CASES = [
     ucx("reg_mr 1: ENOMEM", r"ibv_reg_mr\(.*failed: Cannot allocate memory", (255,)),
     ucx("create_srq 1: ENOMEM", r"ibv_create_srq\(\) failed: Cannot allocate memory", (255,)),
     ucx("modify_qp RTS 1: EINVAL", "Failed to modify UD QP to RTS: Invalid argument", (255,)),
-    ucx("seed 3\npacket sent chance 0.01: drop\npacket received chance 0.01: drop", r"Final:\s+20000", (GOOD,)),
+    ucx("seed 3\npacket sent chance 0.002: drop\npacket received chance 0.002: drop", r"Final:\s+20000", (GOOD,)),
     ucx("completion every 1000: late 20 ms", r"Final:\s+20000", (GOOD,)),
-    # UCX aborts where the job has no error handling: "Transport retry count exceeded", "Remote operation error" and so on.
-    ucx("send 300: status RETRY_EXC_ERR", "Transport retry count exceeded", (ABORT, 128 + signal.SIGABRT)),
+    # UCX aborts where the job has no error handling.
+    ucx("send 300: status RETRY_EXC_ERR", "transport retry counter exceeded", (ABORT, 128 + signal.SIGABRT)),
     ucx("send 300: forge REM_OP_ERR", "Remote operation|remote operation", (ABORT, 128 + signal.SIGABRT)),
     # The messaging library under the plugin takes another path, makes it anew, or says why not; every byte is right all the same.
     nccl("seed 3\npacket sent chance 0.01: drop", "PASSED"),
@@ -121,7 +121,7 @@ def listens(port):
             fields = line.split()
             if fields[1].endswith(wanted) and fields[3] == "0A":
                 return True
-    return f"/service/{0x0106:04x}".lower() in open("/proc/net/unix").read().lower() and f"{port:04x}" in open("/proc/net/unix").read().lower()
+    return bool(re.search(rf"/service/[0-9a-f]*{port:04x}/", open("/proc/net/unix").read()))
 
 
 def run(case, build, verbose):
