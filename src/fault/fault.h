@@ -200,7 +200,8 @@ struct rpwi_happening {
 	int value;
 	uint32_t qp, cq, srq;
 };
-/* Called when one is added, by whatever thread, with any lock held. Set before a script is loaded. */
+/* Called when one is added, by whatever thread, with any lock held. Set before a script is
+ * loaded. */
 extern void (*rpwi_plan_wake)(void);
 bool rpwi_plan_next(uint64_t now_ns, struct rpwi_happening *out);
 uint64_t rpwi_plan_deadline(void); /* RPWI_NEVER: nothing waits */

@@ -280,7 +280,7 @@ static int ask_call(enum rpwi_call c, int state, uint32_t qp, int *cm_event)
 	}
 	if (cm_event)
 		*cm_event = f.cm_event;
-	if (f.err) /* also where the call gives it: programs print %m, as for the kernel's devices */
+	if (f.err) /* also where the call gives it: programs print %m */
 		errno = f.err;
 	return f.err;
 }

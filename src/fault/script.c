@@ -79,6 +79,7 @@ static void next(struct parser *p)
 	if (p->at == p->end || *p->at == '\n' || *p->at == '#')
 		return;
 	size_t n = 0;
+	bool colon = *p->at == ':';
 	do {
 		if (!isprint((unsigned char)*p->at)) {
 			fail(p, "a character that is not printable ASCII (0x%02x)",
@@ -90,7 +91,7 @@ static void next(struct parser *p)
 			return;
 		}
 		p->word[n++] = *p->at++;
-	} while (p->word[0] != ':' && p->at < p->end && !ends_word(*p->at));
+	} while (!colon && p->at < p->end && !ends_word(*p->at));
 	p->word[n] = 0;
 }
 
