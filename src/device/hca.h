@@ -127,13 +127,13 @@ struct dcq {
 	unsigned pending_events, events_got; /* events queued now; events handed out */
 	struct rpwi_list link;               /* in its channel */
 	unsigned refs;                       /* QPs */
+	bool overflowed, is_ex, ignore_overrun;
+	struct ibv_wc cur; /* start_poll..end_poll */
+	uint64_t cur_ts_ns;
 	uint32_t ordinal; /* the n-th of the process: for fault scripts, as below */
 	/* completions that device/fault.c keeps, and when the last of them is due */
 	unsigned kept;
 	uint64_t kept_until_ns;
-	bool overflowed, is_ex, ignore_overrun;
-	struct ibv_wc cur; /* start_poll..end_poll */
-	uint64_t cur_ts_ns;
 };
 static inline struct dcq *to_dcq(const struct ibv_cq *c) { return (struct dcq *)(uintptr_t)c; }
 
@@ -174,8 +174,8 @@ struct dqp {
 	uint64_t board_word; /* what the board says of it (board.c) */
 	struct dpeer *peer;
 	uint32_t events_got;
-	uint32_t ordinal;
 	struct rpwi_list rx_link;
+	uint32_t ordinal;
 };
 static inline struct dqp *to_dqp(const struct ibv_qp *q) { return (struct dqp *)(uintptr_t)q; }
 static inline struct dqp *dqp_of(struct rpwi_qp *t) { return RPWI_CONTAINER_OF(t, struct dqp, t); }

@@ -295,7 +295,8 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	if (!b->npkt)
 		return false;
 	hca_here.n.tx_batches++;
-	b->ordinal = q->ordinal;
+	if (RPWI_UNLIKELY(rpwi_plan_on))
+		b->ordinal = q->ordinal;
 	if (b->ack && b->ack < b->npkt && !ack_may_follow(q))
 		b->ack = 0;
 	unsigned sent = 0;

@@ -89,7 +89,6 @@ struct rpwi_qp {
 	/* the last thing heard is a RNR NAK: one packet, and no more until it is taken */
 	bool rnr_probe;
 	bool lost; /* by RPWI_DOOM_SILENT: what it sends from lost_psn on */
-	uint32_t lost_psn;
 
 	/* ---- responder ---- */
 	uint32_t epsn, msn; /* expected PSN */
@@ -115,6 +114,7 @@ struct rpwi_qp {
 	void *arena; /* sq, its SGEs, inline data, UD address vectors, rcv.sge: one allocation */
 	/* one past the last PSN of each outstanding READ or atomic request */
 	uint32_t rd_end[RPWI_RD_ATOMIC_MAX];
+	uint32_t lost_psn;
 };
 
 _Static_assert(sizeof(struct rpwi_qp) < 2048, "an idle QP must stay small");

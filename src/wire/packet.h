@@ -223,19 +223,19 @@ struct rpwi_txb {
 	/* 1 + the number of a plain ACK before requests, which may travel behind them, because the
 	 * peer will take it first; 0: none */
 	unsigned ack;
-	/* the n-th QP of the process, for fault scripts; 0: it does not matter */
-	uint32_t ordinal;
 	size_t scratch_used;
 	struct rpwi_txpkt pkt[RPWI_TXB_PKTS];
 	struct rpwi_iov iov[RPWI_TXB_IOVS];
 	/* RPWI_TXB_SCRATCH bytes, owned by whoever made the batch: READ response snapshots,
 	 * atomics */
 	uint8_t *scratch;
+	/* under a fault script: the n-th QP of the process, whose packets these are; 0: of none */
+	uint32_t ordinal;
 };
 static inline void rpwi_txb_reset(struct rpwi_txb *b)
 {
 	b->av = NULL;
-	b->npkt = b->niov = b->ack = b->ordinal = 0;
+	b->npkt = b->niov = b->ack = 0;
 	b->dqpn = b->dqpn_mask = 0;
 	b->scratch_used = 0;
 	b->pkt_max = RPWI_TXB_PKTS;
