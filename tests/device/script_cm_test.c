@@ -178,8 +178,9 @@ static const struct {
 	{"modify_qp RTR 1: EINVAL", "", "RDMA_CM_EVENT_CONNECT_ERROR", NULL},
 	/* messages: what is lost is sent again, what comes twice or late does no harm */
 	{"cm REQ 1: lose", "", "done", "done"},
-	{"cm REQ 1: dup", "", "done", "done"},
-	{"cm REQ 1: delay 300 ms", "", "done", "done"},
+	/* only the second of the two gets there */
+	{"cm REQ 1: dup\ncm REQ 2..: lose", "cm REQ received 1: lose", "done", "done"},
+	{"cm REQ 1: delay 300 ms\ncm REQ 2..: lose", "", "done", "done"},
 	{"", "cm REQ received 1: lose", "done", "done"},
 	{"", "cm REP 1: lose", "done", "done"},
 	{"", "cm REP 1: dup", "done", "done"},
@@ -187,7 +188,7 @@ static const struct {
 	{"cm RTU 1: lose", "", "done", "done"},
 	{"cm DREQ 1: lose", "", "done", "done"},
 	{"", "cm DREP 1: lose", "done", "done"},
-	{"", "cm DREQ received 1: delay 300 ms", "done", "done"},
+	{"", "cm DREQ received 1: delay 300 ms\ncm DREQ received 2..: lose", "done", "done"},
 	/* refused, by the peer and as if by the peer */
 	{"cm REQ: reject NO_RESOURCES", "", "RDMA_CM_EVENT_REJECTED 3", NULL},
 	{"", "cm REQ received 1: reject CONSUMER_DEFINED", "RDMA_CM_EVENT_REJECTED 28", NULL},
