@@ -723,7 +723,7 @@ static ssize_t read_all(const char *path, char *to)
 int rpwi_script_load(const char *path, const struct rpwi_script_who *who, struct rpwi_script **out,
 	char *why, size_t why_len)
 {
-	char *text = malloc(RPWI_SCRIPT_BYTES_MAX + 1);
+	char *text = calloc(1, RPWI_SCRIPT_BYTES_MAX + 1);
 	*out = NULL;
 	if (!text) {
 		snprintf(why, why_len, "%s: out of memory", path);
