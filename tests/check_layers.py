@@ -14,12 +14,14 @@ MAY = {
     "rc": {"base", "wire"},
     # Packets, states and calls in words, as the layers above see them pass.
     "explain": {"base", "wire", "rc"},
+    # Fault scripts: words of the specification and of verbs, counted and answered; who asks does the harm.
+    "fault": {"base", "wire", "explain"},
     "cm": {"base", "wire"},
-    "io": {"base", "wire", "explain"},
-    "device": {"base", "wire", "rc", "explain", "cm", "io"},
+    "io": {"base", "wire", "explain", "fault"},
+    "device": {"base", "wire", "rc", "explain", "fault", "cm", "io"},
     # The rdma_cm device: addresses and events of connections; packets and sockets are the device's.
-    "helper": {"base", "wire", "rc", "explain", "cm", "io", "device"},
-    "ucma": {"base", "wire", "explain", "cm", "device"},
+    "helper": {"base", "wire", "rc", "explain", "fault", "cm", "io", "device"},
+    "ucma": {"base", "wire", "explain", "fault", "cm", "device"},
     # io: the files under /sys/class/infiniband show the interfaces as they are, also while no device is open.
     "preload": {"base", "explain", "io", "device", "ucma"},
     # NCCL's plugin API, and calling plugins; the plugin itself (nccl) takes only the tables of it.
@@ -34,7 +36,7 @@ MAY = {
     "msg/link": {"base", "tran/tran.h", "msg/wire.h"},
     "nccl": {"base", "include"} | {f"ncclnet/abi/net{v}.h" for v in ("", *(f"_v{n}" for n in range(5, 13)))},
     # wire: `explain` reads captures; it decodes, and speaks to nobody.
-    "cli": {"base", "wire", "io/io.h", "ncclnet", "include"},
+    "cli": {"base", "wire", "fault/fault.h", "io/io.h", "ncclnet", "include"},
     # test_connection: a program of its own, which tells two processes of each other by boot, and drives other people's plugins. Of the command it has what reads options.
     "cli/connection": {"base", "boot", "ncclnet", "cli/cli.h", "cli/options.h", "include"},
     # The educational programs are pure verbs: the same source must build against rdma-core alone.

@@ -43,7 +43,7 @@ int rpwi_cli_usage(const char *command, const char *fmt, ...) __attribute__((for
 int rpwi_cli_device_usable(const char *name, char *why, size_t why_len);
 
 /* ---- run/run.c ---- */
-/* 0, or -errno and `why` if the spec of --fault or ROPEWAY_FAULT is none. */
+/* 0, or -errno and `why` if the spec of --fault or ROPEWAY_FAULT is none, and no script either. */
 int rpwi_cli_check_fault(const char *spec, char *why, size_t why_len);
 
 /* ---- text.c ---- */

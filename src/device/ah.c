@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "device/hca.h"
+#include "fault/fault.h"
 
 static const uint8_t v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
@@ -98,6 +99,8 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 
 struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
+	if (rpwi_plan_refuses(RPWI_CALL_CREATE_AH))
+		return NULL;
 	struct dah *ah = calloc(1, sizeof(*ah));
 	if (!ah)
 		return NULL;

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "device/fault.h"
 #include "device/hca.h"
 #include "explain/verbs.h"
 
@@ -67,6 +68,8 @@ static bool channel_take(struct dchannel *ch, struct ibv_cq **cq, void **ctx)
 
 struct ibv_comp_channel *rpwi_dev_create_comp_channel(struct ibv_context *c)
 {
+	if (rpwi_plan_refuses(RPWI_CALL_CREATE_COMP_CHANNEL))
+		return NULL;
 	struct dchannel *ch = calloc(1, sizeof(*ch));
 	if (!ch)
 		return NULL;
@@ -130,6 +133,9 @@ int dev_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return rpwi_fork_refuse("ibv_req_notify_cq");
+	int refused = rpwi_plan_call(RPWI_CALL_REQ_NOTIFY_CQ);
+	if (RPWI_UNLIKELY(refused))
+		return refused;
 	struct dcq *cq = to_dcq(ibv);
 	cq_lock(cq);
 	int want = solicited_only ? NOTIFY_SOLICITED : NOTIFY_ALL;
@@ -249,6 +255,8 @@ int dev_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 /* Drop the completions of a QP that is destroyed or reset (IB 11.2.5.5). */
 void cq_purge_qp(struct dcq *cq, uint32_t qpn)
 {
+	if (RPWI_UNLIKELY(rpwi_plan_on))
+		fault_forget(cq, qpn);
 	cq_lock(cq);
 	uint32_t head = atomic_load(&cq->head), tail = atomic_load(&cq->tail), to = head;
 	for (uint32_t i = head; i != tail; i++) {
@@ -279,6 +287,9 @@ static struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context,
 		errno = EINVAL;
 		return NULL;
 	}
+	if (rpwi_plan_refuses(RPWI_CALL_CREATE_CQ))
+		return NULL;
+	static uint32_t made;
 	struct dcq *cq = calloc(1, sizeof(*cq));
 	if (!cq || !(cq->ring = ring_new(cqe, &cq->mask))) {
 		free(cq);
@@ -294,6 +305,7 @@ static struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context,
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	rpwi_list_init(&cq->link);
 	hca_lock();
+	cq->ordinal = ++made;
 	if (ch)
 		RPWI_CONTAINER_OF(ch, struct dchannel, ibv)->refs++;
 	hca_unlock();
@@ -312,6 +324,9 @@ int rpwi_dev_resize_cq(struct ibv_cq *ibv, int cqe)
 	struct dcq *cq = to_dcq(ibv);
 	if (cqe < 1 || cqe > DEV_CQE_MAX)
 		return EINVAL;
+	int refused = rpwi_plan_call(RPWI_CALL_RESIZE_CQ);
+	if (refused)
+		return refused;
 	uint32_t mask;
 	struct ibv_wc *ring = ring_new(cqe, &mask), *old;
 	if (!ring)

@@ -13,6 +13,7 @@
 
 #include "device/alive.h"
 #include "device/farewell.h"
+#include "device/fault.h"
 #include "device/gsi.h"
 #include "explain/verbs.h"
 
@@ -306,34 +307,33 @@ void gsi_send_packet(const struct rpwi_addr *local, const struct rpwi_addr *remo
 	}
 }
 
-void gsi_send_mad_to(const struct rpwi_addr *local, const struct rpwi_addr *remote, uint32_t dqpn,
-	const uint8_t *mad)
+static struct rpwi_pkt packet_of(const uint8_t *mad, uint32_t dqpn)
 {
-	struct rpwi_pkt pkt = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY,
+	uint32_t psn = gsi.psn;
+	gsi.psn = rpwi_psn_add(gsi.psn, 1);
+	return (struct rpwi_pkt){.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY,
 		.migreq = true,
 		.pkey = RPWI_PKEY_DEFAULT,
 		.dqpn = dqpn,
-		.psn = gsi.psn,
+		.psn = psn,
 		.qkey = RPWI_GSI_QKEY,
 		.sqpn = RPWI_GSI_QPN,
 		.payload = mad,
 		.payload_len = RPWI_MAD_LEN};
-	gsi.psn = rpwi_psn_add(gsi.psn, 1);
+}
+
+void gsi_send_mad_to(const struct rpwi_addr *local, const struct rpwi_addr *remote, uint32_t dqpn,
+	const uint8_t *mad)
+{
+	struct rpwi_pkt pkt = packet_of(mad, dqpn);
 	gsi_send_packet(local, remote, 0, 0, &pkt);
 }
 
 void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad)
 {
-	struct rpwi_pkt pkt = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY,
-		.migreq = true,
-		.pkey = RPWI_PKEY_DEFAULT,
-		.dqpn = RPWI_GSI_QPN,
-		.psn = gsi.psn,
-		.qkey = RPWI_GSI_QKEY,
-		.sqpn = RPWI_GSI_QPN,
-		.payload = mad,
-		.payload_len = RPWI_MAD_LEN};
-	gsi.psn = rpwi_psn_add(gsi.psn, 1);
+	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_cm_tx(path, mad))
+		return;
+	struct rpwi_pkt pkt = packet_of(mad, RPWI_GSI_QPN);
 	gsi_send_packet(&path->local, &path->remote, path->hop_limit, path->traffic_class, &pkt);
 }
 
@@ -498,6 +498,23 @@ void rpwi_gsi_unclaim(uint64_t service_id, const struct rpwi_addr *addr)
 
 /* ---- receiving ---- */
 
+void gsi_feed(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len, uint64_t now_ns)
+{
+	if (gsi.exiting || engine_make() || gsi_answer_for_gone(path, mad, len))
+		return;
+	gsi.depth++;
+	rpwi_cm_rx(gsi.cm, path, mad, len, now_ns);
+	gsi.depth--;
+}
+
+bool gsi_ask(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns)
+{
+	if (RPWI_UNLIKELY(rpwi_plan_on) && rpwi_plan_silent(0, now_ns))
+		return true;
+	return gsi_well_formed(pkt) &&
+	       alive_rx(&rx->flow.dst, &rx->flow.src, pkt->payload, pkt->payload_len, now_ns);
+}
+
 void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns)
 {
 	struct hca *h = &hca_here;
@@ -519,15 +536,13 @@ void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_n
 		return;
 	}
 	h->n.mads++;
-	if (alive_rx(&path.local, &path.remote, pkt->payload, pkt->payload_len, now_ns))
+	if (gsi_ask(rx, pkt, now_ns))
 		return;
 	rpwi_gsi_gid(&path.local, path.local_gid);
 	rpwi_gsi_gid(&path.remote, path.remote_gid);
-	if (gsi_answer_for_gone(&path, pkt->payload, pkt->payload_len))
+	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_cm_rx(&path, pkt->payload, pkt->payload_len))
 		return;
-	gsi.depth++;
-	rpwi_cm_rx(gsi.cm, &path, pkt->payload, pkt->payload_len, now_ns);
-	gsi.depth--;
+	gsi_feed(&path, pkt->payload, pkt->payload_len, now_ns);
 }
 
 /* ---- whether peers still exist: what alive.c asks, and does ---- */

@@ -13,6 +13,7 @@
 #include "device/alive.h"
 #include "device/board.h"
 #include "device/farewell.h"
+#include "device/fault.h"
 #include "wire/icrc.h"
 
 struct hca hca_here = {
@@ -335,6 +336,120 @@ void dev_refresh(void)
 	hca_unlock();
 }
 
+/* ---- what a fault script has happen to the device (device/fault.c) ---- */
+
+static struct dqp *each_qp(bool (*fn)(struct dqp *q, uint32_t n), uint32_t n)
+{
+	struct hca *h = &hca_here;
+	for (unsigned i = 0; i < h->nslots; i++)
+		for (unsigned j = 0; h->qps[i] && j < RPWI_SLOT_QPNS; j++)
+			if (h->qps[i][j] && fn(h->qps[i][j], n))
+				return h->qps[i][j];
+	return NULL;
+}
+static bool is_qp(struct dqp *q, uint32_t n) { return q->ordinal == n; }
+static bool has_scq(struct dqp *q, uint32_t n) { return q->scq->ordinal == n; }
+static bool has_rcq(struct dqp *q, uint32_t n) { return q->rcq->ordinal == n; }
+static bool has_srq(struct dqp *q, uint32_t n) { return q->srq && q->srq->ordinal == n; }
+static bool end_qp(struct dqp *q, uint32_t n)
+{
+	qp_to_error(q, rpwi_now_ns());
+	return false;
+}
+
+static void tell_all(enum ibv_event_type type)
+{
+	struct ibv_async_event ev = {.event_type = type, .element.port_num = 1};
+	for (struct rpwi_list *l = hca_here.contexts.next; l != &hca_here.contexts; l = l->next)
+		dev_event(RPWI_CONTAINER_OF(l, struct dctx, link), &ev);
+}
+
+static void event(const struct rpwi_happening *h)
+{
+	struct ibv_async_event ev = {.event_type = (enum ibv_event_type)h->value};
+	struct dqp *q;
+	switch (ev.event_type) {
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		q = each_qp(is_qp, h->qp);
+		if (!q)
+			break;
+		/* the first three say that it works no more (IB 11.6.3) */
+		if (ev.event_type <= IBV_EVENT_QP_ACCESS_ERR)
+			qp_to_error(q, rpwi_now_ns());
+		ev.element.qp = &q->ibv;
+		dev_event(q->ctx, &ev);
+		return;
+	case IBV_EVENT_CQ_ERR: {
+		q = each_qp(has_scq, h->cq);
+		struct dcq *cq = q ? q->scq : NULL;
+		if (!q && (q = each_qp(has_rcq, h->cq)))
+			cq = q->rcq;
+		if (!cq)
+			break;
+		cq->overflowed = true;
+		ev.element.cq = &cq->ibv;
+		dev_event(q->ctx, &ev);
+		return;
+	}
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		q = each_qp(has_srq, h->srq);
+		if (!q)
+			break;
+		ev.element.srq = &q->srq->ibv;
+		dev_event(q->ctx, &ev);
+		return;
+	default:
+		tell_all(ev.event_type);
+		return;
+	}
+	rpwi_warn(
+		"fault script: an event finds no such object: it has not been made, or is gone, or "
+		"(a CQ, a SRQ) no QP uses it");
+}
+
+static void happen(const struct rpwi_happening *h)
+{
+	struct dqp *q;
+	switch (h->act) {
+	case RPWI_ACT_EVENT:
+		event(h);
+		break;
+	case RPWI_ACT_PORT_DOWN:
+		tell_all(IBV_EVENT_PORT_ERR);
+		break;
+	case RPWI_ACT_QP_ERROR:
+		q = each_qp(is_qp, h->qp);
+		if (q)
+			qp_to_error(q, rpwi_now_ns());
+		break;
+	case RPWI_ACT_DEVICE_FATAL:
+		rpwi_plan_device_died();
+		each_qp(end_qp, 0);
+		tell_all(IBV_EVENT_DEVICE_FATAL);
+		break;
+	default:
+		break;
+	}
+}
+
+static const struct fault_ops fault_ops = {
+	.key = mr_find,
+	.push = cq_push,
+	.to_error = qp_to_error,
+	.send = gsi_send,
+	.feed = gsi_feed,
+	.happen = happen,
+	.wake = service_wake,
+};
+
 /* ---- contexts ---- */
 
 static pid_t own_pid;
@@ -559,6 +674,15 @@ static void context_ops(struct dctx *c)
 struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 {
 	struct dev *d = to_dev(dev);
+	fault_begin(&fault_ops);
+	rpwi_plan_wake = service_wake;
+	int refused = rpwi_plan_load();
+	if (refused) {
+		errno = -refused;
+		return NULL;
+	}
+	if (rpwi_plan_refuses(RPWI_CALL_OPEN_DEVICE))
+		return NULL;
 	struct dctx *c = calloc(1, sizeof(*c));
 	if (!c)
 		return NULL;
@@ -587,7 +711,9 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 		return NULL;
 	}
 	rpwi_lock(RPWI_LOCK_DEVICES);
+	hca_lock();
 	rpwi_list_add_tail(&hca_here.contexts, &c->link);
+	hca_unlock();
 	rpwi_unlock(RPWI_LOCK_DEVICES);
 	return &c->v.context;
 }
@@ -596,7 +722,9 @@ int rpwi_dev_close_device(struct ibv_context *ctx)
 {
 	struct dctx *c = to_dctx(ctx);
 	rpwi_lock(RPWI_LOCK_DEVICES);
+	hca_lock();
 	rpwi_list_del(&c->link);
+	hca_unlock();
 	rpwi_unlock(RPWI_LOCK_DEVICES);
 	hca_lock();
 	hca_put();
@@ -647,6 +775,8 @@ int rpwi_dev_check(struct ibv_device *dev, char *why, size_t why_len)
 struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c)
 {
 	static _Atomic uint32_t last_id;
+	if (rpwi_plan_refuses(RPWI_CALL_ALLOC_PD))
+		return NULL;
 	struct dpd *pd = calloc(1, sizeof(*pd));
 	if (!pd)
 		return NULL;
@@ -803,6 +933,7 @@ void rpwi_dev_stats_print(FILE *to)
 	}
 	gsi_stats_print(to);
 	hca_unlock();
+	rpwi_plan_print(to);
 	for (int k = 1; k < RPWI_NAK_COUNT; k++)
 		fprintf(to, "  NAKs \"%s\": sent %llu, received %llu\n", rpwi_nak_name[k],
 			(unsigned long long)s.nak_tx[k], (unsigned long long)s.nak_rx[k]);

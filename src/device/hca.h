@@ -61,7 +61,7 @@ struct event_node {
 struct dctx {
 	struct verbs_context v; /* v.context is last but one: see to_dctx */
 	struct dev *dev;
-	struct rpwi_list link; /* hca_here.contexts */
+	struct rpwi_list link; /* hca_here.contexts: changed under both locks, read under either */
 	struct rpwi_list events;
 };
 static inline struct dctx *to_dctx(const struct ibv_context *c)
@@ -130,6 +130,10 @@ struct dcq {
 	bool overflowed, is_ex, ignore_overrun;
 	struct ibv_wc cur; /* start_poll..end_poll */
 	uint64_t cur_ts_ns;
+	uint32_t ordinal; /* the n-th of the process: for fault scripts, as below */
+	/* completions that device/fault.c keeps, and when the last of them is due */
+	unsigned kept;
+	uint64_t kept_until_ns;
 };
 static inline struct dcq *to_dcq(const struct ibv_cq *c) { return (struct dcq *)(uintptr_t)c; }
 
@@ -137,6 +141,7 @@ struct dsrq {
 	struct ibv_srq ibv;
 	struct rpwi_rq rq;
 	unsigned refs;
+	uint32_t ordinal;
 	uint32_t events_got;
 	struct rpwi_list qps;
 };
@@ -172,6 +177,7 @@ struct dqp {
 	struct rpwi_list rx_link;
 	uint64_t heard_ns;        /* a packet for it came last; 0: none yet */
 	struct ledger_qp *ledger; /* what is left behind of it (ledger.c), or NULL */
+	uint32_t ordinal;
 };
 static inline struct dqp *to_dqp(const struct ibv_qp *q) { return (struct dqp *)(uintptr_t)q; }
 static inline struct dqp *dqp_of(struct rpwi_qp *t) { return RPWI_CONTAINER_OF(t, struct dqp, t); }
@@ -327,6 +333,7 @@ void service_atfork_child(void);
 /* qp.c */
 extern const struct rpwi_qp_ops device_qp_ops;
 struct dqp *qp_lookup(uint32_t qpn);
+void qp_to_error(struct dqp *q, uint64_t now_ns); /* by the device itself; the lock is held */
 int dev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int dev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr);
@@ -387,7 +394,11 @@ void gsi_send_mad_to(const struct rpwi_addr *local, const struct rpwi_addr *remo
 void gsi_send_packet(const struct rpwi_addr *local, const struct rpwi_addr *remote,
 	uint8_t hop_limit, uint8_t tclass, const struct rpwi_pkt *pkt);
 bool gsi_is_own(const struct rpwi_addr *a); /* an address of this host */
-void gsi_begin(void);                       /* the HCA has a place */
+/* a question about processes, or an answer (alive.c)? True: dealt with */
+bool gsi_ask(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns);
+void gsi_begin(void); /* the HCA has a place */
+/* a message that came, with its GIDs filled in, for the engine */
+void gsi_feed(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len, uint64_t now_ns);
 
 /* gsi_route.c; the lock is held */
 unsigned gsi_slot_of_id(uint32_t comm_id); /* of the process that made a communication ID */

@@ -11,6 +11,7 @@
 #include "base/guard.h"
 #include "device/board.h"
 #include "device/hca.h"
+#include "fault/fault.h"
 
 enum {
 	REMOTE_ACCESS = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC
@@ -96,6 +97,8 @@ struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64
 		errno = (access & ~KNOWN) ? EOPNOTSUPP : EINVAL;
 		return NULL;
 	}
+	if (rpwi_plan_refuses(RPWI_CALL_REG_MR))
+		return NULL;
 	struct dmr *mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
@@ -241,6 +244,8 @@ struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 		errno = EINVAL;
 		return NULL;
 	}
+	if (rpwi_plan_refuses(RPWI_CALL_ALLOC_MW))
+		return NULL;
 	struct dmw *mw = calloc(1, sizeof(*mw));
 	if (!mw)
 		return NULL;

@@ -22,6 +22,7 @@
 #include "device/alive.h"
 #include "device/board.h"
 #include "device/farewell.h"
+#include "device/fault.h"
 #include "explain/verbs.h"
 #include "wire/icrc.h"
 #include "wire/mad.h"
@@ -295,6 +296,8 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	if (!b->npkt)
 		return false;
 	hca_here.n.tx_batches++;
+	if (RPWI_UNLIKELY(rpwi_plan_on))
+		b->ordinal = q->ordinal;
 	if (b->ack && b->ack < b->npkt && !ack_may_follow(q))
 		b->ack = 0;
 	unsigned sent = 0;
@@ -431,12 +434,12 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 	struct rpwi_rxmeta meta = {.flow = &rx->flow, .ttl = rx->ttl, .tos = rx->tos};
 	if (RPWI_UNLIKELY(!q)) {
 		/* index 0 of a slot: its process is asked, or answered (wire/ask.h) */
-		bool asks = !(pkt.dqpn & (RPWI_SLOT_QPNS - 1)) && gsi_well_formed(&pkt);
-		h->n.no_qp += !asks || !alive_rx(&rx->flow.dst, &rx->flow.src, pkt.payload,
-					       pkt.payload_len, now_ns);
+		h->n.no_qp += (pkt.dqpn & (RPWI_SLOT_QPNS - 1)) || !gsi_ask(rx, &pkt, now_ns);
 		return;
 	}
 	h->n.rx_packets++;
+	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_rx(q, &pkt, &meta, now_ns))
+		return;
 	q->heard_ns = now_ns;
 	rpwi_qp_rx(&q->t, &pkt, &meta, now_ns);
 	if (rpwi_list_empty(&q->rx_link))
@@ -552,6 +555,8 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 	}
 	struct rpwi_rxmeta meta = {.flow = &p->flow, .ttl = p->ttl, .tos = p->tos};
 	h->n.rx_packets++;
+	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_rx(q, &pkt, &meta, now_ns))
+		return;
 	q->heard_ns = now_ns;
 	rpwi_qp_rx(&q->t, &pkt, &meta, now_ns);
 	if (rpwi_list_empty(&q->rx_link))
@@ -653,6 +658,8 @@ static bool progress(bool all_ports, bool hold_ack, struct ready ready)
 				rpwi_port_timer(h->port[i].io, now_ns);
 		if (gsi_deadline() <= now_ns)
 			gsi_timer(now_ns);
+		if (RPWI_UNLIKELY(rpwi_plan_on))
+			fault_timer(now_ns);
 		tx_run(now_ns);
 	}
 	/* Another thread sleeps, and what it waits for is still to come. */
@@ -686,6 +693,8 @@ static uint64_t next_deadline(void)
 		if (h->port[i].refs)
 			at = RPWI_MIN(at, rpwi_port_deadline(h->port[i].io));
 	at = RPWI_MIN(at, gsi_deadline());
+	if (RPWI_UNLIKELY(rpwi_plan_on))
+		at = RPWI_MIN(at, fault_deadline());
 	if (!rpwi_list_empty(&h->tx_list)) /* paced: try again soon */
 		at = RPWI_MIN(at, rpwi_now_ns() + PACE_RETRY_NS);
 	return at;

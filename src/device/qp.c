@@ -6,6 +6,7 @@
 
 #include "device/alive.h"
 #include "device/board.h"
+#include "device/fault.h"
 #include "device/ledger.h"
 #include "explain/verbs.h"
 
@@ -79,6 +80,8 @@ static void on_complete(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, b
 		rpwi_explain_complete(t->qpn, recv, wc);
 	if (RPWI_UNLIKELY(wc->status != IBV_WC_SUCCESS && !recv))
 		revoke(q); /* its memory is the program's again, whatever the peer got of it */
+	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_complete(q, recv, wc, solicited))
+		return;
 	cq_push(recv ? q->rcq : q->scq, wc, solicited);
 }
 
@@ -215,7 +218,10 @@ static void qp_shown(struct dqp *q, const struct ibv_qp_init_attr_ex *a)
 /* NULL and errno, as the verb. */
 static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 {
+	static uint32_t made;
 	int rc = caps_check(a);
+	if (!rc)
+		rc = -rpwi_plan_call(RPWI_CALL_CREATE_QP);
 	struct dqp *q = rc ? NULL : calloc(1, sizeof(*q));
 	if (!q) {
 		errno = rc ? -rc : ENOMEM;
@@ -226,6 +232,7 @@ static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 	if (!rc) {
 		hca_lock();
 		rc = qp_numbered(q, a->qp_type);
+		q->ordinal = rc ? 0 : ++made;
 		hca_unlock();
 	}
 	if (rc) {
@@ -372,6 +379,12 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	struct dport *port = NULL;
 	struct dpeer *peer = NULL;
 	int rc = 0;
+	if (RPWI_UNLIKELY(rpwi_plan_on)) {
+		int err = rpwi_plan_modify_qp(
+			mask & IBV_QP_STATE ? (int)attr->qp_state : RPWI_ANY, q->ordinal);
+		if (err)
+			return err;
+	}
 	hca_lock();
 	enum ibv_qp_state was = q->t.state;
 	if (((mask & IBV_QP_PORT) && attr->port_num != 1) ||
@@ -433,6 +446,17 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	return -rc;
 }
 
+void qp_to_error(struct dqp *q, uint64_t now_ns)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	if (q->t.state == IBV_QPS_RESET || q->t.state == IBV_QPS_ERR)
+		return;
+	revoke(q);
+	if (!rpwi_qp_modify(&q->t, &attr, IBV_QP_STATE, NULL, now_ns))
+		progress_qp_kick(q, false, now_ns);
+	q->ibv.state = q->t.state;
+}
+
 int rpwi_dev_query_qp(
 	struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
@@ -462,7 +486,8 @@ static int post_list(struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr *
 		const struct rpwi_av *av = NULL;
 		if (q->t.type == IBV_QPT_UD && wr->wr.ud.ah)
 			av = &RPWI_CONTAINER_OF(wr->wr.ud.ah, struct dah, ibv)->av;
-		rc = rpwi_qp_post_send(&q->t, wr, av);
+		rc = RPWI_UNLIKELY(rpwi_plan_on) ? fault_post_send(q, wr, av)
+						 : rpwi_qp_post_send(&q->t, wr, av);
 		if (rc) {
 			*bad = wr;
 			break;
@@ -476,6 +501,11 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return rpwi_fork_refuse("ibv_post_send");
 	struct dqp *q = to_dqp(ibv);
+	int refused = rpwi_plan_call(RPWI_CALL_POST_SEND);
+	if (RPWI_UNLIKELY(refused)) {
+		*bad = wr;
+		return refused;
+	}
 	hca_lock_serving();
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_post_send(&q->t, wr);
@@ -485,6 +515,8 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 		progress_qp_kick(q, false, rpwi_now_ns());
 	if (!rpwi_list_empty(&hca_here.held))
 		progress_flush_held(rpwi_now_ns());
+	if (RPWI_UNLIKELY(rpwi_plan_on))
+		fault_timer(rpwi_now_ns());
 	hca_unlock();
 	return -rc;
 }
@@ -494,7 +526,11 @@ int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return rpwi_fork_refuse("ibv_post_recv");
 	struct dqp *q = to_dqp(ibv);
-	int rc = 0;
+	int rc = 0, refused = rpwi_plan_call(RPWI_CALL_POST_RECV);
+	if (RPWI_UNLIKELY(refused)) {
+		*bad = wr;
+		return refused;
+	}
 	hca_lock_serving();
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_post_recv(&q->t, wr);
@@ -503,7 +539,8 @@ int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	if (rc)
 		*bad = wr;
 	for (; wr && !rc; wr = wr->next) {
-		rc = rpwi_rq_post(&q->rq, wr);
+		rc = RPWI_UNLIKELY(rpwi_plan_on) ? fault_post_recv(q, &q->rq, wr)
+						 : rpwi_rq_post(&q->rq, wr);
 		if (rc)
 			*bad = wr;
 	}

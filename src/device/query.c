@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "device/hca.h"
+#include "fault/fault.h"
 
 enum ibv_mtu dev_mtu(const struct dev *d)
 {
@@ -121,6 +122,8 @@ int rpwi_dev_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_att
 		return EINVAL;
 	memset(a, 0, sizeof(*a));
 	a->state = d->present && d->net.up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+	if (RPWI_UNLIKELY(rpwi_plan_on) && rpwi_plan_port_down(rpwi_now_ns()))
+		a->state = IBV_PORT_DOWN;
 	a->max_mtu = IBV_MTU_4096;
 	a->active_mtu = dev_mtu(d);
 	a->gid_tbl_len = RPWI_GIDS_MAX;

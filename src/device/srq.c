@@ -3,13 +3,17 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "device/fault.h"
 #include "device/hca.h"
 
 static struct dsrq *to_dsrq(struct ibv_srq *s) { return RPWI_CONTAINER_OF(s, struct dsrq, ibv); }
 
 struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
+	static uint32_t made;
 	struct ibv_srq_attr *a = &attr->attr;
+	if (rpwi_plan_refuses(RPWI_CALL_CREATE_SRQ))
+		return NULL;
 	if (a->max_wr > DEV_SRQ_WR_MAX || a->max_sge > RPWI_SGE_MAX || !a->max_wr) {
 		errno = EINVAL;
 		return NULL;
@@ -31,6 +35,7 @@ struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 	pthread_cond_init(&s->ibv.cond, NULL);
 	hca_lock();
 	to_dpd(pd)->refs++;
+	s->ordinal = ++made;
 	hca_unlock();
 	return &s->ibv;
 }
@@ -53,7 +58,9 @@ struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_att
 int rpwi_dev_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
 {
 	struct dsrq *s = to_dsrq(ibv);
-	int rc = 0;
+	int rc = rpwi_plan_call(RPWI_CALL_MODIFY_SRQ);
+	if (rc)
+		return rc;
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
 		return EINVAL;
 	hca_lock();
@@ -104,10 +111,15 @@ int dev_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_re
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return rpwi_fork_refuse("ibv_post_srq_recv");
 	struct dsrq *s = to_dsrq(ibv);
-	int rc = 0;
+	int rc = rpwi_plan_call(RPWI_CALL_POST_SRQ_RECV);
+	if (RPWI_UNLIKELY(rc)) {
+		*bad = wr;
+		return rc;
+	}
 	hca_lock();
 	for (; wr; wr = wr->next) {
-		rc = rpwi_rq_post(&s->rq, wr);
+		rc = RPWI_UNLIKELY(rpwi_plan_on) ? fault_post_recv(NULL, &s->rq, wr)
+						 : rpwi_rq_post(&s->rq, wr);
 		if (rc) {
 			*bad = wr;
 			break;

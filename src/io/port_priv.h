@@ -52,6 +52,7 @@ struct later {
 	socklen_t to_len;
 	struct rpwi_flow flow;
 	uint8_t ttl, tos;
+	uint32_t qp; /* of the batch: rpwi_txb.ordinal */
 	size_t len;
 	uint8_t data[];
 };
@@ -94,5 +95,7 @@ int rpwi_tx_open(struct rpwi_port *p, char *why, size_t why_len);
 void rpwi_tx_close(struct rpwi_port *p);
 uint64_t rpwi_tx_deadline(const struct rpwi_port *p);
 void rpwi_tx_timer(struct rpwi_port *p, uint64_t now_ns);
+/* harm.c: what a fault script has for this packet, beside what *v has already */
+void rpwi_harm(struct later *l, struct rpwi_fault_verdict *v);
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/guard.h"
 #include "base/lock.h"
 #include "explain/packet.h"
+#include "fault/fault.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -83,7 +84,7 @@ int rpwi_tx_open(struct rpwi_port *p, char *why, size_t why_len)
 	char text[IO_ADDR_TEXT];
 	p->tx_fd = -1;
 	p->ttl = p->tos = -1;
-	if (spec && *spec) {
+	if (spec && *spec && !rpwi_script_is_file(spec)) {
 		int rc = rpwi_fault_parse(spec, &p->fault, why, why_len);
 		if (rc)
 			return rc;
@@ -538,6 +539,8 @@ static int send_or_harm(struct rpwi_port *p, struct later *l)
 	int rc = 0;
 	if (p->fault)
 		v = rpwi_fault_next(p->fault, l->len);
+	if (rpwi_plan_packets)
+		rpwi_harm(l, &v);
 	if (v.drop) {
 		if (rpwi_explain_on)
 			rpwi_explain_packet(&l->flow, RPWI_EXPLAIN_LOST, l->data, l->len);
@@ -574,6 +577,7 @@ static int send_datagrams(
 		if (!l)
 			return -EFAULT;
 		l->by_lane = by_lane;
+		l->qp = b->ordinal;
 		int one = send_or_harm(p, l);
 		rc = one ? one : rc;
 	}
@@ -602,14 +606,18 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 		return dead ? -ENETDOWN : -EAFNOSUPPORT;
 	}
 	set_hops(p, b->av->hop_limit, b->av->tclass);
-	int rc = RPWI_UNLIKELY(p->fault != NULL) ? send_datagrams(p, b, false, sent)
-						 : send_plain(p, b, 0, !p->gso_off, sent);
+	int rc = RPWI_UNLIKELY(p->fault || rpwi_plan_packets)
+			 ? send_datagrams(p, b, false, sent)
+			 : send_plain(p, b, 0, !p->gso_off, sent);
 	if (rpwi_pace_granted(rpwi_steer_pace(p->steer)))
 		charge(p);
 	return rc;
 }
 
-bool rpwi_port_is_watched(const struct rpwi_port *p) { return rpwi_tap_enabled || p->fault; }
+bool rpwi_port_is_watched(const struct rpwi_port *p)
+{
+	return rpwi_tap_enabled || p->fault || rpwi_plan_packets;
+}
 
 int rpwi_port_send_by_lane(
 	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent)

@@ -160,12 +160,11 @@ RPWI_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		return c;
 	}
 	rpwi_signals_arm();
+	stats_pid = getpid();
+	pthread_once(&once, arm_print_stats);
 	c = rpwi_dev_open_device(device);
-	if (c) {
-		stats_pid = getpid();
-		pthread_once(&once, arm_print_stats);
+	if (c)
 		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_open_device %s", device->name);
-	}
 	return c;
 }
 

@@ -31,6 +31,10 @@ static void uc_send(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 		uc_abandon(qp);
 		return;
 	}
+	if (RPWI_UNLIKELY(qp->rcv.doom)) {
+		local_error(qp, (enum ibv_wc_status)qp->rcv.doom);
+		return;
+	}
 	int rc = rpwi_rcv_scatter(qp, p->payload, p->payload_len);
 
 	if (rc) {
@@ -70,6 +74,10 @@ static void uc_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	if (imm && !rpwi_rcv_take(qp)) {
 		qp->stats.rx_no_rwqe++;
 		uc_abandon(qp);
+		return;
+	}
+	if (RPWI_UNLIKELY(imm && qp->rcv.doom)) {
+		local_error(qp, (enum ibv_wc_status)qp->rcv.doom);
 		return;
 	}
 	if (p->payload_len && qp->ops->mem_write(qp, qp->write_rkey, qp->write_va, p->payload,
@@ -177,6 +185,10 @@ void rpwi_ud_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 	}
 	if (!rpwi_rcv_take(qp)) {
 		qp->stats.rx_no_rwqe++;
+		return;
+	}
+	if (RPWI_UNLIKELY(qp->rcv.doom)) {
+		local_error(qp, (enum ibv_wc_status)qp->rcv.doom);
 		return;
 	}
 	make_grh(grh, p, meta);

@@ -621,6 +621,7 @@ int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const st
 	w->opcode = (uint8_t)wr->opcode;
 	w->flags = (uint8_t)wr->send_flags;
 	w->phase = RPWI_SWQE_POSTED;
+	w->doom = 0;
 	w->len = (uint32_t)len;
 	copy_operands(qp, w, wr, ud_av);
 	if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE) {
@@ -630,6 +631,17 @@ int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const st
 	copy_data(w, wr);
 	qp->sq_tail++;
 	return 0;
+}
+
+void rpwi_qp_doom(struct rpwi_qp *qp, uint8_t status)
+{
+	if (qp->sq_tail != qp->sq_head)
+		rpwi_sq_at(qp, qp->sq_tail - 1)->doom = status;
+}
+
+void rpwi_qp_answer_next(struct rpwi_qp *qp, uint8_t syndrome)
+{
+	qp->scripted = (uint8_t)(syndrome + 1);
 }
 
 /* ---- packets and time: dispatch ---- */

@@ -33,6 +33,7 @@ struct rpwi_res {
 /* The receive WQE being filled. */
 struct rpwi_rcv {
 	bool have;
+	uint8_t doom;             /* of its WQE */
 	uint32_t nsge, len, done; /* done: bytes scattered */
 	uint32_t sge_i, sge_off;
 	uint64_t wr_id;
@@ -87,6 +88,7 @@ struct rpwi_qp {
 	bool late;       /* a deadline was seen late: the process did not run */
 	/* the last thing heard is a RNR NAK: one packet, and no more until it is taken */
 	bool rnr_probe;
+	bool lost; /* by RPWI_DOOM_SILENT: what it sends from lost_psn on */
 
 	/* ---- responder ---- */
 	uint32_t epsn, msn; /* expected PSN */
@@ -97,6 +99,7 @@ struct rpwi_qp {
 	/* nak_sent: of this gap; none more until the expected PSN comes */
 	bool ack_owed, nak_owed, nak_sent;
 	bool comm_est, last_wqe_told;
+	uint8_t scripted; /* 1 + the syndrome of rpwi_qp_answer_next */
 	struct rpwi_rcv rcv;
 	uint64_t write_va;
 	uint32_t write_rkey, write_len, write_left;
@@ -111,6 +114,7 @@ struct rpwi_qp {
 	void *arena; /* sq, its SGEs, inline data, UD address vectors, rcv.sge: one allocation */
 	/* one past the last PSN of each outstanding READ or atomic request */
 	uint32_t rd_end[RPWI_RD_ATOMIC_MAX];
+	uint32_t lost_psn;
 };
 
 _Static_assert(sizeof(struct rpwi_qp) < 2048, "an idle QP must stay small");

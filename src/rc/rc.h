@@ -23,7 +23,8 @@ struct rpwi_qp;
  * WQEs. ---- */
 struct rpwi_rwqe {
 	uint64_t wr_id;
-	uint32_t nsge;
+	uint16_t nsge;
+	uint8_t doom; /* what it completes with instead, by rpwi_rq_doom; 0: nothing */
 	uint32_t len; /* sum of the SGEs */
 	struct ibv_sge *sge;
 };
@@ -113,6 +114,7 @@ struct rpwi_swqe {
 	uint8_t opcode; /* enum ibv_wr_opcode */
 	uint8_t flags;  /* enum ibv_send_flags */
 	uint8_t phase;  /* requester's own */
+	uint8_t doom;   /* by rpwi_qp_doom; 0: none */
 	uint16_t nsge;
 	uint32_t len;
 	uint32_t psn_first, psn_next, npsn;
@@ -183,7 +185,19 @@ void rpwi_qp_peer_gone(struct rpwi_qp *qp);
  * many SGEs, inline too long, length over 2^31. */
 int rpwi_qp_post_send(
 	struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av);
-/* As ibv_post_send, for the QP-ex calls and BIND_MW. */
+/* ---- Fault scripts (`ropeway run --fault FILE`). ---- */
+/* The work request posted last fails with `status` when its turn comes, after those before it; it
+ * is not sent. RPWI_DOOM_SILENT: it is sent to nobody, with all that follows, until the retries are
+ * used up; of an RC QP that has an ACK time-out. Before it can have been sent. */
+enum { RPWI_DOOM_SILENT = 0x80 };
+void rpwi_qp_doom(struct rpwi_qp *qp, uint8_t status);
+/* Likewise the receive posted last: what would fill it completes it with `status`, and a RC peer
+ * hears that the operation failed here. */
+void rpwi_rq_doom(struct rpwi_rq *rq, uint8_t status);
+/* The next request of RC that comes in its turn is answered with that syndrome (a NAK, or RNR NAK)
+ * instead. */
+void rpwi_qp_answer_next(struct rpwi_qp *qp, uint8_t syndrome);
+
 /* Tell the QP that its RQ got entries or state changed: in ERR, flush them. Called after
  * rpwi_rq_post on the QP's own RQ. */
 void rpwi_qp_recv_posted(struct rpwi_qp *qp);

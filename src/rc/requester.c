@@ -40,7 +40,7 @@ void rpwi_req_reset(struct rpwi_qp *qp, uint32_t psn)
 {
 	rpwi_req_forget(qp);
 	qp->una = qp->nxt = qp->psn_max = psn;
-	qp->sq_failed = qp->acked = false;
+	qp->sq_failed = qp->acked = qp->lost = false;
 	qp->rtt_ns = 0;
 	qp->probe_end = psn;
 }
@@ -251,7 +251,7 @@ static void run_local(struct rpwi_qp *qp, struct rpwi_swqe *w)
 static bool read_at_once(struct rpwi_qp *qp, struct rpwi_swqe *w)
 {
 	if (w->opcode != IBV_WR_RDMA_READ || qp->sq_head != qp->sq_cur || qp->nxt != qp->una ||
-		qp->nxt != w->psn_first || !w->len)
+		qp->nxt != w->psn_first || !w->len || RPWI_UNLIKELY(qp->lost))
 		return false;
 	for (uint32_t off = 0, n; off < w->len; off += n) {
 		n = RPWI_MIN(w->len - off, (uint32_t)RPWI_PEER_READ_MAX);
@@ -587,9 +587,34 @@ static void tx_probe(struct rpwi_qp *qp, struct rpwi_txb *b)
 	qp->stats.probes++;
 }
 
+/* By a fault script: it fails in its turn (true), or nothing of it gets to the peer. */
+static bool doomed(struct rpwi_qp *qp, struct rpwi_swqe *w)
+{
+	if (!(w->doom & RPWI_DOOM_SILENT)) {
+		fail_later(qp, w, (enum ibv_wc_status)w->doom);
+		return true;
+	}
+	if (!qp->lost)
+		qp->lost_psn = qp->nxt;
+	qp->lost = true;
+	return false;
+}
+
+/* The requests from lost_psn on leave the batch; they are in order. Probes, too, once all before it
+ * has been acknowledged: their answers would tell of a peer. */
+static void lose(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned first)
+{
+	for (unsigned i = first; i < b->npkt; i++)
+		if (qp->una == qp->lost_psn ||
+			rpwi_psn_diff(rpwi_get_be24(b->pkt[i].hdr + 9), qp->lost_psn) >= 0) {
+			b->npkt = i;
+			return;
+		}
+}
+
 void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint64_t now_ns)
 {
-	unsigned first = b->npkt, end = b->npkt + pkts_max;
+	unsigned first = b->npkt, end = b->npkt + pkts_max, began = first;
 
 	if (RPWI_UNLIKELY(qp->probe_owed)) {
 		tx_probe(qp, b);
@@ -602,6 +627,8 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 			qp->sq_cur++;
 			continue;
 		}
+		if (RPWI_UNLIKELY(w->doom) && w->phase == RPWI_SWQE_POSTED && doomed(qp, w))
+			continue;
 		if (rpwi_wr_info[w->opcode].local) {
 			run_local(qp, w);
 			continue;
@@ -620,4 +647,6 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 	}
 	if (RPWI_UNLIKELY(qp->send_twice))
 		repeat_first(qp, b, first);
+	if (RPWI_UNLIKELY(qp->lost))
+		lose(qp, b, began);
 }

@@ -28,6 +28,7 @@ bool rpwi_rcv_take(struct rpwi_qp *qp)
 
 	r->have = true;
 	r->wr_id = w->wr_id;
+	r->doom = w->doom;
 	r->nsge = w->nsge;
 	r->len = w->len;
 	r->done = r->sge_i = r->sge_off = 0;
@@ -198,6 +199,10 @@ static void rx_send(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_n
 		not_ready(qp);
 		return;
 	}
+	if (RPWI_UNLIKELY(qp->rcv.doom)) {
+		refuse(qp, RPWI_NAK_REM_OP, qp->epsn, (enum ibv_wc_status)qp->rcv.doom);
+		return;
+	}
 	int rc = rpwi_rcv_scatter(qp, p->payload, p->payload_len);
 
 	if (rc == -EMSGSIZE) {
@@ -255,6 +260,10 @@ static void rx_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_
 		not_ready(qp);
 		return;
 	}
+	if (RPWI_UNLIKELY(imm && qp->rcv.doom)) {
+		refuse(qp, RPWI_NAK_REM_OP, qp->epsn, (enum ibv_wc_status)qp->rcv.doom);
+		return;
+	}
 	if (p->payload_len && qp->ops->mem_write(qp, qp->write_rkey, qp->write_va, p->payload,
 				      p->payload_len, true)) {
 		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
@@ -307,6 +316,7 @@ void rpwi_resp_reset(struct rpwi_qp *qp, uint32_t psn)
 	qp->msn = 0;
 	qp->ack_pkts = 0;
 	qp->nak_sent = false;
+	qp->scripted = 0;
 	qp->msg = RPWI_MSG_NONE;
 	qp->rcv.have = false;
 }
@@ -494,13 +504,27 @@ static void rx_expected(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t n
 		rx_atomic(qp, p);
 }
 
+/* A fault script speaks in the place of this responder. */
+static void answer_scripted(struct rpwi_qp *qp)
+{
+	uint8_t syndrome = (uint8_t)(qp->scripted - 1);
+	qp->scripted = 0;
+	if (rpwi_aeth_kind(syndrome) == RPWI_AETH_RNR_NAK)
+		not_ready(qp);
+	else
+		refuse(qp, (enum rpwi_nak)(syndrome & 0x1f), qp->epsn, IBV_WC_SUCCESS);
+}
+
 void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 {
 	int32_t ahead = rpwi_psn_diff(p->psn, qp->epsn);
 
 	rpwi_resp_comm_est(qp);
 	if (RPWI_LIKELY(!ahead)) {
-		rx_expected(qp, p, now_ns);
+		if (RPWI_UNLIKELY(qp->scripted))
+			answer_scripted(qp);
+		else
+			rx_expected(qp, p, now_ns);
 	} else if (ahead < 0) {
 		rx_duplicate(qp, p, qp->epsn + (uint32_t)ahead, now_ns);
 	} else {

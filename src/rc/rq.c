@@ -94,8 +94,14 @@ int rpwi_rq_post(struct rpwi_rq *rq, const struct ibv_recv_wr *wr)
 		len += wr->sg_list[i].length;
 	}
 	w->wr_id = wr->wr_id;
-	w->nsge = (uint32_t)wr->num_sge;
+	w->nsge = (uint16_t)wr->num_sge;
+	w->doom = 0;
 	w->len = (uint32_t)RPWI_MIN(len, UINT32_MAX); /* no message is longer than 2^31 */
 	rq->tail++;
 	return 0;
+}
+
+void rpwi_rq_doom(struct rpwi_rq *rq, uint8_t status)
+{
+	rq->ring[(rq->tail - 1) & rq->mask].doom = status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* channel.c - event channels: descriptors, the queue of events behind each, and waiting for one. */
 #include "explain/trace.h"
+#include "fault/fault.h"
 #include "base/lock.h"
 #include "ucma/ucma_priv.h"
 
@@ -233,7 +234,11 @@ int rpwi_ucma_open(int flags)
 		.incoming = cm_incoming,
 		.event = cm_event,
 		.addresses_changed = cm_addresses_changed};
-	int fds[2];
+	int fds[2], refused = rpwi_plan_load();
+	if (refused) {
+		errno = -refused;
+		return -1;
+	}
 	if (rpwi_fork_broken) {
 		errno = rpwi_fork_refuse("rdma_create_event_channel");
 		return -1;

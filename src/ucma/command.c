@@ -2,6 +2,7 @@
 /* command.c - the commands of the rdma_cm device: sizes checked, arguments read, results written,
  * names for the log. */
 #include "explain/trace.h"
+#include "fault/fault.h"
 #include "ucma/ucma_priv.h"
 
 #include <errno.h>
@@ -341,6 +342,44 @@ static int run(
 	return rc;
 }
 
+/* What a fault script has for it: 0, nothing; 1, an event in the place of what it would do; or
+ * -errno. No lock is held. */
+static int by_script(struct channel *ch, uint32_t number, const union any_command *in)
+{
+	static const uint8_t call_of[RPWI_ARRAY_LEN(commands)] = {
+		[RDMA_USER_CM_CMD_CREATE_ID] = 1 + RPWI_CALL_CM_CREATE_ID,
+		[RDMA_USER_CM_CMD_BIND_IP] = 1 + RPWI_CALL_CM_BIND_ADDR,
+		[RDMA_USER_CM_CMD_BIND] = 1 + RPWI_CALL_CM_BIND_ADDR,
+		[RDMA_USER_CM_CMD_LISTEN] = 1 + RPWI_CALL_CM_LISTEN,
+		[RDMA_USER_CM_CMD_RESOLVE_IP] = 1 + RPWI_CALL_CM_RESOLVE_ADDR,
+		[RDMA_USER_CM_CMD_RESOLVE_ADDR] = 1 + RPWI_CALL_CM_RESOLVE_ADDR,
+		[RDMA_USER_CM_CMD_RESOLVE_ROUTE] = 1 + RPWI_CALL_CM_RESOLVE_ROUTE,
+		[RDMA_USER_CM_CMD_CONNECT] = 1 + RPWI_CALL_CM_CONNECT,
+		[RDMA_USER_CM_CMD_ACCEPT] = 1 + RPWI_CALL_CM_ACCEPT,
+		[RDMA_USER_CM_CMD_REJECT] = 1 + RPWI_CALL_CM_REJECT,
+		[RDMA_USER_CM_CMD_DISCONNECT] = 1 + RPWI_CALL_CM_DISCONNECT,
+	};
+	int event = 0, err;
+	/* librdmacm's question whether AF_IB is known, and an active side's RTU, are no calls of
+	 * the program */
+	bool probe = number == RDMA_USER_CM_CMD_BIND &&
+		     ((const struct rdma_ucm_bind *)(const void *)in)->addr.ss_family == AF_IB;
+	if (!call_of[number] || probe ||
+		(number == RDMA_USER_CM_CMD_ACCEPT && !in->accept.conn_param.valid))
+		return 0;
+	err = rpwi_plan_cm_call((enum rpwi_call)(call_of[number] - 1), &event);
+	if (err || !event)
+		return -err;
+	uint32_t handle;
+	memcpy(&handle, in->bytes + commands[number].id_at, sizeof(handle));
+	rpwi_gsi_lock();
+	struct id *id = ch->closed ? NULL : id_find(ch, handle, &err);
+	if (id)
+		event_new(id, (enum cm_event)(event - 1), -ETIMEDOUT);
+	rpwi_gsi_unlock();
+	return id ? 1 : 0;
+}
+
 ssize_t command(struct channel *ch, const void *buf, size_t len)
 {
 	struct rdma_ucm_cmd_hdr hdr;
@@ -367,8 +406,13 @@ ssize_t command(struct channel *ch, const void *buf, size_t len)
 	memset(&in, 0, sizeof(in));
 	memcpy(&in, body, RPWI_MIN(body_len, RPWI_MIN((size_t)commands[hdr.cmd].in, sizeof(in))));
 	memset(&out, 0, sizeof(out));
+	int rc = RPWI_UNLIKELY(rpwi_plan_on) ? by_script(ch, hdr.cmd, &in) : 0;
+	if (rc < 0)
+		return rc;
+	if (rc)
+		return (ssize_t)len;
 	rpwi_gsi_lock();
-	int rc = ch->closed ? -EBADF : run(ch, hdr.cmd, &in, &out);
+	rc = ch->closed ? -EBADF : run(ch, hdr.cmd, &in, &out);
 	rpwi_gsi_unlock();
 	if (rc)
 		return rc;

@@ -229,6 +229,8 @@ struct rpwi_txb {
 	/* RPWI_TXB_SCRATCH bytes, owned by whoever made the batch: READ response snapshots,
 	 * atomics */
 	uint8_t *scratch;
+	/* under a fault script: the n-th QP of the process, whose packets these are; 0: of none */
+	uint32_t ordinal;
 };
 static inline void rpwi_txb_reset(struct rpwi_txb *b)
 {

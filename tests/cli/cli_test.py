@@ -244,6 +244,21 @@ class Run(Case):
             self.assertEqual(got.returncode, 2, (spec, got))
             self.assertIn(f"invalid value '{spec}' for --fault: ", got.stderr)
 
+    def test_a_fault_script_is_checked_before_the_program_runs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder, "faults")
+            script.write_text("# one\nreg_mr 3: ENOMEM\n")
+            got = subprocess.run([BUILD / "ropeway", "run", "--fault", "faults", "printenv", "ROPEWAY_FAULT"], cwd=folder, text=True, capture_output=True)
+            self.assertEqual((got.returncode, got.stdout), (0, f"{script.resolve()}\n"), got)
+            script.write_text("# one\nreg_mr 3: ENOMOM\n")
+            for args, env in ((("--fault", str(script)), {}), ((), {"ROPEWAY_FAULT": str(script)})):
+                got = subprocess.run([BUILD / "ropeway", "run", *args, "echo", "ran"], text=True, capture_output=True, env=dict(os.environ, **env))
+                self.assertEqual((got.returncode, got.stdout), (2, ""), got)
+                self.assertIn(f"{script}:2:11: expected an errno, as in ENOMEM, not 'ENOMOM': did you mean ENOMEM?", got.stderr)
+            got = ropeway("run", "--fault", "./no=such", "--", "echo", "ran")
+            self.assertEqual((got.returncode, got.stdout), (2, ""), got)
+            self.assertIn("./no=such: No such file or directory", got.stderr)
+
     def test_a_capture_that_cannot_be_written_is_said_before_the_program_runs(self):
         got = ropeway("run", "--pcap", "/no/such/folder/x.pcapng", "--", "echo", "ran")
         self.assertEqual((got.returncode, got.stdout), (1, ""), got)

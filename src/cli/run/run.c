@@ -7,6 +7,7 @@
  */
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "fault/fault.h"
 #include "io/io.h"
 #include "cli/run/launch.h"
 
@@ -154,9 +155,11 @@ static const struct cli_option option[] = {
 		CLI_INTO(struct options, stats)},
 	{"pcap", 'p', CLI_FILE, "FILE", "capture every packet as pcapng",
 		CLI_INTO(struct options, pcap)},
-	{"fault", 'f', CLI_TEXT, "SPEC",
+	{"fault", 'f', CLI_TEXT, "SPEC|FILE",
 		"harm what is sent, reproducibly, as in drop=0.01,delay=2,seed=7 (drop, dup, "
-		"reorder, corrupt: probabilities; delay: ms; seed)",
+		"reorder, corrupt: probabilities; delay: ms; seed); or what FILE says, a fault a "
+		"line, as in 'reg_mr 3: ENOMEM': calls, completions, events, packets, CM messages "
+		"(docs/faults.md)",
 		CLI_INTO(struct options, fault)},
 	{"wire", 'w', CLI_CHOICE, "WAY",
 		"auto: shared memory to processes of the same user and network namespace, else "
@@ -183,6 +186,14 @@ static const struct cli_command command = {
 int rpwi_cli_check_fault(const char *spec, char *why, size_t why_len)
 {
 	struct rpwi_fault *f = NULL;
+
+	if (rpwi_script_is_file(spec)) {
+		struct rpwi_script *s = NULL;
+		struct rpwi_script_who who = rpwi_script_self();
+		int rc = rpwi_script_load(spec, &who, &s, why, why_len);
+		free(s);
+		return rc;
+	}
 	int err = rpwi_fault_parse(spec, &f, why, why_len);
 
 	if (!err)
@@ -195,11 +206,14 @@ int rpwi_cli_check_fault(const char *spec, char *why, size_t why_len)
 static int set_fault(const char *spec)
 {
 	const char *inherited = getenv("ROPEWAY_FAULT");
-	char why[256] = "";
+	char why[RPWI_WHY_LEN] = "", path[PATH_MAX];
 
 	if (spec && rpwi_cli_check_fault(spec, why, sizeof(why)))
 		return cli_options_invalid(&command, "fault", spec, why);
-	if (spec)
+	/* The program may change its folder. */
+	if (spec && rpwi_script_is_file(spec) && realpath(spec, path))
+		setenv("ROPEWAY_FAULT", path, 1);
+	else if (spec)
 		setenv("ROPEWAY_FAULT", spec, 1);
 	else if (inherited && rpwi_cli_check_fault(inherited, why, sizeof(why)))
 		return rpwi_cli_fail(CLI_USAGE, NAME, "%s", why);

@@ -1,0 +1,771 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* script.c - reads a fault script: one fault a line, every mistake with its line and column. The
+ * grammar is docs/faults.md's. Nothing is taken before all of it is understood. */
+#include "fault/fault.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "fault/words.h"
+
+enum { WORD_MAX = 64 };
+
+struct parser {
+	const char *at, *end; /* of the text */
+	const char *line_at;
+	unsigned line;
+	/* the word that `at` is behind; empty: the line has ended */
+	char word[WORD_MAX];
+	const char *word_at;
+	bool failed;
+	char *why;
+	size_t why_len;
+	const struct rpwi_script_who *who;
+	bool ours; /* the process that the lines are for is the one that asks */
+	bool seeded;
+	struct rpwi_script *script;
+};
+
+/* ---- words and mistakes ---- */
+
+static void fail(struct parser *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void fail(struct parser *p, const char *fmt, ...)
+{
+	va_list ap;
+	if (p->failed)
+		return;
+	p->failed = true;
+	int n = snprintf(
+		p->why, p->why_len, "%u:%u: ", p->line, (unsigned)(p->word_at - p->line_at) + 1);
+	va_start(ap, fmt);
+	if (n >= 0 && (size_t)n < p->why_len)
+		vsnprintf(p->why + n, p->why_len - (size_t)n, fmt, ap);
+	va_end(ap);
+}
+
+/* What came in the place of what was expected. */
+static void expected(struct parser *p, const char *what)
+{
+	if (*p->word)
+		fail(p, "expected %s, not '%s'", what, p->word);
+	else
+		fail(p, "expected %s, and the line ends", what);
+}
+
+/* A mistake in a name is most often a slip. */
+static void expected_name(struct parser *p, const char *what, const struct words_entry *table)
+{
+	const char *near = *p->word ? words_near(table, p->word) : NULL;
+	if (near)
+		fail(p, "expected %s, not '%s': did you mean %s?", what, p->word, near);
+	else
+		expected(p, what);
+}
+
+static bool ends_word(char c) { return isspace((unsigned char)c) || c == ':' || c == '#'; }
+
+/* The next word of the line; a colon is one. */
+static void next(struct parser *p)
+{
+	while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\r'))
+		p->at++;
+	p->word_at = p->at;
+	p->word[0] = 0;
+	if (p->at == p->end || *p->at == '\n' || *p->at == '#')
+		return;
+	size_t n = 0;
+	bool colon = *p->at == ':';
+	do {
+		if (!isprint((unsigned char)*p->at)) {
+			fail(p, "a character that is not printable ASCII (0x%02x)",
+				(unsigned char)*p->at);
+			return;
+		}
+		if (n + 1 == WORD_MAX) {
+			fail(p, "a word of more than %d characters", WORD_MAX - 1);
+			return;
+		}
+		p->word[n++] = *p->at++;
+	} while (!colon && p->at < p->end && !ends_word(*p->at));
+	p->word[n] = 0;
+}
+
+static bool is(const struct parser *p, const char *word) { return !strcmp(p->word, word); }
+
+static bool accept(struct parser *p, const char *word)
+{
+	if (p->failed || !is(p, word))
+		return false;
+	next(p);
+	return true;
+}
+
+static void expect(struct parser *p, const char *word, const char *what)
+{
+	if (!accept(p, word))
+		expected(p, what);
+}
+
+static int name(
+	struct parser *p, const char *what, const char *prefix, const struct words_entry *table)
+{
+	int value = 0;
+	if (p->failed)
+		return 0;
+	if (!words_find(table, prefix, p->word, &value)) {
+		expected_name(p, what, table);
+		return 0;
+	}
+	next(p);
+	return value;
+}
+
+/* ---- numbers ---- */
+
+static const char *digits(const char *s, uint64_t *v)
+{
+	const char *from = s;
+	for (*v = 0; *s >= '0' && *s <= '9'; s++) {
+		if (*v > (UINT64_MAX >> 1) / 10)
+			return from;
+		*v = *v * 10 + (uint64_t)(*s - '0');
+	}
+	return s;
+}
+
+/* "1000000", "10^6", "64K": NULL where `s` begins with none, else what is behind it. */
+static const char *count_of(const char *s, uint64_t *v)
+{
+	uint64_t exponent;
+	const char *e = digits(s, v);
+	if (e == s)
+		return NULL;
+	if (*e == '^') {
+		const char *f = digits(e + 1, &exponent);
+		uint64_t base = *v;
+		if (f == e + 1 || exponent > 62)
+			return NULL;
+		for (*v = 1; exponent--; *v *= base)
+			if (base && *v > (UINT64_MAX >> 1) / base)
+				return NULL;
+		return f;
+	}
+	static const char units[] = "KMG";
+	const char *u = *e ? strchr(units, *e) : NULL;
+	unsigned shift = u ? 10 * (unsigned)(u - units + 1) : 0;
+	if (*v > UINT64_MAX >> 1 >> shift)
+		return NULL;
+	*v <<= shift;
+	return u ? e + 1 : e;
+}
+
+static uint64_t count(struct parser *p, const char *what)
+{
+	uint64_t v = 0;
+	const char *e = p->failed ? NULL : count_of(p->word, &v);
+	if (p->failed)
+		return 0;
+	if (!e || *e) {
+		expected(p, what);
+		return 0;
+	}
+	next(p);
+	return v;
+}
+
+static uint64_t from_one(struct parser *p, const char *what)
+{
+	uint64_t v = 1;
+	if (!p->failed && count_of(p->word, &v) && !v)
+		fail(p, "they are counted from 1");
+	return count(p, what);
+}
+
+static double real(struct parser *p, const char *what)
+{
+	char *e;
+	if (p->failed)
+		return 0;
+	double v = strtod(p->word, &e);
+	if (!isdigit((unsigned char)p->word[0]) || *e || !(v >= 0 && v <= 1)) {
+		expected(p, what);
+		return 0;
+	}
+	next(p);
+	return v;
+}
+
+static const struct {
+	const char *name;
+	uint64_t ns;
+} time_units[] = {
+	{"us", 1000}, {"ms", RPWI_NS_PER_MS}, {"s", RPWI_NS_PER_S}, {"min", 60 * RPWI_NS_PER_S}};
+
+/* "200 ms", "200ms", "1.5 s". At most a day. */
+static uint64_t duration(struct parser *p)
+{
+	static const char what[] = "a time, as in 200 ms (us, ms, s, min; a day at most)";
+	char *e;
+	if (p->failed)
+		return 0;
+	double v = strtod(p->word, &e);
+	if (!isdigit((unsigned char)p->word[0]) || e == p->word || !(v >= 0 && v <= 1e9)) {
+		expected(p, what);
+		return 0;
+	}
+	if (!*e) {
+		next(p);
+		e = p->word;
+	}
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(time_units); i++) {
+		double ns = v * (double)time_units[i].ns;
+		if (strcmp(e, time_units[i].name) || ns > 86400e9)
+			continue;
+		next(p);
+		return (uint64_t)ns;
+	}
+	expected(p, what);
+	return 0;
+}
+
+/* ---- clauses: which of them, of whom, when ---- */
+
+static void which(struct parser *p, struct rpwi_rule *r, enum rpwi_which w)
+{
+	if (r->which != RPWI_WHICH_ALL)
+		fail(p, "a line says once which ones it means: by number, 'every', 'chance' or 'at "
+			"byte'");
+	r->which = w;
+}
+
+/* "3", "3..5", "3..": false where it is no number. */
+static bool range(struct parser *p, struct rpwi_rule *r)
+{
+	uint64_t first, last;
+	if (p->failed || !isdigit((unsigned char)p->word[0]))
+		return false;
+	which(p, r, RPWI_WHICH_RANGE);
+	const char *e = count_of(p->word, &first);
+	last = first;
+	if (e && !strncmp(e, "..", 2)) {
+		last = UINT64_MAX;
+		e = e[2] ? count_of(e + 2, &last) : e + 2;
+	}
+	if (!e || *e) {
+		expected(p, "a number, as in 3, 3..5 or 3..");
+		return true;
+	}
+	if (!first)
+		fail(p, "they are counted from 1");
+	else if (last < first)
+		fail(p, "the range ends before it begins");
+	r->first = first;
+	r->last = last;
+	next(p);
+	return true;
+}
+
+static bool is_packet(const struct rpwi_rule *r)
+{
+	return r->subject == RPWI_SUBJ_TX || r->subject == RPWI_SUBJ_RX;
+}
+static bool has_qp(const struct rpwi_rule *r)
+{
+	return is_packet(r) || r->subject == RPWI_SUBJ_SEND || r->subject == RPWI_SUBJ_RECV ||
+	       r->subject == RPWI_SUBJ_COMPLETION;
+}
+
+static uint32_t nth(struct parser *p, const char *what)
+{
+	uint64_t n = from_one(p, what);
+	if (n > UINT32_MAX) {
+		fail(p, "there are not so many");
+		return 0;
+	}
+	return (uint32_t)n;
+}
+
+static void clauses(struct parser *p, struct rpwi_rule *r)
+{
+	bool timed = r->subject == RPWI_SUBJ_TIME;
+	while (!p->failed && *p->word && !is(p, ":")) {
+		if (accept(p, "qp")) {
+			r->qp = nth(p, "which QP, as in qp 2: the second that the process creates");
+		} else if (accept(p, "cq")) {
+			r->cq = nth(p, "which CQ, as in cq 2: the second that the process creates");
+		} else if (accept(p, "srq")) {
+			r->srq = nth(p, "which SRQ, as in srq 1");
+		} else if (timed) {
+			expected(p, "':', or qp, cq or srq and a number");
+		} else if (accept(p, "every")) {
+			which(p, r, RPWI_WHICH_EVERY);
+			r->first = from_one(p, "a number, as in every 10");
+		} else if (accept(p, "chance")) {
+			which(p, r, RPWI_WHICH_CHANCE);
+			r->chance = real(p, "a probability from 0 to 1");
+		} else if (accept(p, "after")) {
+			r->after_ns = duration(p);
+		} else if (accept(p, "until")) {
+			r->until_ns = duration(p);
+		} else if (accept(p, "at")) {
+			expect(p, "byte", "'byte' and a number, as in at byte 10^6");
+			which(p, r, RPWI_WHICH_BYTE);
+			r->first = count(p, "a number of bytes, as in 1000000, 10^6 or 64K");
+			if (!p->failed && !is_packet(r) && r->subject != RPWI_SUBJ_SEND)
+				fail(p, "only sends and packets have bytes");
+		} else if (!range(p, r)) {
+			expected(p, "':', a number or a range, or one of: every, chance, at byte, "
+				    "qp, after, until");
+		}
+	}
+}
+
+/* ---- actions ---- */
+
+enum of { OF_CALL = 1, OF_WR = 2, OF_COMPLETION = 4, OF_TX = 8, OF_RX = 16, OF_CM = 32 };
+static unsigned kind_of(const struct rpwi_rule *r)
+{
+	switch (r->subject) {
+	case RPWI_SUBJ_CALL:
+		return OF_CALL;
+	case RPWI_SUBJ_SEND:
+	case RPWI_SUBJ_RECV:
+		return OF_WR;
+	case RPWI_SUBJ_COMPLETION:
+		return OF_COMPLETION;
+	case RPWI_SUBJ_TX:
+		return OF_TX;
+	case RPWI_SUBJ_RX:
+		return OF_RX;
+	case RPWI_SUBJ_CM_TX:
+	case RPWI_SUBJ_CM_RX:
+		return OF_CM;
+	default:
+		return 0;
+	}
+}
+
+static const struct {
+	const char *word;
+	enum rpwi_act act;
+	unsigned of;
+	bool takes_time;
+} plain_acts[] = {
+	{"take", RPWI_ACT_TAKE, OF_CALL, true},
+	{"late", RPWI_ACT_LATE, OF_COMPLETION, true},
+	{"drop", RPWI_ACT_DROP, OF_TX | OF_RX | OF_CM, false},
+	{"lose", RPWI_ACT_DROP, OF_TX | OF_RX | OF_CM, false},
+	{"dup", RPWI_ACT_DUP, OF_TX | OF_RX | OF_CM, false},
+	{"delay", RPWI_ACT_DELAY, OF_TX | OF_CM, true},
+	{"reorder", RPWI_ACT_REORDER, OF_TX, false},
+	{"corrupt", RPWI_ACT_CORRUPT, OF_TX, false},
+	{"badkey", RPWI_ACT_BAD_KEY, OF_TX, false},
+};
+
+static const char *acts_of(const struct rpwi_rule *r)
+{
+	switch (kind_of(r)) {
+	case OF_CALL:
+		return "an errno (ENOMEM), take TIME, event";
+	case OF_WR:
+		return "status STATUS, forge STATUS";
+	case OF_COMPLETION:
+		return "late TIME";
+	case OF_TX:
+		return "drop, dup, delay TIME, reorder, corrupt, badkey";
+	case OF_RX:
+		return "drop, dup, nak NAME";
+	case OF_CM:
+		return "lose, dup, delay TIME, reject REASON";
+	default:
+		return NULL;
+	}
+}
+
+static void expected_act(struct parser *p, const struct rpwi_rule *r)
+{
+	char what[320];
+	const char *own = acts_of(r);
+	snprintf(what, sizeof(what),
+		"what happens: %s%sevent NAME, port down TIME, peer silent TIME, gid change, "
+		"qp error, qp fatal, cq overrun, device fatal",
+		own ? own : "", own ? "; or " : "");
+	expected(p, what);
+}
+
+static void act_event(struct parser *p, struct rpwi_rule *r)
+{
+	bool cm = r->subject == RPWI_SUBJ_CALL && r->detail >= RPWI_CALL_CM_CREATE_ID;
+	int v;
+	if (cm && words_find(words_cm_events, "RDMA_CM_EVENT_", p->word, &v)) {
+		r->act = RPWI_ACT_CM_EVENT;
+		r->value = v;
+		next(p);
+		return;
+	}
+	r->act = RPWI_ACT_EVENT;
+	r->value = name(p,
+		cm ? "an event of <infiniband/verbs.h>, or ADDR_ERROR, ROUTE_ERROR, "
+		     "CONNECT_ERROR, UNREACHABLE, DEVICE_REMOVAL, ADDR_CHANGE"
+		   : "an event of <infiniband/verbs.h>, as in PORT_ERR",
+		"IBV_EVENT_", words_events);
+}
+
+static uint64_t maybe_duration(struct parser *p) { return *p->word ? duration(p) : RPWI_NEVER; }
+
+/* What may follow any subject. False: none of these. */
+static bool happening(struct parser *p, struct rpwi_rule *r)
+{
+	if (accept(p, "event")) {
+		act_event(p, r);
+	} else if (accept(p, "port")) {
+		expect(p, "down", "'down'");
+		r->act = RPWI_ACT_PORT_DOWN;
+		r->ns = maybe_duration(p);
+	} else if (accept(p, "peer")) {
+		expect(p, "silent", "'silent'");
+		r->act = RPWI_ACT_PEER_SILENT;
+		r->ns = maybe_duration(p);
+	} else if (accept(p, "gid")) {
+		expect(p, "change", "'change'");
+		r->act = RPWI_ACT_EVENT;
+		r->value = IBV_EVENT_GID_CHANGE;
+	} else if (accept(p, "device")) {
+		expect(p, "fatal", "'fatal'");
+		r->act = RPWI_ACT_DEVICE_FATAL;
+	} else if (accept(p, "cq")) {
+		expect(p, "overrun", "'overrun'");
+		r->act = RPWI_ACT_EVENT;
+		r->value = IBV_EVENT_CQ_ERR;
+	} else if (accept(p, "qp")) {
+		bool fatal = accept(p, "fatal");
+		if (!fatal)
+			expect(p, "error", "'error' or 'fatal'");
+		r->act = fatal ? RPWI_ACT_EVENT : RPWI_ACT_QP_ERROR;
+		r->value = IBV_EVENT_QP_FATAL;
+	} else {
+		return false;
+	}
+	return true;
+}
+
+static void action(struct parser *p, struct rpwi_rule *r)
+{
+	unsigned of = kind_of(r);
+	int v;
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(plain_acts); i++) {
+		if (!(plain_acts[i].of & of) || !accept(p, plain_acts[i].word))
+			continue;
+		r->act = plain_acts[i].act;
+		if (plain_acts[i].takes_time)
+			r->ns = duration(p);
+		return;
+	}
+	if (of == OF_CALL && words_find(words_errnos, NULL, p->word, &v)) {
+		r->act = RPWI_ACT_FAIL;
+		r->value = v;
+		next(p);
+	} else if (of == OF_WR && (is(p, "status") || is(p, "forge"))) {
+		r->act = is(p, "forge") ? RPWI_ACT_FORGE : RPWI_ACT_STATUS;
+		next(p);
+		r->value = name(p, "a status of <infiniband/verbs.h>, as in REM_ACCESS_ERR",
+			"IBV_WC_", words_statuses);
+	} else if (of == OF_RX && accept(p, "nak")) {
+		r->act = RPWI_ACT_NAK;
+		r->value = name(p, "RNR, INV_REQ, REM_ACCESS or REM_OP", NULL, words_naks);
+	} else if (of == OF_CM && accept(p, "reject")) {
+		r->act = RPWI_ACT_REJECT;
+		if (isdigit((unsigned char)p->word[0])) {
+			uint64_t n = count(p, "a reason");
+			r->value = (int)RPWI_MIN(n, UINT16_MAX);
+		} else {
+			r->value = name(p,
+				"a reason, by number (IB 12.6.7.2) or name, as in "
+				"NO_RESOURCES",
+				NULL, words_reasons);
+		}
+		if (!p->failed && r->detail != 0x10 /* REQ: RPWI_CM_REQ */)
+			fail(p, "only a REQ can be rejected, as in cm REQ 1: reject NO_RESOURCES");
+	} else if (!happening(p, r) && !p->failed) {
+		if (of == OF_CALL && p->word[0] == 'E')
+			expected_name(p, "an errno, as in ENOMEM", words_errnos);
+		expected_act(p, r);
+	}
+}
+
+/* ---- does it make sense as a whole? ---- */
+
+static bool is_qp_event(int type)
+{
+	return type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR ||
+	       type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_COMM_EST ||
+	       type == IBV_EVENT_SQ_DRAINED || type == IBV_EVENT_PATH_MIG ||
+	       type == IBV_EVENT_PATH_MIG_ERR || type == IBV_EVENT_QP_LAST_WQE_REACHED;
+}
+
+static void check(struct parser *p, const struct rpwi_rule *r)
+{
+	bool event = r->act == RPWI_ACT_EVENT, knows_qp = r->qp || has_qp(r);
+	if (!knows_qp && (r->act == RPWI_ACT_QP_ERROR || (event && is_qp_event(r->value))))
+		fail(p, "of which QP? Say qp N before the colon");
+	else if (event && r->value == IBV_EVENT_CQ_ERR && !r->cq)
+		fail(p, "of which CQ? Say cq N before the colon");
+	else if (event && !r->srq &&
+		 (r->value == IBV_EVENT_SRQ_ERR || r->value == IBV_EVENT_SRQ_LIMIT_REACHED))
+		fail(p, "of which SRQ? Say srq N before the colon");
+	else if (r->cq && !(event && r->value == IBV_EVENT_CQ_ERR))
+		fail(p, "cq N is for 'cq overrun' alone");
+	else if (r->srq && !(event && (r->value == IBV_EVENT_SRQ_ERR ||
+					      r->value == IBV_EVENT_SRQ_LIMIT_REACHED)))
+		fail(p, "srq N is for the events SRQ_ERR and SRQ_LIMIT_REACHED alone");
+	else if (r->qp && !has_qp(r) && r->act < RPWI_ACT_HAPPENS)
+		fail(p, "qp N is for sends, receives, completions and packets, and for what "
+			"happens to a QP");
+	else if (r->until_ns && r->until_ns <= r->after_ns)
+		fail(p, "it ends before it begins");
+}
+
+/* ---- lines ---- */
+
+static bool subject(struct parser *p, struct rpwi_rule *r)
+{
+	int v;
+	r->detail = r->state = RPWI_ANY;
+	if (is(p, "at")) {
+		r->subject = RPWI_SUBJ_TIME;
+		next(p);
+		r->after_ns = duration(p);
+	} else if (is(p, "qp")) { /* as in: qp 5 at byte 10^6: status ... */
+		r->subject = RPWI_SUBJ_SEND;
+	} else if (accept(p, "send")) {
+		r->subject = RPWI_SUBJ_SEND;
+	} else if (accept(p, "recv")) {
+		r->subject = RPWI_SUBJ_RECV;
+	} else if (accept(p, "completion")) {
+		r->subject = RPWI_SUBJ_COMPLETION;
+		if (accept(p, "send"))
+			r->detail = 0;
+		else if (accept(p, "recv"))
+			r->detail = 1;
+	} else if (accept(p, "packet")) {
+		r->subject = is(p, "received") ? RPWI_SUBJ_RX : RPWI_SUBJ_TX;
+		if (!accept(p, "received"))
+			expect(p, "sent", "'sent' or 'received'");
+		if (words_find(words_opcodes, NULL, p->word, &v)) {
+			r->detail = v;
+			next(p);
+		}
+	} else if (accept(p, "cm")) {
+		r->detail = name(p,
+			"a CM message: REQ, MRA, REJ, REP, RTU, DREQ, DREP, SIDR_REQ, "
+			"SIDR_REP",
+			NULL, words_messages);
+		r->subject = is(p, "received") ? RPWI_SUBJ_CM_RX : RPWI_SUBJ_CM_TX;
+		if (!accept(p, "received"))
+			accept(p, "sent");
+	} else if (words_find(words_calls, "ibv_", p->word, &v)) {
+		r->subject = RPWI_SUBJ_CALL;
+		r->detail = v;
+		next(p);
+		if (v == RPWI_CALL_MODIFY_QP && words_find(words_states, "IBV_QPS_", p->word, &v)) {
+			r->state = v;
+			next(p);
+		}
+	} else {
+		return false;
+	}
+	return true;
+}
+
+static void keep(struct parser *p, struct rpwi_rule *r)
+{
+	struct rpwi_script *s = p->script;
+	const char *from = p->line_at, *to = p->word_at;
+	while (from < to && isspace((unsigned char)*from))
+		from++;
+	while (to > from && isspace((unsigned char)to[-1]))
+		to--;
+	size_t n = RPWI_MIN((size_t)(to - from), sizeof(r->text) - 1);
+	memcpy(r->text, from, n);
+	if (s->nrules == RPWI_SCRIPT_RULES_MAX)
+		fail(p, "more than %d faults", RPWI_SCRIPT_RULES_MAX);
+	else if (p->ours)
+		s->rule[s->nrules++] = *r;
+}
+
+static void fault_line(struct parser *p)
+{
+	struct rpwi_rule r = {.line = p->line};
+	if (!subject(p, &r)) {
+		expected_name(p,
+			"'at TIME', a call (reg_mr, rdma_connect, ...), send, recv, completion, "
+			"packet, cm, qp, seed or process",
+			words_calls);
+		return;
+	}
+	clauses(p, &r);
+	expect(p, ":", "':' and what happens");
+	action(p, &r);
+	if (*p->word)
+		expected(p, "the end of the line");
+	check(p, &r);
+	if (!p->failed)
+		keep(p, &r);
+}
+
+static void process_line(struct parser *p)
+{
+	if (!*p->word || is(p, ":")) {
+		expected(p, "a program's name, rank N, or all");
+		return;
+	}
+	if (is(p, "all")) {
+		p->ours = true;
+	} else if (is(p, "rank")) {
+		next(p);
+		uint64_t n = count(p, "a rank, as in process rank 0");
+		p->ours = p->who->rank >= 0 && n == (uint64_t)p->who->rank;
+		return;
+	} else {
+		p->ours = !strcmp(p->word, p->who->name);
+	}
+	next(p);
+}
+
+static void one_line(struct parser *p)
+{
+	next(p);
+	if (p->failed || !*p->word)
+		return;
+	if (accept(p, "seed")) {
+		if (p->seeded)
+			fail(p, "a script has one seed");
+		p->seeded = true;
+		p->script->seed = count(p, "a number, as in seed 7");
+	} else if (accept(p, "process")) {
+		process_line(p);
+	} else {
+		fault_line(p);
+		return;
+	}
+	if (*p->word)
+		expected(p, "the end of the line");
+}
+
+int rpwi_script_parse(const char *text, size_t len, const struct rpwi_script_who *who,
+	struct rpwi_script **out, char *why, size_t why_len)
+{
+	struct parser p = {.at = text,
+		.end = text + len,
+		.line_at = text,
+		.word_at = text,
+		.line = 1,
+		.why = why,
+		.why_len = why_len,
+		.who = who,
+		.ours = true};
+	*out = NULL;
+	if (len > RPWI_SCRIPT_BYTES_MAX) {
+		fail(&p, "a script of more than %d bytes", RPWI_SCRIPT_BYTES_MAX);
+		return -EINVAL;
+	}
+	p.script = calloc(1, sizeof(*p.script) + RPWI_SCRIPT_RULES_MAX * sizeof(struct rpwi_rule));
+	if (!p.script) {
+		fail(&p, "out of memory");
+		return -ENOMEM;
+	}
+	p.script->seed = 1;
+	for (; p.at < p.end && !p.failed; p.line++) {
+		p.line_at = p.at;
+		one_line(&p);
+		const char *nl = memchr(p.at, '\n', (size_t)(p.end - p.at));
+		p.at = nl ? nl + 1 : p.end;
+	}
+	if (p.failed) {
+		free(p.script);
+		return -EINVAL;
+	}
+	*out = p.script;
+	return 0;
+}
+
+/* ---- files ---- */
+
+/* At most one byte more than a script may have. The count, or -errno. */
+static ssize_t read_all(const char *path, char *to)
+{
+	size_t n = 0;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	while (n <= RPWI_SCRIPT_BYTES_MAX) {
+		ssize_t got = read(fd, to + n, RPWI_SCRIPT_BYTES_MAX + 1 - n);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0) {
+			if (got < 0)
+				n = 0;
+			int err = got < 0 ? errno : 0;
+			close(fd);
+			return err ? -err : (ssize_t)n;
+		}
+		n += (size_t)got;
+	}
+	close(fd);
+	return (ssize_t)n;
+}
+
+int rpwi_script_load(const char *path, const struct rpwi_script_who *who, struct rpwi_script **out,
+	char *why, size_t why_len)
+{
+	char *text = calloc(1, RPWI_SCRIPT_BYTES_MAX + 1);
+	*out = NULL;
+	if (!text) {
+		snprintf(why, why_len, "%s: out of memory", path);
+		return -ENOMEM;
+	}
+	ssize_t n = read_all(path, text);
+	int rc = n < 0 ? (int)n : 0;
+	if (rc) {
+		snprintf(why, why_len,
+			"%s: %s (a file with a fault script was expected, or drop=P,delay=MS,"
+			"seed=N and so on)",
+			path, strerror(-rc));
+	} else {
+		int at = snprintf(why, why_len, "%s:", path);
+		size_t used = RPWI_MIN((size_t)RPWI_MAX(at, 0), why_len - 1);
+		rc = rpwi_script_parse(text, (size_t)n, who, out, why + used, why_len - used);
+	}
+	free(text);
+	return rc;
+}
+
+bool rpwi_script_is_file(const char *fault)
+{
+	return *fault && (strchr(fault, '/') || !strchr(fault, '='));
+}
+
+struct rpwi_script_who rpwi_script_self(void)
+{
+	/* what Open MPI, PMIx, MPICH and Slurm tell each process of a job */
+	static const char *const variables[] = {
+		"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
+	struct rpwi_script_who who = {.name = program_invocation_short_name, .rank = -1};
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(variables); i++) {
+		const char *v = getenv(variables[i]);
+		uint64_t rank;
+		if (!v || !*v)
+			continue;
+		const char *e = digits(v, &rank);
+		if (e != v && !*e && rank <= INT32_MAX) {
+			who.rank = (int)rank;
+			break;
+		}
+	}
+	return who;
+}
