@@ -8,38 +8,31 @@
  *   polls memory or its own epoll.
  * The sockets have one owner at a time: while polls in vain show that the program spins, or a
  * thread waits in get_cq_event, the service thread sleeps on a tick, not on the sockets, and takes
- * over after a tick without polls.
+ * over after a tick without polls. While they are its own it sleeps on them, or, where the next
+ * packet is due (spin.h), looks at them without a pause.
  */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include "device/board.h"
 #include "device/hca.h"
+#include "device/spin.h"
 #include "explain/verbs.h"
 #include "wire/icrc.h"
 #include "wire/mad.h"
 
 enum {
 	RX_BATCHES_MAX = 8, /* in one round and port: then others get their turn */
-	SPIN_POLLS = 32,    /* so many polls in vain within a tick mean that the program spins */
 	LONE_BYTES = 2048,
 	ACK_BATCHES = 2, /* a stream is acknowledged once in so many, or when the socket is empty */
 	/* after so many empty polls a port among several is polled every 16th time */
 	QUIET_POLLS = 64,
-	STREAM_SPIN_NS = 50000,
-	TICK_NS = 200000,
 	ACKS_UNKNOWN = 128,
-	/* at most, by the service thread; a few times that where the machine is busy */
-	ACK_HOLD_NS = 20000,
-	SERVICE_SLEEP_MAX_MS = 1000,
-	PACE_RETRY_NS = 100000,
-	ALL_ROUNDS = 8,
 	LANE_PACKETS_MAX = 128, /* in one round */
 	LANE_ACK_PACKETS = 32,
 	/* beside the payload of a full packet, where it goes as a datagram */
@@ -47,6 +40,15 @@ enum {
 	/* while packets come by lanes, sockets are looked at in one of so many rounds */
 	LANE_SOCKETS_EVERY = 16,
 	LANE_QUIET_ROUNDS = 1024,
+	SPIN_POLLS = 32, /* so many polls in vain within a tick mean that the program spins */
+	STREAM_SPIN_NS = 50000,
+	TICK_NS = 200000,
+	/* at most, by the service thread; a few times that where the machine is busy */
+	ACK_HOLD_NS = 20000,
+	SERVICE_SLEEP_MAX_MS = 1000,
+	PACE_RETRY_NS = 100000,
+	ALL_ROUNDS = 8,
+	YIELD_ROUNDS = 4, /* awake: the core is offered to others once in so many rounds */
 	LEFT_TO_CHILD_MS = 10,
 };
 
@@ -654,6 +656,8 @@ static bool progress(bool all_ports, bool hold_ack, struct ready ready)
 	return got;
 }
 
+bool progress_run(bool all_ports) { return progress(all_ports, true, all_ready); }
+
 /* Before a sleep on the descriptors of fill_pollset; the lock is held. False: not now. */
 static bool lanes_sleep(void)
 {
@@ -665,8 +669,6 @@ static bool lanes_sleep(void)
 	return false;
 }
 static void lanes_awake(void) { atomic_fetch_sub(&hca_here.lane_sleepers, 1); }
-
-bool progress_run(bool all_ports) { return progress(all_ports, true, all_ready); }
 
 /* ---- who waits where ---- */
 
@@ -791,6 +793,8 @@ static void *service_main(void *arg)
 	unsigned polled = 0 /* descriptors that poll has just looked at; 0: it has not */,
 		 rounds = 0;
 	uint32_t seen = atomic_load(&h->any_polls), last_calls = seen;
+	struct spin spin = {0};
+	bool spins = false;
 	prctl(PR_SET_TIMERSLACK, 1ul); /* 50 us by default: more than an ACK may wait */
 	while (!atomic_load_explicit(&h->stop, memory_order_relaxed)) {
 		/* It has a service thread of its own, and the same sockets and lanes: what this one
@@ -837,27 +841,36 @@ static void *service_main(void *arg)
 		last_calls = calls;
 		if (!rpwi_list_empty(&h->held))
 			progress_flush_held(rpwi_now_ns());
-		bool got = progress(true, active, ready);
+		/* Awake, it looks where packets come from; now and then everywhere. */
+		bool got = progress(
+			!spins || rounds % ALL_ROUNDS == 0, active, spins ? all_ready : ready);
+		uint64_t now_ns = rpwi_now_ns();
+		if (got)
+			spin_packet(&spin, now_ns);
 		unsigned n = fill_pollset(fds);
 		fds[n++] = (struct pollfd){.fd = h->wake_fd, .events = POLLIN};
 		fds[n++] = (struct pollfd){.fd = h->watch_fd, .events = POLLIN};
 		uint64_t until = next_deadline();
 		if (!rpwi_list_empty(&h->held))
-			until = RPWI_MIN(until, rpwi_now_ns() + ACK_HOLD_NS);
+			until = RPWI_MIN(until, now_ns + ACK_HOLD_NS);
 		h->service_wake_ns = until;
 		bool held = !rpwi_list_empty(&h->held), sleep = !got || held;
 		/* In the middle of a stream the next batch is microseconds away, and to sleep and
 		 * be woken takes longer than that. */
-		bool stream = !held && rpwi_now_ns() - atomic_load_explicit(&h->stream_ns,
-							       memory_order_relaxed) <
-					       STREAM_SPIN_NS;
-		sleep = sleep && (stream || lanes_sleep());
-		atomic_store(&h->service_sleeps, sleep && !stream);
+		spins = !held && !got && spin_goes_on(&spin, now_ns);
+		spins = spins || (!held && now_ns - atomic_load_explicit(
+							    &h->stream_ns, memory_order_relaxed) <=
+						   STREAM_SPIN_NS);
+		sleep = sleep && (spins || lanes_sleep());
+		atomic_store(&h->service_sleeps, sleep && !spins);
 		hca_unlock();
 		if (!sleep)
 			continue;
-		if (stream) {
+		if (spins) {
+			if (rounds % YIELD_ROUNDS)
+				continue;
 			sched_yield();
+			spin_yielded(&spin, now_ns, rpwi_now_ns());
 			continue;
 		}
 		struct timespec ts = timeout_until(until, SERVICE_SLEEP_MAX_MS * RPWI_NS_PER_MS);
