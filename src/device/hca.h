@@ -249,6 +249,7 @@ struct hca {
 	_Atomic int waiters;       /* threads that make progress inside get_cq_event */
 	_Atomic int lane_sleepers; /* threads that packets in memory do not wake by themselves */
 	_Atomic bool held_any;
+	_Atomic bool gathered;       /* something waits in tx_list for more of its kind */
 	_Atomic bool service_sleeps; /* in ppoll on the sockets */
 	uint64_t service_wake_ns;    /* when it will wake by itself */
 	_Atomic uint64_t stream_ns;  /* when a batch of a stream last came in */
@@ -301,6 +302,9 @@ struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes);
 void peer_put(struct dpeer *p);
 /* send what it may now, keep its timer right */
 void progress_qp_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
+/* After a post: true if what was posted may wait for more, to go in one batch with it. It goes with
+ * the next poll that finds its CQ empty, by the service thread's next tick at the latest. */
+bool progress_gather(struct dqp *qp);
 void progress_qp_forget(struct dqp *qp);
 void progress_flush_held(uint64_t now_ns);
 bool progress_run(bool all_ports); /* one round: receive, send, timers. True if anything came. */

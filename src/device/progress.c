@@ -333,6 +333,19 @@ void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 		rpwi_explain_state(&q->t);
 }
 
+bool progress_gather(struct dqp *q)
+{
+	struct hca *h = &hca_here;
+	/* Lanes have no batches to fill. */
+	if (!rpwi_qp_may_gather(&q->t) || qp_lane(q, h->lanes))
+		return false;
+	if (rpwi_list_empty(&q->tx_link)) {
+		rpwi_list_add_tail(&h->tx_list, &q->tx_link);
+		atomic_store_explicit(&h->gathered, true, memory_order_relaxed);
+	}
+	return true;
+}
+
 void progress_qp_forget(struct dqp *q)
 {
 	rpwi_list_del(&q->tx_link);
@@ -378,6 +391,7 @@ static void tx_run(uint64_t now_ns)
 	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next)
 		tx_blocked(RPWI_CONTAINER_OF(l, struct dpeer, link), now_ns);
 	struct rpwi_list *last = h->tx_list.prev;
+	atomic_store_explicit(&h->gathered, false, memory_order_relaxed);
 	while (!rpwi_list_empty(&h->tx_list)) {
 		struct rpwi_list *n = h->tx_list.next;
 		progress_qp_kick(RPWI_CONTAINER_OF(n, struct dqp, tx_link), true, now_ns);
@@ -767,6 +781,12 @@ static bool tick(uint32_t *seen_polls)
 		uint64_t n;
 		if (read(h->wake_fd, &n, sizeof(n)) < 0)
 			return false;
+	}
+	/* The program has posted, and polls no more, or finds what it polls for. */
+	if (atomic_load_explicit(&h->gathered, memory_order_relaxed) &&
+		rpwi_lock_try(RPWI_LOCK_HCA)) {
+		tx_run(rpwi_now_ns());
+		hca_unlock();
 	}
 	if (atomic_load_explicit(&h->waiters, memory_order_relaxed) > 0)
 		return true;

@@ -749,6 +749,27 @@ bool rpwi_qp_blocked(const struct rpwi_qp *qp)
 	return sends(qp) && rpwi_req_state(qp) == RPWI_REQ_BLOCKED;
 }
 
+bool rpwi_qp_may_gather(struct rpwi_qp *qp)
+{
+	uint32_t waiting = qp->sq_tail - qp->sq_cur, behind = qp->sq_cur - qp->sq_head;
+
+	/* How many it posts before all is acknowledged, this time and the last. */
+	if (!behind && waiting == 1) {
+		qp->bursts = qp->burst >= RPWI_GATHER_BURST;
+		qp->burst = 0;
+	}
+	qp->burst += qp->burst < RPWI_GATHER_BURST;
+	if (!rpwi_qp_is_rc(qp) || qp->state != IBV_QPS_RTS || !waiting ||
+		waiting >= RPWI_GATHER_MAX ||
+		behind < (qp->bursts || qp->burst == RPWI_GATHER_BURST ? 1 : RPWI_GATHER_BEHIND) ||
+		qp->ack_owed || qp->nak_owed || qp->rnr_deadline_ns != RPWI_NEVER)
+		return false;
+	const struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_tail - 1);
+
+	return w->len <= RPWI_GATHER_BYTES && !rpwi_wr_info[w->opcode].local &&
+	       !rpwi_op_needs_response(w->opcode);
+}
+
 uint64_t rpwi_qp_deadline(const struct rpwi_qp *qp)
 {
 	if (!rpwi_qp_is_rc(qp))
