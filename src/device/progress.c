@@ -43,6 +43,8 @@ enum {
 	SPIN_POLLS = 32, /* so many polls in vain within a tick mean that the program spins */
 	STREAM_SPIN_NS = 50000,
 	TICK_NS = 200000,
+	/* who has not polled for so long at the end of a tick has stopped */
+	POLLS_SEEN_NS = 30000,
 	/* at most, by the service thread; a few times that where the machine is busy */
 	ACK_HOLD_NS = 20000,
 	SERVICE_SLEEP_MAX_MS = 1000,
@@ -770,6 +772,18 @@ void service_wake(void)
 		rpwi_error("service thread: cannot wake it: %s", strerror(errno));
 }
 
+/* The program has polled since the last tick; does it do so now? */
+static bool polls_now(uint32_t polls)
+{
+	uint64_t until = rpwi_now_ns() + POLLS_SEEN_NS;
+	while (atomic_load_explicit(&hca_here.any_polls, memory_order_relaxed) == polls) {
+		if (rpwi_now_ns() > until)
+			return false;
+		sched_yield();
+	}
+	return true;
+}
+
 /* A tick of sleep while the program owns the sockets. True when it still does. */
 static bool tick(uint32_t *seen_polls)
 {
@@ -793,7 +807,9 @@ static bool tick(uint32_t *seen_polls)
 	uint32_t polls = atomic_load_explicit(&h->any_polls, memory_order_relaxed);
 	bool polled = polls != *seen_polls;
 	*seen_polls = polls;
-	return polled && atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS;
+	return polled &&
+	       atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS &&
+	       polls_now(polls);
 }
 
 static bool program_owns(void)

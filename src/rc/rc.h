@@ -210,7 +210,7 @@ bool rpwi_qp_ack_owed(const struct rpwi_qp *qp);
 /* True when it has requests to send and nothing but the congestion window of its peer keeps
  * them. */
 bool rpwi_qp_blocked(const struct rpwi_qp *qp);
-/* May what was posted last wait for more, so that all of it leaves as one batch? It is short, it has
+/* May what was posted last wait for more, so that all of it leaves as one batch? It is short, has
  * company in front whose acknowledgement is awaited, fewer than a batch wait already, and no ACK is
  * owed that it could take along. A lone message, and the first few of many, never wait. To be asked
  * once after each post: it counts them. */
