@@ -169,6 +169,7 @@ struct dqp {
 	uint64_t board_word; /* what the board says of it (board.c) */
 	struct dpeer *peer;
 	uint32_t events_got;
+	bool gathers; /* is in tx_list for progress_gather */
 	struct rpwi_list rx_link;
 };
 static inline struct dqp *to_dqp(const struct ibv_qp *q) { return (struct dqp *)(uintptr_t)q; }
@@ -249,7 +250,7 @@ struct hca {
 	_Atomic int waiters;       /* threads that make progress inside get_cq_event */
 	_Atomic int lane_sleepers; /* threads that packets in memory do not wake by themselves */
 	_Atomic bool held_any;
-	_Atomic bool gathered;       /* something waits in tx_list for more of its kind */
+	_Atomic unsigned gathered;   /* posts that wait in tx_list for more of their kind */
 	_Atomic bool service_sleeps; /* in ppoll on the sockets */
 	uint64_t service_wake_ns;    /* when it will wake by itself */
 	_Atomic uint64_t stream_ns;  /* when a batch of a stream last came in */

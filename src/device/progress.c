@@ -21,6 +21,7 @@
 
 #include "device/board.h"
 #include "device/hca.h"
+#include "device/pollset.h"
 #include "device/spin.h"
 #include "explain/verbs.h"
 #include "wire/icrc.h"
@@ -127,28 +128,10 @@ void port_put(struct dport *p)
 	service_wake();
 }
 
-/* How many packets may be under way to one peer: what a socket of the default size holds (measured:
- * 6 batches of 60 KiB, 184 datagrams of 1 KiB, 512 small ones), in proportion where ours, and so
- * probably the peer's, is larger. Loss makes it smaller. */
-static uint32_t window_max(unsigned mtu_bytes)
-{
-	static const struct {
-		unsigned mtu;
-		uint32_t pkts;
-	} table[] = {{256, 400}, {512, 300}, {1024, 180}, {2048, 110}, {4096, 75}};
-	uint32_t pkts = 400;
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(table); i++)
-		if (mtu_bytes >= table[i].mtu)
-			pkts = table[i].pkts;
-	/* Not more than twice that: what waits in a socket falls out of the cache. */
-	return (uint32_t)(pkts * (uint64_t)RPWI_MIN(rpwi_rcvbuf_bytes(), (size_t)2 * 425984) /
-			  425984);
-}
-
 struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes)
 {
 	struct hca *h = &hca_here;
-	uint32_t max = window_max(mtu_bytes);
+	uint32_t max = rpwi_cc_window(mtu_bytes, rpwi_rcvbuf_bytes());
 	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next) {
 		struct dpeer *p = RPWI_CONTAINER_OF(l, struct dpeer, link);
 		if (rpwi_addr_eq(&p->addr, a)) {
@@ -313,14 +296,9 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	return true;
 }
 
-void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
+/* After its batches: where it waits, its ACK, its timer. It is in no list. */
+static void qp_sent(struct dqp *q, bool more, bool hold_ack, uint64_t now_ns)
 {
-	rpwi_list_del(&q->tx_link);
-	/* What it may send now, but bounded: a QP with more goes to the end of the list, so that
-	 * all get their turn. */
-	bool more = true;
-	for (int i = 0; i < 4 && more; i++)
-		more = tx_batch(q, hold_ack, now_ns);
 	if (more || rpwi_qp_tx_ready(&q->t, true, now_ns))
 		rpwi_list_add_tail(&hca_here.tx_list, &q->tx_link);
 	else if (q->peer && rpwi_qp_blocked(&q->t))
@@ -335,6 +313,88 @@ void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 		rpwi_explain_state(&q->t);
 }
 
+void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
+{
+	rpwi_list_del(&q->tx_link);
+	q->gathers = false;
+	/* What it may send now, but bounded: a QP with more goes to the end of the list, so that
+	 * all get their turn. */
+	bool more = true;
+	for (int i = 0; i < 4 && more; i++)
+		more = tx_batch(q, hold_ack, now_ns);
+	qp_sent(q, more, hold_ack, now_ns);
+}
+
+/* ---- short messages, of several QPs, as one batch ---- */
+
+/* May its packets go behind those of `first`? To one process: only that gets them in one piece. */
+static bool same_way(struct dqp *q, const struct dqp *first)
+{
+	uint32_t apart = q->t.attr.dest_qp_num ^ first->t.attr.dest_qp_num;
+	return q->gathers && q->peer == first->peer && !(apart & ~(uint32_t)(RPWI_SLOT_QPNS - 1)) &&
+	       !qp_lane(q, hca_here.lanes);
+}
+
+/* `first` and those behind it in tx_list that go the same way, as far as a batch has room. */
+static void tx_together(struct dqp *first, uint64_t now_ns)
+{
+	struct hca *h = &hca_here;
+	struct rpwi_txb *b = &h->txb;
+	struct {
+		struct dqp *q;
+		unsigned end; /* of its packets */
+	} part[RPWI_TXB_PKTS];
+	unsigned n = 0, looked_at = 0, sent = 0;
+	rpwi_txb_reset(b);
+	for (struct rpwi_list *l = &first->tx_link, *next;
+		l != &h->tx_list && b->npkt < RPWI_TXB_PKTS && looked_at < RPWI_TXB_PKTS;
+		l = next, looked_at++) {
+		struct dqp *q = RPWI_CONTAINER_OF(l, struct dqp, tx_link);
+		next = l->next;
+		if (!same_way(q, first))
+			continue;
+		rpwi_list_del(&q->tx_link);
+		q->gathers = false;
+		rpwi_qp_tx(&q->t, b, true, now_ns);
+		part[n].q = q;
+		part[n++].end = b->npkt;
+	}
+	int rc = 0;
+	if (b->npkt) {
+		h->n.tx_batches++;
+		if (b->ack && b->ack < b->npkt && !ack_may_follow(first))
+			b->ack = 0;
+		rc = rpwi_port_send(b->av->port, b, &sent);
+	}
+	for (unsigned i = 0, begin = 0; i < n; begin = part[i++].end) {
+		struct dqp *q = part[i].q;
+		if (RPWI_UNLIKELY(rpwi_explain_on) && sent > begin)
+			rpwi_explain_fact(
+				RPWI_FACT_BY_UDP, q->t.qpn, RPWI_MIN(sent, part[i].end) - begin);
+		/* Those of the QPs behind it are lost, as on a wire. */
+		if (RPWI_UNLIKELY(rc == -EFAULT) && sent >= begin && sent < part[i].end)
+			rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
+		qp_sent(q, false, true, now_ns);
+	}
+}
+
+static void tx_gathered(uint64_t now_ns)
+{
+	struct hca *h = &hca_here;
+	struct rpwi_list *l = h->tx_list.next;
+	atomic_store_explicit(&h->gathered, 0, memory_order_relaxed);
+	while (l != &h->tx_list) {
+		struct dqp *q = RPWI_CONTAINER_OF(l, struct dqp, tx_link);
+		struct rpwi_list *before = l->prev; /* waits for something else, and stays */
+		if (!q->gathers || qp_lane(q, h->lanes)) {
+			l = l->next;
+			continue;
+		}
+		tx_together(q, now_ns);
+		l = before->next;
+	}
+}
+
 bool progress_gather(struct dqp *q)
 {
 	struct hca *h = &hca_here;
@@ -343,14 +403,18 @@ bool progress_gather(struct dqp *q)
 		return false;
 	if (rpwi_list_empty(&q->tx_link)) {
 		rpwi_list_add_tail(&h->tx_list, &q->tx_link);
-		atomic_store_explicit(&h->gathered, true, memory_order_relaxed);
+		q->gathers = true;
 	}
+	if (q->gathers && atomic_fetch_add_explicit(&h->gathered, 1, memory_order_relaxed) + 1 >=
+				  RPWI_GATHER_MAX)
+		tx_gathered(rpwi_now_ns());
 	return true;
 }
 
 void progress_qp_forget(struct dqp *q)
 {
 	rpwi_list_del(&q->tx_link);
+	q->gathers = false;
 	rpwi_list_del(&q->rx_link);
 	held_del(q);
 	rpwi_heap_del(&hca_here.timers, &q->timer);
@@ -392,8 +456,9 @@ static void tx_run(uint64_t now_ns)
 	struct hca *h = &hca_here;
 	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next)
 		tx_blocked(RPWI_CONTAINER_OF(l, struct dpeer, link), now_ns);
+	if (atomic_load_explicit(&h->gathered, memory_order_relaxed))
+		tx_gathered(now_ns);
 	struct rpwi_list *last = h->tx_list.prev;
-	atomic_store_explicit(&h->gathered, false, memory_order_relaxed);
 	while (!rpwi_list_empty(&h->tx_list)) {
 		struct rpwi_list *n = h->tx_list.next;
 		progress_qp_kick(RPWI_CONTAINER_OF(n, struct dqp, tx_link), true, now_ns);
@@ -499,6 +564,8 @@ static void rx_batch(struct dport *port, struct rpwi_rx *rx, uint64_t now_ns)
 static void rx_answer(bool hold_ack, uint64_t now_ns)
 {
 	struct hca *h = &hca_here;
+	if (atomic_load_explicit(&h->gathered, memory_order_relaxed))
+		tx_gathered(now_ns);
 	while (!rpwi_list_empty(&h->touched)) {
 		struct dqp *q = RPWI_CONTAINER_OF(h->touched.next, struct dqp, rx_link);
 		rpwi_list_del(&q->rx_link);
@@ -595,16 +662,7 @@ static unsigned rx_lanes(bool hold_ack, uint64_t *now_ns)
 	return n;
 }
 
-/* Which descriptors are worth a receive: a bit for each port, and whether other processes may have
- * sent something. */
-struct ready {
-	uint64_t ports;
-	bool steer;
-};
-static const struct ready all_ready = {.ports = ~0ull, .steer = true};
-_Static_assert(DEV_PORTS_MAX <= 64, "a bit for each port");
-
-static bool progress(bool all_ports, bool hold_ack, struct ready ready)
+static bool progress(bool all_ports, bool hold_ack, struct pollset_ready ready)
 {
 	struct hca *h = &hca_here;
 	static unsigned round;
@@ -672,19 +730,7 @@ static bool progress(bool all_ports, bool hold_ack, struct ready ready)
 	return got;
 }
 
-bool progress_run(bool all_ports) { return progress(all_ports, true, all_ready); }
-
-/* Before a sleep on the descriptors of fill_pollset; the lock is held. False: not now. */
-static bool lanes_sleep(void)
-{
-	struct hca *h = &hca_here;
-	atomic_fetch_add(&h->lane_sleepers, 1);
-	if (rpwi_lanes_arm(h->lanes))
-		return true;
-	atomic_fetch_sub(&h->lane_sleepers, 1);
-	return false;
-}
-static void lanes_awake(void) { atomic_fetch_sub(&hca_here.lane_sleepers, 1); }
+bool progress_run(bool all_ports) { return progress(all_ports, true, pollset_all_ready); }
 
 /* ---- who waits where ---- */
 
@@ -701,66 +747,27 @@ static uint64_t next_deadline(void)
 	return at;
 }
 
-static unsigned fill_pollset(struct pollfd *fds)
-{
-	struct hca *h = &hca_here;
-	unsigned n = 0;
-	if (h->steer_fd >= 0)
-		fds[n++] = (struct pollfd){.fd = h->steer_fd, .events = POLLIN};
-	if (rpwi_lanes_fd(h->lanes) >= 0)
-		fds[n++] = (struct pollfd){.fd = rpwi_lanes_fd(h->lanes), .events = POLLIN};
-	for (unsigned i = 0; i < h->nports; i++)
-		if (h->port[i].refs && rpwi_port_fd(h->port[i].io) >= 0)
-			fds[n++] = (struct pollfd){
-				.fd = rpwi_port_fd(h->port[i].io), .events = POLLIN};
-	return n;
-}
-
-/* What such a set says after poll. The lock is held again, and ports may have come and gone: those
- * that the set does not have are read. */
-static struct ready read_pollset(const struct pollfd *fds, unsigned n)
-{
-	struct hca *h = &hca_here;
-	struct ready r = all_ready;
-	for (unsigned k = 0; k < n; k++) {
-		if (fds[k].revents)
-			continue;
-		if (fds[k].fd == h->steer_fd)
-			r.steer = false;
-		for (unsigned i = 0; i < h->nports; i++)
-			if (h->port[i].refs && rpwi_port_fd(h->port[i].io) == fds[k].fd)
-				r.ports &= ~(1ull << i);
-	}
-	return r;
-}
-
-static struct timespec timeout_until(uint64_t at_ns, uint64_t max_ns)
-{
-	uint64_t now = rpwi_now_ns(), ns = at_ns > now ? RPWI_MIN(at_ns - now, max_ns) : 0;
-	return (struct timespec){
-		.tv_sec = (time_t)(ns / RPWI_NS_PER_S), .tv_nsec = (long)(ns % RPWI_NS_PER_S)};
-}
-
 void service_wait_begin(void) { atomic_fetch_add(&hca_here.waiters, 1); }
 void service_wait_end(void) { atomic_fetch_sub(&hca_here.waiters, 1); }
 
 int progress_wait(int fd)
 {
+	struct hca *h = &hca_here;
 	struct pollfd fds[DEV_PORTS_MAX + 3];
 	hca_lock_serving();
-	bool got = progress(true, false, all_ready);
+	bool got = progress(true, false, pollset_all_ready);
 	progress_flush_held(rpwi_now_ns());
-	unsigned n = fill_pollset(fds);
+	unsigned n = pollset_fill(h, fds);
 	uint64_t until = next_deadline();
-	got = got || !lanes_sleep();
+	got = got || !pollset_sleep(h);
 	hca_unlock();
 	if (got)
 		return 0;
 	fds[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
 	/* Bounded: what another thread posts meanwhile may set an earlier deadline. */
-	struct timespec ts = timeout_until(until, 10 * RPWI_NS_PER_MS);
+	struct timespec ts = pollset_timeout(until, 10 * RPWI_NS_PER_MS);
 	int rc = ppoll(fds, n, &ts, NULL) < 0 ? -errno : 0;
-	lanes_awake();
+	pollset_awake(h);
 	return rc;
 }
 
@@ -825,7 +832,7 @@ static void *service_main(void *arg)
 	struct pollfd fds[DEV_PORTS_MAX + 4];
 	/* After poll only what it found is read, until that is empty; but now and then everything,
 	 * for a stream may go on for long. */
-	struct ready ready = all_ready;
+	struct pollset_ready ready = pollset_all_ready;
 	unsigned polled = 0 /* descriptors that poll has just looked at; 0: it has not */,
 		 rounds = 0;
 	uint32_t seen = atomic_load(&h->any_polls), last_calls = seen;
@@ -841,7 +848,7 @@ static void *service_main(void *arg)
 			continue;
 		}
 		if (program_owns()) {
-			ready = all_ready;
+			ready = pollset_all_ready;
 			polled = 0;
 			if (tick(&seen))
 				continue;
@@ -852,7 +859,7 @@ static void *service_main(void *arg)
 		 * short. */
 		if (!rpwi_lock_try(RPWI_LOCK_HCA)) {
 			if (!atomic_load_explicit(&h->commands, memory_order_relaxed)) {
-				ready = all_ready;
+				ready = pollset_all_ready;
 				polled = 0;
 				tick(&seen);
 				continue;
@@ -865,9 +872,9 @@ static void *service_main(void *arg)
 			break;
 		}
 		if (polled)
-			ready = read_pollset(fds, polled);
+			ready = pollset_read(h, fds, polled);
 		if (++rounds % ALL_ROUNDS == 0)
-			ready = all_ready;
+			ready = pollset_all_ready;
 		polled = 0;
 		/* A program that polls memory answers soon: its reply takes the ACK along, and then
 		 * the peer gets both where it polls. A program that has made no call of late does
@@ -878,12 +885,12 @@ static void *service_main(void *arg)
 		if (!rpwi_list_empty(&h->held))
 			progress_flush_held(rpwi_now_ns());
 		/* Awake, it looks where packets come from; now and then everywhere. */
-		bool got = progress(
-			!spins || rounds % ALL_ROUNDS == 0, active, spins ? all_ready : ready);
+		bool got = progress(!spins || rounds % ALL_ROUNDS == 0, active,
+			spins ? pollset_all_ready : ready);
 		uint64_t now_ns = rpwi_now_ns();
 		if (got)
 			spin_packet(&spin, now_ns);
-		unsigned n = fill_pollset(fds);
+		unsigned n = pollset_fill(h, fds);
 		fds[n++] = (struct pollfd){.fd = h->wake_fd, .events = POLLIN};
 		fds[n++] = (struct pollfd){.fd = h->watch_fd, .events = POLLIN};
 		uint64_t until = next_deadline();
@@ -897,7 +904,7 @@ static void *service_main(void *arg)
 		spins = spins || (!held && now_ns - atomic_load_explicit(
 							    &h->stream_ns, memory_order_relaxed) <=
 						   STREAM_SPIN_NS);
-		sleep = sleep && (spins || lanes_sleep());
+		sleep = sleep && (spins || pollset_sleep(h));
 		atomic_store(&h->service_sleeps, sleep && !spins);
 		hca_unlock();
 		if (!sleep)
@@ -909,10 +916,10 @@ static void *service_main(void *arg)
 			spin_yielded(&spin, now_ns, rpwi_now_ns());
 			continue;
 		}
-		struct timespec ts = timeout_until(until, SERVICE_SLEEP_MAX_MS * RPWI_NS_PER_MS);
+		struct timespec ts = pollset_timeout(until, SERVICE_SLEEP_MAX_MS * RPWI_NS_PER_MS);
 		if (ppoll(fds, n, &ts, NULL) >= 0)
 			polled = n - 2;
-		lanes_awake();
+		pollset_awake(h);
 		atomic_store(&h->service_sleeps, false);
 		h->n.service_wakeups++;
 		if (fds[n - 2].revents & POLLIN) {

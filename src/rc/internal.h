@@ -20,7 +20,6 @@ enum {
 	/* a message of so many bytes at most waits for others, behind so many that are sent; behind
 	 * one where so many are posted in a row */
 	RPWI_GATHER_BYTES = 1024,
-	RPWI_GATHER_MAX = 48, /* no more wait: then the peer can begin */
 	RPWI_GATHER_BEHIND = 4,
 	RPWI_GATHER_BURST = 8,
 };

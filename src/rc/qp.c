@@ -751,17 +751,20 @@ bool rpwi_qp_blocked(const struct rpwi_qp *qp)
 
 bool rpwi_qp_may_gather(struct rpwi_qp *qp)
 {
-	uint32_t waiting = qp->sq_tail - qp->sq_cur, behind = qp->sq_cur - qp->sq_head;
+	struct rpwi_cc *cc = qp->cc;
+	uint32_t waiting = qp->sq_tail - qp->sq_cur;
 
-	/* How many it posts before all is acknowledged, this time and the last. */
-	if (!behind && waiting == 1) {
-		qp->bursts = qp->burst >= RPWI_GATHER_BURST;
-		qp->burst = 0;
+	if (!cc || qp->state != IBV_QPS_RTS || !waiting)
+		return false;
+	/* How many are posted before all is acknowledged, this time and the last. */
+	if (!cc->inflight) {
+		cc->bursts = cc->burst >= RPWI_GATHER_BURST;
+		cc->burst = 0;
 	}
-	qp->burst += qp->burst < RPWI_GATHER_BURST;
-	if (!rpwi_qp_is_rc(qp) || qp->state != IBV_QPS_RTS || !waiting ||
-		waiting >= RPWI_GATHER_MAX ||
-		behind < (qp->bursts || qp->burst == RPWI_GATHER_BURST ? 1 : RPWI_GATHER_BEHIND) ||
+	cc->burst += cc->burst < RPWI_GATHER_BURST;
+	bool many = cc->bursts || cc->burst == RPWI_GATHER_BURST;
+
+	if (cc->inflight < (many ? 1u : RPWI_GATHER_BEHIND) || waiting > RPWI_GATHER_MAX ||
 		qp->ack_owed || qp->nak_owed || qp->rnr_deadline_ns != RPWI_NEVER)
 		return false;
 	const struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_tail - 1);

@@ -87,10 +87,6 @@ struct rpwi_qp {
 	bool late;       /* a deadline was seen late: the process did not run */
 	/* the last thing heard is a RNR NAK: one packet, and no more until it is taken */
 	bool rnr_probe;
-	/* rpwi_qp_may_gather: posts since nothing was under way, up to RPWI_GATHER_BURST; whether
-	 * there were as many the time before */
-	uint8_t burst;
-	bool bursts;
 
 	/* ---- responder ---- */
 	uint32_t epsn, msn; /* expected PSN */

@@ -364,16 +364,16 @@ static void short_messages_wait_for_company_behind_others_alone(void **state)
 	/* many: the first four at once, the others until they are a batch */
 	for (uint64_t i = 0; i < 4; i++)
 		assert_int_equal(post_gathering(i, (uint32_t)i * 8, 8), 1);
-	for (uint64_t i = 4; i < 51; i++)
+	for (uint64_t i = 4; i < 4 + RPWI_GATHER_MAX; i++)
 		assert_int_equal(post_gathering(i, (uint32_t)i * 8, 8), 0);
-	assert_int_equal(post_gathering(51, 51 * 8, 8), 48);
-	assert_int_equal(post_gathering(52, 52 * 8, 8), 0);
+	assert_int_equal(post_gathering(52, 52 * 8, 8), RPWI_GATHER_MAX + 1);
+	assert_int_equal(post_gathering(53, 53 * 8, 8), 0);
 	/* the acknowledgement finds it */
 	settle();
-	assert_int_equal(S[0].nwc, 20 + 53);
-	for (unsigned k = 0; k < 53; k++)
+	assert_int_equal(S[0].nwc, 20 + 54);
+	for (unsigned k = 0; k < 54; k++)
 		expect_wc(0, 20 + k, k, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
-	same(AT, RAT, 53 * 8);
+	same(AT, RAT, 54 * 8);
 	/* who does that again waits behind the first */
 	assert_int_equal(post_gathering(0, 0, 8), 1);
 	assert_int_equal(post_gathering(1, 8, 8), 0);
