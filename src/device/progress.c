@@ -44,6 +44,7 @@ enum {
 	SPIN_POLLS = 32, /* so many polls in vain within a tick mean that the program spins */
 	STREAM_SPIN_NS = 50000,
 	TICK_NS = 200000,
+	GATHER_SLEEP_NS = 10000000, /* short messages wait so long where an ACK is lost */
 	/* who has not polled for so long at the end of a tick has stopped */
 	POLLS_SEEN_NS = 30000,
 	/* at most, by the service thread; a few times that where the machine is busy */
@@ -401,12 +402,19 @@ bool progress_gather(struct dqp *q)
 	/* Lanes have no batches to fill. */
 	if (!rpwi_qp_may_gather(&q->t) || qp_lane(q, h->lanes))
 		return false;
+	unsigned n = atomic_load_explicit(&h->gathered, memory_order_relaxed);
+	/* Nobody polls, and should the ACK be lost, the service thread sleeps on. */
+	if (!n && atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) &&
+		h->service_wake_ns > rpwi_now_ns() + GATHER_SLEEP_NS)
+		return false;
 	if (rpwi_list_empty(&q->tx_link)) {
 		rpwi_list_add_tail(&h->tx_list, &q->tx_link);
 		q->gathers = true;
 	}
-	if (q->gathers && atomic_fetch_add_explicit(&h->gathered, 1, memory_order_relaxed) + 1 >=
-				  RPWI_GATHER_MAX)
+	if (!q->gathers)
+		return true;
+	atomic_store_explicit(&h->gathered, n + 1, memory_order_relaxed);
+	if (n + 1 >= RPWI_GATHER_MAX)
 		tx_gathered(rpwi_now_ns());
 	return true;
 }

@@ -98,7 +98,7 @@ static void test_a_lone_message_goes_at_once(void **state)
 	pair_free(&p);
 }
 
-static void test_order_is_kept(void **state)
+static void in_order(void)
 {
 	enum { MESSAGES = 4000, WINDOW = 16 };
 	struct pair p;
@@ -135,6 +135,18 @@ static void test_order_is_kept(void **state)
 		}
 	}
 	pair_free(&p);
+}
+
+static void test_order_is_kept(void **state) { in_order(); }
+
+/* An ACK that is lost is not waited for without end. */
+static void test_order_is_kept_with_losses(void **state)
+{
+	setenv("ROPEWAY_FAULT", "drop=0.02,seed=7", 1);
+	in_order();
+	nothing_waits_for_polls(false);
+	nothing_waits_for_polls(true);
+	unsetenv("ROPEWAY_FAULT");
 }
 
 /* The first go, the others wait; then the QP ends in one of three ways. */
@@ -181,6 +193,7 @@ int main(void)
 		cmocka_unit_test(test_who_never_polls_is_served),
 		cmocka_unit_test(test_who_stops_polling_is_served),
 		cmocka_unit_test(test_order_is_kept),
+		cmocka_unit_test(test_order_is_kept_with_losses),
 		cmocka_unit_test(test_a_qp_may_end_meanwhile),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
