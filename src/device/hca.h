@@ -303,8 +303,9 @@ struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes);
 void peer_put(struct dpeer *p);
 /* send what it may now, keep its timer right */
 void progress_qp_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
-/* After a post: true if what was posted may wait for more, to go in one batch with it. It goes with
- * the next poll that finds its CQ empty, by the service thread's next tick at the latest. */
+/* After a post: true if what was posted may wait for more, to go in one batch with it. It goes when
+ * an ACK comes or a poll finds its CQ empty, with the service thread's next tick while the program
+ * polls, and when a timer of its peer's QPs is due, 10 ms at most, where an ACK is lost. */
 bool progress_gather(struct dqp *qp);
 void progress_qp_forget(struct dqp *qp);
 void progress_flush_held(uint64_t now_ns);
