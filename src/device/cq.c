@@ -211,6 +211,10 @@ static void poll_progress(void)
 		atomic_load_explicit(&h->any_polls, memory_order_relaxed) + 1,
 		memory_order_relaxed);
 	if (!rpwi_lock_try(RPWI_LOCK_HCA)) {
+		/* Who has it may be the service thread that waits awake: it shall leave. */
+		atomic_store_explicit(&h->empty_polls,
+			atomic_load_explicit(&h->empty_polls, memory_order_relaxed) + 1,
+			memory_order_relaxed);
 		sched_yield();
 		return;
 	}

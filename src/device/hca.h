@@ -174,6 +174,7 @@ struct dqp {
 	uint64_t board_word; /* what the board says of it (board.c) */
 	struct dpeer *peer;
 	uint32_t events_got;
+	bool gathers; /* is in tx_list for progress_gather */
 	struct rpwi_list rx_link;
 	uint64_t heard_ns;        /* a packet for it came last; 0: none yet */
 	struct ledger_qp *ledger; /* what is left behind of it (ledger.c), or NULL */
@@ -257,6 +258,7 @@ struct hca {
 	_Atomic int waiters;       /* threads that make progress inside get_cq_event */
 	_Atomic int lane_sleepers; /* threads that packets in memory do not wake by themselves */
 	_Atomic bool held_any;
+	_Atomic unsigned gathered;   /* posts that wait in tx_list for more of their kind */
 	_Atomic bool service_sleeps; /* in ppoll on the sockets */
 	uint64_t service_wake_ns;    /* when it will wake by itself */
 	_Atomic uint64_t stream_ns;  /* when a batch of a stream last came in */
@@ -309,6 +311,10 @@ struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes);
 void peer_put(struct dpeer *p);
 /* send what it may now, keep its timer right */
 void progress_qp_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
+/* After a post: true if what was posted may wait for more, to go in one batch with it. It goes when
+ * an ACK comes or a poll finds its CQ empty, with the service thread's next tick while the program
+ * polls, and when a timer of its peer's QPs is due, 10 ms at most, where an ACK is lost. */
+bool progress_gather(struct dqp *qp);
 void progress_qp_forget(struct dqp *qp);
 void progress_flush_held(uint64_t now_ns);
 bool progress_run(bool all_ports); /* one round: receive, send, timers. True if anything came. */

@@ -8,14 +8,14 @@
  *   polls memory or its own epoll.
  * The sockets have one owner at a time: while polls in vain show that the program spins, or a
  * thread waits in get_cq_event, the service thread sleeps on a tick, not on the sockets, and takes
- * over after a tick without polls.
+ * over after a tick without polls. While they are its own it sleeps on them, or, where the next
+ * packet is due (spin.h), looks at them without a pause.
  */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -23,25 +23,19 @@
 #include "device/board.h"
 #include "device/farewell.h"
 #include "device/fault.h"
+#include "device/pollset.h"
+#include "device/spin.h"
 #include "explain/verbs.h"
 #include "wire/icrc.h"
 #include "wire/mad.h"
 
 enum {
 	RX_BATCHES_MAX = 8, /* in one round and port: then others get their turn */
-	SPIN_POLLS = 32,    /* so many polls in vain within a tick mean that the program spins */
 	LONE_BYTES = 2048,
 	ACK_BATCHES = 2, /* a stream is acknowledged once in so many, or when the socket is empty */
 	/* after so many empty polls a port among several is polled every 16th time */
 	QUIET_POLLS = 64,
-	STREAM_SPIN_NS = 50000,
-	TICK_NS = 200000,
 	ACKS_UNKNOWN = 128,
-	/* at most, by the service thread; a few times that where the machine is busy */
-	ACK_HOLD_NS = 20000,
-	SERVICE_SLEEP_MAX_MS = 60000,
-	PACE_RETRY_NS = 100000,
-	ALL_ROUNDS = 8,
 	LANE_PACKETS_MAX = 128, /* in one round */
 	LANE_ACK_PACKETS = 32,
 	/* beside the payload of a full packet, where it goes as a datagram */
@@ -49,6 +43,18 @@ enum {
 	/* while packets come by lanes, sockets are looked at in one of so many rounds */
 	LANE_SOCKETS_EVERY = 16,
 	LANE_QUIET_ROUNDS = 1024,
+	SPIN_POLLS = 32, /* so many polls in vain within a tick mean that the program spins */
+	STREAM_SPIN_NS = 50000,
+	TICK_NS = 200000,
+	GATHER_SLEEP_NS = 10000000, /* short messages wait so long where an ACK is lost */
+	/* who has not polled for so long at the end of a tick has stopped */
+	POLLS_SEEN_NS = 30000,
+	/* at most, by the service thread; a few times that where the machine is busy */
+	ACK_HOLD_NS = 20000,
+	SERVICE_SLEEP_MAX_MS = 60000,
+	PACE_RETRY_NS = 100000,
+	ALL_ROUNDS = 8,
+	YIELD_ROUNDS = 4, /* awake: the core is offered to others once in so many rounds */
 	LEFT_TO_CHILD_MS = 10,
 };
 
@@ -125,28 +131,10 @@ void port_put(struct dport *p)
 	service_wake();
 }
 
-/* How many packets may be under way to one peer: what a socket of the default size holds (measured:
- * 6 batches of 60 KiB, 184 datagrams of 1 KiB, 512 small ones), in proportion where ours, and so
- * probably the peer's, is larger. Loss makes it smaller. */
-static uint32_t window_max(unsigned mtu_bytes)
-{
-	static const struct {
-		unsigned mtu;
-		uint32_t pkts;
-	} table[] = {{256, 400}, {512, 300}, {1024, 180}, {2048, 110}, {4096, 75}};
-	uint32_t pkts = 400;
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(table); i++)
-		if (mtu_bytes >= table[i].mtu)
-			pkts = table[i].pkts;
-	/* Not more than twice that: what waits in a socket falls out of the cache. */
-	return (uint32_t)(pkts * (uint64_t)RPWI_MIN(rpwi_rcvbuf_bytes(), (size_t)2 * 425984) /
-			  425984);
-}
-
 struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes)
 {
 	struct hca *h = &hca_here;
-	uint32_t max = window_max(mtu_bytes);
+	uint32_t max = rpwi_cc_window(mtu_bytes, rpwi_rcvbuf_bytes());
 	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next) {
 		struct dpeer *p = RPWI_CONTAINER_OF(l, struct dpeer, link);
 		if (rpwi_addr_eq(&p->addr, a)) {
@@ -313,14 +301,9 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	return true;
 }
 
-void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
+/* After its batches: where it waits, its ACK, its timer. It is in no list. */
+static void qp_sent(struct dqp *q, bool more, bool hold_ack, uint64_t now_ns)
 {
-	rpwi_list_del(&q->tx_link);
-	/* What it may send now, but bounded: a QP with more goes to the end of the list, so that
-	 * all get their turn. */
-	bool more = true;
-	for (int i = 0; i < 4 && more; i++)
-		more = tx_batch(q, hold_ack, now_ns);
 	if (more || rpwi_qp_tx_ready(&q->t, true, now_ns))
 		rpwi_list_add_tail(&hca_here.tx_list, &q->tx_link);
 	else if (q->peer && rpwi_qp_blocked(&q->t))
@@ -337,9 +320,115 @@ void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 		rpwi_explain_state(&q->t);
 }
 
+void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
+{
+	rpwi_list_del(&q->tx_link);
+	q->gathers = false;
+	/* What it may send now, but bounded: a QP with more goes to the end of the list, so that
+	 * all get their turn. */
+	bool more = true;
+	for (int i = 0; i < 4 && more; i++)
+		more = tx_batch(q, hold_ack, now_ns);
+	qp_sent(q, more, hold_ack, now_ns);
+}
+
+/* ---- short messages, of several QPs, as one batch ---- */
+
+/* May its packets go behind those of `first`? To one process: only that gets them in one piece. */
+static bool same_way(struct dqp *q, const struct dqp *first)
+{
+	uint32_t apart = q->t.attr.dest_qp_num ^ first->t.attr.dest_qp_num;
+	return q->gathers && q->peer == first->peer && !(apart & ~(uint32_t)(RPWI_SLOT_QPNS - 1)) &&
+	       !qp_lane(q, hca_here.lanes);
+}
+
+/* `first` and those behind it in tx_list that go the same way, as far as a batch has room. */
+static void tx_together(struct dqp *first, uint64_t now_ns)
+{
+	struct hca *h = &hca_here;
+	struct rpwi_txb *b = &h->txb;
+	struct {
+		struct dqp *q;
+		unsigned end; /* of its packets */
+	} part[RPWI_TXB_PKTS];
+	unsigned n = 0, looked_at = 0, sent = 0;
+	rpwi_txb_reset(b);
+	for (struct rpwi_list *l = &first->tx_link, *next;
+		l != &h->tx_list && b->npkt < RPWI_TXB_PKTS && looked_at < RPWI_TXB_PKTS;
+		l = next, looked_at++) {
+		struct dqp *q = RPWI_CONTAINER_OF(l, struct dqp, tx_link);
+		next = l->next;
+		if (!same_way(q, first))
+			continue;
+		rpwi_list_del(&q->tx_link);
+		q->gathers = false;
+		rpwi_qp_tx(&q->t, b, true, now_ns);
+		part[n].q = q;
+		part[n++].end = b->npkt;
+	}
+	int rc = 0;
+	if (b->npkt) {
+		h->n.tx_batches++;
+		if (b->ack && b->ack < b->npkt && !ack_may_follow(first))
+			b->ack = 0;
+		rc = rpwi_port_send(b->av->port, b, &sent);
+	}
+	for (unsigned i = 0, begin = 0; i < n; begin = part[i++].end) {
+		struct dqp *q = part[i].q;
+		if (RPWI_UNLIKELY(rpwi_explain_on) && sent > begin)
+			rpwi_explain_fact(
+				RPWI_FACT_BY_UDP, q->t.qpn, RPWI_MIN(sent, part[i].end) - begin);
+		/* Those of the QPs behind it are lost, as on a wire. */
+		if (RPWI_UNLIKELY(rc == -EFAULT) && sent >= begin && sent < part[i].end)
+			rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
+		qp_sent(q, false, true, now_ns);
+	}
+}
+
+static void tx_gathered(uint64_t now_ns)
+{
+	struct hca *h = &hca_here;
+	struct rpwi_list *l = h->tx_list.next;
+	atomic_store_explicit(&h->gathered, 0, memory_order_relaxed);
+	while (l != &h->tx_list) {
+		struct dqp *q = RPWI_CONTAINER_OF(l, struct dqp, tx_link);
+		struct rpwi_list *before = l->prev; /* waits for something else, and stays */
+		if (!q->gathers || qp_lane(q, h->lanes)) {
+			l = l->next;
+			continue;
+		}
+		tx_together(q, now_ns);
+		l = before->next;
+	}
+}
+
+bool progress_gather(struct dqp *q)
+{
+	struct hca *h = &hca_here;
+	/* Lanes have no batches to fill. */
+	if (!rpwi_qp_may_gather(&q->t) || qp_lane(q, h->lanes))
+		return false;
+	unsigned n = atomic_load_explicit(&h->gathered, memory_order_relaxed);
+	/* Nobody polls, and should the ACK be lost, the service thread sleeps on. */
+	if (!n && atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) &&
+		h->service_wake_ns > rpwi_now_ns() + GATHER_SLEEP_NS)
+		return false;
+	if (rpwi_list_empty(&q->tx_link)) {
+		rpwi_list_add_tail(&h->tx_list, &q->tx_link);
+		q->gathers = true;
+	}
+	if (!q->gathers)
+		return true;
+	atomic_store_explicit(&h->gathered, n + 1, memory_order_relaxed);
+	if (n + 1 >= RPWI_GATHER_MAX)
+		tx_gathered(rpwi_now_ns());
+	return true;
+}
+
 void progress_qp_forget(struct dqp *q)
 {
 	rpwi_list_del(&q->tx_link);
+	q->gathers = false;
 	rpwi_list_del(&q->rx_link);
 	held_del(q);
 	rpwi_heap_del(&hca_here.timers, &q->timer);
@@ -381,6 +470,8 @@ static void tx_run(uint64_t now_ns)
 	struct hca *h = &hca_here;
 	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next)
 		tx_blocked(RPWI_CONTAINER_OF(l, struct dpeer, link), now_ns);
+	if (atomic_load_explicit(&h->gathered, memory_order_relaxed))
+		tx_gathered(now_ns);
 	struct rpwi_list *last = h->tx_list.prev;
 	while (!rpwi_list_empty(&h->tx_list)) {
 		struct rpwi_list *n = h->tx_list.next;
@@ -491,6 +582,8 @@ static void rx_batch(struct dport *port, struct rpwi_rx *rx, uint64_t now_ns)
 static void rx_answer(bool hold_ack, uint64_t now_ns)
 {
 	struct hca *h = &hca_here;
+	if (atomic_load_explicit(&h->gathered, memory_order_relaxed))
+		tx_gathered(now_ns);
 	while (!rpwi_list_empty(&h->touched)) {
 		struct dqp *q = RPWI_CONTAINER_OF(h->touched.next, struct dqp, rx_link);
 		rpwi_list_del(&q->rx_link);
@@ -590,16 +683,7 @@ static unsigned rx_lanes(bool hold_ack, uint64_t *now_ns)
 	return n;
 }
 
-/* Which descriptors are worth a receive: a bit for each port, and whether other processes may have
- * sent something. */
-struct ready {
-	uint64_t ports;
-	bool steer;
-};
-static const struct ready all_ready = {.ports = ~0ull, .steer = true};
-_Static_assert(DEV_PORTS_MAX <= 64, "a bit for each port");
-
-static bool progress(bool all_ports, bool hold_ack, struct ready ready)
+static bool progress(bool all_ports, bool hold_ack, struct pollset_ready ready)
 {
 	struct hca *h = &hca_here;
 	static unsigned round;
@@ -669,19 +753,7 @@ static bool progress(bool all_ports, bool hold_ack, struct ready ready)
 	return got;
 }
 
-/* Before a sleep on the descriptors of fill_pollset; the lock is held. False: not now. */
-static bool lanes_sleep(void)
-{
-	struct hca *h = &hca_here;
-	atomic_fetch_add(&h->lane_sleepers, 1);
-	if (rpwi_lanes_arm(h->lanes))
-		return true;
-	atomic_fetch_sub(&h->lane_sleepers, 1);
-	return false;
-}
-static void lanes_awake(void) { atomic_fetch_sub(&hca_here.lane_sleepers, 1); }
-
-bool progress_run(bool all_ports) { return progress(all_ports, true, all_ready); }
+bool progress_run(bool all_ports) { return progress(all_ports, true, pollset_all_ready); }
 
 /* ---- who waits where ---- */
 
@@ -700,66 +772,27 @@ static uint64_t next_deadline(void)
 	return at;
 }
 
-static unsigned fill_pollset(struct pollfd *fds)
-{
-	struct hca *h = &hca_here;
-	unsigned n = 0;
-	if (h->steer_fd >= 0)
-		fds[n++] = (struct pollfd){.fd = h->steer_fd, .events = POLLIN};
-	if (rpwi_lanes_fd(h->lanes) >= 0)
-		fds[n++] = (struct pollfd){.fd = rpwi_lanes_fd(h->lanes), .events = POLLIN};
-	for (unsigned i = 0; i < h->nports; i++)
-		if (h->port[i].refs && rpwi_port_fd(h->port[i].io) >= 0)
-			fds[n++] = (struct pollfd){
-				.fd = rpwi_port_fd(h->port[i].io), .events = POLLIN};
-	return n;
-}
-
-/* What such a set says after poll. The lock is held again, and ports may have come and gone: those
- * that the set does not have are read. */
-static struct ready read_pollset(const struct pollfd *fds, unsigned n)
-{
-	struct hca *h = &hca_here;
-	struct ready r = all_ready;
-	for (unsigned k = 0; k < n; k++) {
-		if (fds[k].revents)
-			continue;
-		if (fds[k].fd == h->steer_fd)
-			r.steer = false;
-		for (unsigned i = 0; i < h->nports; i++)
-			if (h->port[i].refs && rpwi_port_fd(h->port[i].io) == fds[k].fd)
-				r.ports &= ~(1ull << i);
-	}
-	return r;
-}
-
-static struct timespec timeout_until(uint64_t at_ns, uint64_t max_ns)
-{
-	uint64_t now = rpwi_now_ns(), ns = at_ns > now ? RPWI_MIN(at_ns - now, max_ns) : 0;
-	return (struct timespec){
-		.tv_sec = (time_t)(ns / RPWI_NS_PER_S), .tv_nsec = (long)(ns % RPWI_NS_PER_S)};
-}
-
 void service_wait_begin(void) { atomic_fetch_add(&hca_here.waiters, 1); }
 void service_wait_end(void) { atomic_fetch_sub(&hca_here.waiters, 1); }
 
 int progress_wait(int fd)
 {
+	struct hca *h = &hca_here;
 	struct pollfd fds[DEV_PORTS_MAX + 3];
 	hca_lock_serving();
-	bool got = progress(true, false, all_ready);
+	bool got = progress(true, false, pollset_all_ready);
 	progress_flush_held(rpwi_now_ns());
-	unsigned n = fill_pollset(fds);
+	unsigned n = pollset_fill(h, fds);
 	uint64_t until = next_deadline();
-	got = got || !lanes_sleep();
+	got = got || !pollset_sleep(h);
 	hca_unlock();
 	if (got)
 		return 0;
 	fds[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
 	/* Bounded: what another thread posts meanwhile may set an earlier deadline. */
-	struct timespec ts = timeout_until(until, 10 * RPWI_NS_PER_MS);
+	struct timespec ts = pollset_timeout(until, 10 * RPWI_NS_PER_MS);
 	int rc = ppoll(fds, n, &ts, NULL) < 0 ? -errno : 0;
-	lanes_awake();
+	pollset_awake(h);
 	return rc;
 }
 
@@ -769,6 +802,18 @@ void service_wake(void)
 	if (hca_here.wake_fd >= 0 && hca_here.service_running &&
 		write(hca_here.wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		rpwi_error("service thread: cannot wake it: %s", strerror(errno));
+}
+
+/* The program has polled since the last tick; does it do so now? */
+static bool polls_now(uint32_t polls)
+{
+	uint64_t until = rpwi_now_ns() + POLLS_SEEN_NS;
+	while (atomic_load_explicit(&hca_here.any_polls, memory_order_relaxed) == polls) {
+		if (rpwi_now_ns() > until)
+			return false;
+		sched_yield();
+	}
+	return true;
 }
 
 /* A tick of sleep while the program owns the sockets. True when it still does. */
@@ -783,12 +828,20 @@ static bool tick(uint32_t *seen_polls)
 		if (read(h->wake_fd, &n, sizeof(n)) < 0)
 			return false;
 	}
+	/* The program has posted, and polls no more, or finds what it polls for. */
+	if (atomic_load_explicit(&h->gathered, memory_order_relaxed) &&
+		rpwi_lock_try(RPWI_LOCK_HCA)) {
+		tx_run(rpwi_now_ns());
+		hca_unlock();
+	}
 	if (atomic_load_explicit(&h->waiters, memory_order_relaxed) > 0)
 		return true;
 	uint32_t polls = atomic_load_explicit(&h->any_polls, memory_order_relaxed);
 	bool polled = polls != *seen_polls;
 	*seen_polls = polls;
-	return polled && atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS;
+	return polled &&
+	       atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS &&
+	       polls_now(polls);
 }
 
 static bool program_owns(void)
@@ -804,10 +857,12 @@ static void *service_main(void *arg)
 	struct pollfd fds[DEV_PORTS_MAX + 4];
 	/* After poll only what it found is read, until that is empty; but now and then everything,
 	 * for a stream may go on for long. */
-	struct ready ready = all_ready;
+	struct pollset_ready ready = pollset_all_ready;
 	unsigned polled = 0 /* descriptors that poll has just looked at; 0: it has not */,
 		 rounds = 0;
 	uint32_t seen = atomic_load(&h->any_polls), last_calls = seen;
+	struct spin spin = {0};
+	bool spins = false;
 	prctl(PR_SET_TIMERSLACK, 1ul); /* 50 us by default: more than an ACK may wait */
 	while (!atomic_load_explicit(&h->stop, memory_order_relaxed)) {
 		/* It has a service thread of its own, and the same sockets and lanes: what this one
@@ -821,7 +876,7 @@ static void *service_main(void *arg)
 			farewell_deadline() <= rpwi_now_ns())
 			farewell_tend(rpwi_now_ns());
 		if (program_owns()) {
-			ready = all_ready;
+			ready = pollset_all_ready;
 			polled = 0;
 			if (tick(&seen))
 				continue;
@@ -832,7 +887,7 @@ static void *service_main(void *arg)
 		 * short. */
 		if (!rpwi_lock_try(RPWI_LOCK_HCA)) {
 			if (!atomic_load_explicit(&h->commands, memory_order_relaxed)) {
-				ready = all_ready;
+				ready = pollset_all_ready;
 				polled = 0;
 				tick(&seen);
 				continue;
@@ -845,9 +900,9 @@ static void *service_main(void *arg)
 			break;
 		}
 		if (polled)
-			ready = read_pollset(fds, polled);
+			ready = pollset_read(h, fds, polled);
 		if (++rounds % ALL_ROUNDS == 0)
-			ready = all_ready;
+			ready = pollset_all_ready;
 		polled = 0;
 		/* A program that polls memory answers soon: its reply takes the ACK along, and then
 		 * the peer gets both where it polls. A program that has made no call of late does
@@ -857,33 +912,42 @@ static void *service_main(void *arg)
 		last_calls = calls;
 		if (!rpwi_list_empty(&h->held))
 			progress_flush_held(rpwi_now_ns());
-		bool got = progress(true, active, ready);
-		unsigned n = fill_pollset(fds);
+		/* Awake, it looks where packets come from; now and then everywhere. */
+		bool got = progress(!spins || rounds % ALL_ROUNDS == 0, active,
+			spins ? pollset_all_ready : ready);
+		uint64_t now_ns = rpwi_now_ns();
+		if (got)
+			spin_packet(&spin, now_ns);
+		unsigned n = pollset_fill(h, fds);
 		fds[n++] = (struct pollfd){.fd = h->wake_fd, .events = POLLIN};
 		fds[n++] = (struct pollfd){.fd = h->watch_fd, .events = POLLIN};
 		uint64_t until = RPWI_MIN(next_deadline(), farewell_deadline());
 		if (!rpwi_list_empty(&h->held))
-			until = RPWI_MIN(until, rpwi_now_ns() + ACK_HOLD_NS);
+			until = RPWI_MIN(until, now_ns + ACK_HOLD_NS);
 		h->service_wake_ns = until;
 		bool held = !rpwi_list_empty(&h->held), sleep = !got || held;
 		/* In the middle of a stream the next batch is microseconds away, and to sleep and
 		 * be woken takes longer than that. */
-		bool stream = !held && rpwi_now_ns() - atomic_load_explicit(&h->stream_ns,
-							       memory_order_relaxed) <
-					       STREAM_SPIN_NS;
-		sleep = sleep && (stream || lanes_sleep());
-		atomic_store(&h->service_sleeps, sleep && !stream);
+		spins = !held && !got && spin_goes_on(&spin, now_ns);
+		spins = spins || (!held && now_ns - atomic_load_explicit(
+							    &h->stream_ns, memory_order_relaxed) <=
+						   STREAM_SPIN_NS);
+		sleep = sleep && (spins || pollset_sleep(h));
+		atomic_store(&h->service_sleeps, sleep && !spins);
 		hca_unlock();
 		if (!sleep)
 			continue;
-		if (stream) {
+		if (spins) {
+			if (rounds % YIELD_ROUNDS)
+				continue;
 			sched_yield();
+			spin_yielded(&spin, now_ns, rpwi_now_ns());
 			continue;
 		}
-		struct timespec ts = timeout_until(until, SERVICE_SLEEP_MAX_MS * RPWI_NS_PER_MS);
+		struct timespec ts = pollset_timeout(until, SERVICE_SLEEP_MAX_MS * RPWI_NS_PER_MS);
 		if (ppoll(fds, n, &ts, NULL) >= 0)
 			polled = n - 2;
-		lanes_awake();
+		pollset_awake(h);
 		atomic_store(&h->service_sleeps, false);
 		h->n.service_wakeups++;
 		if (fds[n - 2].revents & POLLIN) {

@@ -511,7 +511,8 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 		rpwi_explain_post_send(&q->t, wr);
 	int rc = post_list(q, wr, bad);
 	/* At once; an ACK that is owed goes along. A QP that waits for the window needs no try. */
-	if (!rpwi_qp_blocked(&q->t) || rpwi_qp_ack_owed(&q->t) || rpwi_list_empty(&q->tx_link))
+	if (!progress_gather(q) && (!rpwi_qp_blocked(&q->t) || rpwi_qp_ack_owed(&q->t) ||
+					   rpwi_list_empty(&q->tx_link)))
 		progress_qp_kick(q, false, rpwi_now_ns());
 	if (!rpwi_list_empty(&hca_here.held))
 		progress_flush_held(rpwi_now_ns());

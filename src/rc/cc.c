@@ -14,6 +14,20 @@ enum {
 	RECOVERY_MIN_NS = 50000, /* where no round trip is known yet */
 };
 
+uint32_t rpwi_cc_window(unsigned mtu_bytes, size_t rcvbuf_bytes)
+{
+	static const struct {
+		unsigned mtu;
+		uint32_t pkts;
+	} table[] = {{256, 400}, {512, 300}, {1024, 180}, {2048, 110}, {4096, 75}};
+	uint32_t pkts = 400;
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(table); i++)
+		if (mtu_bytes >= table[i].mtu)
+			pkts = table[i].pkts;
+	/* Not more than twice that: what waits in a socket falls out of the cache. */
+	return (uint32_t)(pkts * (uint64_t)RPWI_MIN(rcvbuf_bytes, (size_t)2 * 425984) / 425984);
+}
+
 void rpwi_cc_init(struct rpwi_cc *cc, uint32_t cwnd_initial, uint32_t cwnd_max)
 {
 	memset(cc, 0, sizeof(*cc));

@@ -16,7 +16,12 @@ enum {
 	RPWI_READ_CHUNK_PKTS = 32,
 	RPWI_READ_CHUNK_BYTES = 131072,
 	RPWI_ACKREQ_EVERY = 16,
-	RPWI_ACK_PKTS_MAX = 32
+	RPWI_ACK_PKTS_MAX = 32,
+	/* a message of so many bytes at most waits for others, behind so many that are sent; behind
+	 * one where so many are posted in a row */
+	RPWI_GATHER_BYTES = 1024,
+	RPWI_GATHER_BEHIND = 4,
+	RPWI_GATHER_BURST = 8,
 };
 #define RPWI_ACK_HOLD_NS 20000ull /* an ACK is held so long at most, for a reply to take it along */
 #define RPWI_PROBE_NS 500000000ull    /* attr.timeout 0: see completer.c */

@@ -773,6 +773,30 @@ bool rpwi_qp_blocked(const struct rpwi_qp *qp)
 	return sends(qp) && rpwi_req_state(qp) == RPWI_REQ_BLOCKED;
 }
 
+bool rpwi_qp_may_gather(struct rpwi_qp *qp)
+{
+	struct rpwi_cc *cc = qp->cc;
+	uint32_t waiting = qp->sq_tail - qp->sq_cur;
+
+	if (!cc || qp->state != IBV_QPS_RTS || !waiting)
+		return false;
+	/* How many are posted before all is acknowledged, this time and the last. */
+	if (!cc->inflight) {
+		cc->bursts = cc->burst >= RPWI_GATHER_BURST;
+		cc->burst = 0;
+	}
+	cc->burst += cc->burst < RPWI_GATHER_BURST;
+	bool many = cc->bursts || cc->burst == RPWI_GATHER_BURST;
+
+	if (cc->inflight < (many ? 1u : RPWI_GATHER_BEHIND) || waiting > RPWI_GATHER_MAX ||
+		qp->ack_owed || qp->nak_owed || qp->rnr_deadline_ns != RPWI_NEVER)
+		return false;
+	const struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_tail - 1);
+
+	return w->len <= RPWI_GATHER_BYTES && !rpwi_wr_info[w->opcode].local &&
+	       !rpwi_op_needs_response(w->opcode);
+}
+
 uint64_t rpwi_qp_deadline(const struct rpwi_qp *qp)
 {
 	if (!rpwi_qp_is_rc(qp))

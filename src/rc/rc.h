@@ -56,7 +56,15 @@ struct rpwi_cc {
 	uint64_t srtt_ns;
 	uint64_t losses;
 	uint64_t timeouts;
+	/* rpwi_qp_may_gather: posts since nothing was under way, up to RPWI_GATHER_BURST; whether
+	 * there were as many the time before */
+	uint8_t burst;
+	bool bursts;
 };
+/* How many packets may be under way to one peer: what a socket of the default size holds (measured:
+ * 6 batches of 60 KiB, 184 datagrams of 1 KiB, 512 small ones), in proportion where ours, and so
+ * probably the peer's, is larger. Loss makes it smaller. */
+uint32_t rpwi_cc_window(unsigned mtu_bytes, size_t rcvbuf_bytes);
 void rpwi_cc_init(struct rpwi_cc *cc, uint32_t cwnd_initial, uint32_t cwnd_max);
 static inline uint32_t rpwi_cc_room(const struct rpwi_cc *cc)
 {
@@ -229,6 +237,12 @@ bool rpwi_qp_ack_owed(const struct rpwi_qp *qp);
 /* True when it has requests to send and nothing but the congestion window of its peer keeps
  * them. */
 bool rpwi_qp_blocked(const struct rpwi_qp *qp);
+/* May what was posted last wait for more, so that all of it leaves as one batch? It is short, the
+ * peer has others whose acknowledgement is awaited, this QP's own are fewer than a batch, and no
+ * ACK is owed that it could take along. A lone message, and the first few of many, never wait. To
+ * be asked once after each post: it counts them. */
+enum { RPWI_GATHER_MAX = 48 }; /* no more wait at a time: then the peer can begin */
+bool rpwi_qp_may_gather(struct rpwi_qp *qp);
 /* The next time rpwi_qp_timer has something to do (ACK time-out, RNR wait), or RPWI_NEVER. */
 uint64_t rpwi_qp_deadline(const struct rpwi_qp *qp);
 void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns);

@@ -344,6 +344,68 @@ static void local_operations_complete_in_their_turn(void **state)
 	unpair();
 }
 
+/* As the device posts: what may not wait goes at once. How many packets went. */
+static unsigned post_gathering(uint64_t id, uint32_t off, uint32_t len)
+{
+	assert_int_equal(post(0, IBV_WR_RDMA_WRITE, id, AT + off, len, RAT + off, SIG), 0);
+	return rpwi_qp_may_gather(&S[0].qp) ? 0 : emit(0);
+}
+
+static void short_messages_wait_for_company_behind_others_alone(void **state)
+{
+	unsigned packets;
+
+	pair(CONFIG(.cwnd = 256));
+	/* one at a time: each at once */
+	for (uint64_t i = 0; i < 20; i++) {
+		assert_int_equal(post_gathering(i, 0, 8), 1);
+		settle();
+	}
+	/* many: the first four at once, the others until they are a batch */
+	for (uint64_t i = 0; i < 4; i++)
+		assert_int_equal(post_gathering(i, (uint32_t)i * 8, 8), 1);
+	for (uint64_t i = 4; i < 4 + RPWI_GATHER_MAX; i++)
+		assert_int_equal(post_gathering(i, (uint32_t)i * 8, 8), 0);
+	assert_int_equal(post_gathering(52, 52 * 8, 8), RPWI_GATHER_MAX + 1);
+	assert_int_equal(post_gathering(53, 53 * 8, 8), 0);
+	/* the acknowledgement finds it */
+	settle();
+	assert_int_equal(S[0].nwc, 20 + 54);
+	for (unsigned k = 0; k < 54; k++)
+		expect_wc(0, 20 + k, k, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+	same(AT, RAT, 54 * 8);
+	/* who does that again waits behind the first */
+	assert_int_equal(post_gathering(0, 0, 8), 1);
+	assert_int_equal(post_gathering(1, 8, 8), 0);
+	/* but not what is long, or a READ: it takes the others along, in order */
+	packets = post_gathering(2, 16, 3 * MTU);
+	assert_int_equal(packets, 1 + 3);
+	settle();
+	same(AT, RAT, 16 + 3 * MTU);
+	assert_int_equal(post_gathering(3, 0, 8), 1);
+	assert_int_equal(post(0, IBV_WR_RDMA_READ, 4, AT, 8, RAT, SIG), 0);
+	assert_false(rpwi_qp_may_gather(&S[0].qp));
+	settle();
+	unpair();
+}
+
+static void what_waits_for_company_is_flushed_with_the_rest(void **state)
+{
+	struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
+
+	pair(CONFIG());
+	for (uint64_t i = 0; i < 10; i++)
+		post_gathering(i, 0, 8);
+	assert_int_equal(S[0].nwc, 0);
+	assert_int_equal(rpwi_qp_modify(&S[0].qp, &err, IBV_QP_STATE, NULL, now), 0);
+	assert_int_equal(S[0].nwc, 10);
+	for (unsigned k = 0; k < 10; k++)
+		assert_int_equal(S[0].wc[k].status, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(post(0, IBV_WR_RDMA_WRITE, 11, AT, 8, RAT, SIG), 0);
+	assert_false(rpwi_qp_may_gather(&S[0].qp));
+	unpair();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -362,6 +424,8 @@ int main(void)
 		cmocka_unit_test(a_fence_waits_for_reads),
 		cmocka_unit_test(no_more_reads_than_agreed_are_outstanding),
 		cmocka_unit_test(local_operations_complete_in_their_turn),
+		cmocka_unit_test(short_messages_wait_for_company_behind_others_alone),
+		cmocka_unit_test(what_waits_for_company_is_flushed_with_the_rest),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, wire_pair_setup, wire_pair_teardown);
