@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "device/gsi.h"
+#include "device/path.h"
 #include "device/hca.h"
 
 enum {
@@ -316,7 +317,9 @@ void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad)
 	gsi.txb.av = &av;
 	add_mad(&gsi.txb, mad);
 	int rc = rpwi_port_send(p->port->io, &gsi.txb, &sent);
-	if (rc) {
+	if (rc)
+		path_refused(&hca_here, p->port->io, &av, 0, rc);
+	if (rc && rc != -EREMOTEIO) {
 		hca_here.n.mads_unsent++;
 		rpwi_debug("a CM message was not sent: %s", strerror(-rc));
 	}

@@ -21,6 +21,7 @@
 
 #include "device/board.h"
 #include "device/hca.h"
+#include "device/path.h"
 #include "explain/verbs.h"
 #include "wire/icrc.h"
 #include "wire/mad.h"
@@ -108,6 +109,7 @@ void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum)
 	sum->rx_overflow += s.rx_overflow;
 	sum->tx_refused += s.tx_refused;
 	sum->resteered += s.resteered;
+	sum->icmp_lost += s.icmp_lost;
 	/* Of the process, not of the port. */
 	sum->taken_over = s.taken_over;
 	sum->hand_over_lost = s.hand_over_lost;
@@ -302,6 +304,8 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 		      : rpwi_port_send(port, b, &sent);
 	if (RPWI_UNLIKELY(rpwi_explain_on) && sent)
 		rpwi_explain_fact(lane ? RPWI_FACT_BY_MEMORY : RPWI_FACT_BY_UDP, q->t.qpn, sent);
+	if (RPWI_UNLIKELY(rc && !lane && rc != -EFAULT))
+		path_refused(&hca_here, port, b->av, q->t.qpn, rc);
 	if (RPWI_UNLIKELY(rc == -EFAULT))
 		rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
 	else
@@ -411,6 +415,7 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 	}
 	if (RPWI_UNLIKELY(rpwi_icrc_check(&rx->flow, seg, len, &ip_id) == RPWI_ICRC_BAD)) {
 		h->n.icrc_errors++;
+		path_bad_icrc(h, q, rx, seg, len, ip_id, &pkt);
 		rpwi_debug("packet for QP 0x%06x, PSN %u: bad ICRC, dropped", pkt.dqpn, pkt.psn);
 		return;
 	}
@@ -695,6 +700,9 @@ static unsigned fill_pollset(struct pollfd *fds)
 		if (h->port[i].refs && rpwi_port_fd(h->port[i].io) >= 0)
 			fds[n++] = (struct pollfd){
 				.fd = rpwi_port_fd(h->port[i].io), .events = POLLIN};
+	for (unsigned i = 0; i < h->nports; i++) /* for POLLERR */
+		if (h->port[i].refs && rpwi_port_tx_fd(h->port[i].io) >= 0)
+			fds[n++] = (struct pollfd){.fd = rpwi_port_tx_fd(h->port[i].io)};
 	return n;
 }
 
@@ -705,6 +713,8 @@ static struct ready read_pollset(const struct pollfd *fds, unsigned n)
 	struct hca *h = &hca_here;
 	struct ready r = all_ready;
 	for (unsigned k = 0; k < n; k++) {
+		if (RPWI_UNLIKELY(fds[k].revents & POLLERR && !fds[k].events))
+			path_heard(h);
 		if (fds[k].revents)
 			continue;
 		if (fds[k].fd == h->steer_fd)
@@ -728,7 +738,7 @@ void service_wait_end(void) { atomic_fetch_sub(&hca_here.waiters, 1); }
 
 int progress_wait(int fd)
 {
-	struct pollfd fds[DEV_PORTS_MAX + 3];
+	struct pollfd fds[2 * DEV_PORTS_MAX + 3];
 	hca_lock_serving();
 	bool got = progress(true, false, all_ready);
 	progress_flush_held(rpwi_now_ns());
@@ -784,7 +794,7 @@ static bool program_owns(void)
 static void *service_main(void *arg)
 {
 	struct hca *h = &hca_here;
-	struct pollfd fds[DEV_PORTS_MAX + 4];
+	struct pollfd fds[2 * DEV_PORTS_MAX + 4];
 	/* After poll only what it found is read, until that is empty; but now and then everything,
 	 * for a stream may go on for long. */
 	struct ready ready = all_ready;
