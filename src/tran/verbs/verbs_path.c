@@ -109,7 +109,7 @@ size_t rpwi_verbs_offer_write(const struct verbs_offer *o, uint8_t *out, size_t 
 		p[2] = t->mtu;
 		p[3] = t->gids;
 		p[4] = t->rd_in;
-		p[5] = (uint8_t)(t->ethernet | t->atomics << 1 | t->software << 2);
+		p[5] = (uint8_t)(t->ethernet | t->atomics << 1 | t->software << 2 | t->wide << 3);
 		put_le16(p + 6, t->lid);
 		rpwi_put_le32(p + 8, t->mbps);
 		rpwi_put_le32(p + 12, t->qpn);
@@ -141,6 +141,7 @@ static bool port_read(struct verbs_port *t, const uint8_t **in, const uint8_t *e
 		.ethernet = p[5] & 1,
 		.atomics = p[5] >> 1 & 1,
 		.software = p[5] >> 2 & 1,
+		.wide = p[5] >> 3 & 1,
 		.lid = get_le16(p + 6),
 		.mbps = rpwi_get_le32(p + 8),
 		.qpn = rpwi_get_le32(p + 12),
