@@ -18,7 +18,8 @@ enum {
 	NOTES_MAX = 64,       /* peers; the one that was heard of longest ago makes room */
 	PATH_SOLVED_MAX = 32, /* bad ICRCs, a second */
 	PATH_HEARD_MAX = 64,  /* messages of ICMP, a second */
-	FRESH_S = 120,        /* so long what was seen explains what fails */
+	FRESH_S = 120,        /* so long what was seen explains what fails; */
+	FRESH_END_S = 10,     /* what may be a peer's end, until it is there again */
 	PSN_SLACK = 1 << 16,
 	BIG_BYTES = 256, /* a packet with more may be too big; the smallest MTU has no less */
 	/* IPv4, UDP, BTH, RETH, immediate data, ICRC: what a packet has beside its MTU; IPv6 has
@@ -84,7 +85,9 @@ static struct note *note_get(const struct rpwi_addr *peer, uint64_t now_ns)
 
 static bool fresh(const struct note *n, enum rpwi_path_kind k, uint64_t now_ns)
 {
-	return n->seen_ns[k] && now_ns - n->seen_ns[k] < FRESH_S * RPWI_NS_PER_S;
+	bool end = k == RPWI_PATH_NO_PORT || k == RPWI_PATH_NO_HOST;
+	return n->seen_ns[k] &&
+	       now_ns - n->seen_ns[k] < (end ? FRESH_END_S : FRESH_S) * RPWI_NS_PER_S;
 }
 
 /* So many in a second; then no more until the next. */
