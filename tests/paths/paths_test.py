@@ -212,7 +212,55 @@ def shrinks(net):
     return f"narrower on the way: moved, {told[2]:.1f} s"
 
 
-EXTRA = {"port held": port_held, "account": accounts}
+FORGER = """
+import random, socket, struct, sys, time
+A, B, sport = sys.argv[1], sys.argv[2], int(sys.argv[3])
+def check(b):
+    s = sum(struct.unpack("!%dH" % (len(b) // 2), b))
+    s = (s >> 16) + (s & 65535)
+    return ~(s + (s >> 16)) & 65535
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+random.seed(7)
+end = time.monotonic() + 1.5
+while time.monotonic() < end:
+    # time exceeded, port unreachable, prohibited, about a packet of the socket's that no QP has sent
+    kind, code = random.choice([(11, 0), (3, 3), (3, 13)])
+    bth = struct.pack("!BBHII", 4, 64, 65535, random.randrange(1 << 24), random.randrange(1 << 24))
+    ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 60, 0, 0x4000, 64, 17, 0, socket.inet_aton(A), socket.inet_aton(B))
+    body = ip + struct.pack("!HHHH", sport, 4791, 40, 0) + bth
+    head = struct.pack("!BBHI", kind, code, 0, 0)
+    s.sendto(struct.pack("!BBHI", kind, code, check(head + body), 0) + body, (A, 0))
+    time.sleep(0.0005)
+"""
+
+
+def forged(net):
+    """Who guesses the source port and forges ICMP about packets that no QP has sent is counted, and stops nothing."""
+    net.plain()
+    env = {"ROPEWAY_TRANSPORT": "verbs", "ROPEWAY_STATS": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        at = pathlib.Path(folder)
+        data = pattern(at / "f", 300_000_001)
+        (at / "in").mkdir()
+        b = Side(net, "b", BUILD / "ropeway", "recv", "--once", "-l", ":7471", at / "in", env=env)
+        b.hear("listening")
+        a = Side(net, "a", BUILD / "ropeway", "send", at / "f", f"{B}:7471", env=env)
+        ports, end = [], time.monotonic() + 10
+        while not ports and time.monotonic() < end:  # address:port in hexadecimal (proc(5)); 0xc000 and up are the device's
+            found = re.findall(r" 0207A8C0:([0-9A-F]{4}) ", net.sh("a", "cat /proc/net/udp"))
+            ports = [int(p, 16) for p in found if int(p, 16) >= 0xc000]
+        forger = Side(net, "r1", sys.executable, "-c", FORGER, A, B, ports[0])
+        told = a.end(LIMIT_S)
+        forger.end(LIMIT_S)
+        b.end(LIMIT_S)
+        got = at / "in" / "f"
+        if told[0] or not got.exists() or got.read_bytes() != data:
+            raise Wrong(f"the file did not arrive (status {told[0]}):\n{told[1]}")
+    need("--stats", [r"ICMP not believed +[1-9]", r"hop limit used up +0\n", r"rejected by a firewall +0\n"], told[1])
+    return "forged ICMP: moved, " + f"{told[2]:.1f} s, " + re.search(r"ICMP not believed +\d+", told[1])[0]
+
+
+EXTRA = {"forged ICMP": forged, "port held": port_held, "account": accounts}
 EXTRA_LONG = {"narrower on the way": shrinks}
 
 
