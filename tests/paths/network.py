@@ -10,6 +10,7 @@ import time
 
 A, B = "192.168.7.2", "10.77.5.2"
 R1, OUTSIDE = "192.168.7.1", "10.77.1.1"
+A6, B6 = "fd07::2", "fd05::2"
 ROCE = 4791
 
 
@@ -78,6 +79,15 @@ class Network:
             if shutil.which("nft"):
                 self.rules(n, "")
         self.mtu(hosts=9000, middle=9000)
+
+    def six(self):
+        """IPv6 beside it, by the same routers."""
+        for name, device, address in (("a", "a0", A6), ("r1", "in", "fd07::1"), ("r1", "out", "fd01::1"), ("r2", "in", "fd01::2"), ("r2", "out", "fd05::1"), ("b", "b0", B6)):
+            self.sh(name, f"ip -6 address add {address}/64 dev {device} nodad")
+        for router in "r1", "r2":
+            self.sh(router, "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding; echo 0 > /proc/sys/net/ipv6/icmp/ratelimit")
+        for name, via in (("a", "fd07::1"), ("r1", "fd01::2"), ("r2", "fd01::1"), ("b", "fd05::1")):
+            self.sh(name, f"ip -6 route add default via {via}")
 
     # ---- what may be wrong ----
 

@@ -9,13 +9,13 @@ Without --long the core: a case of each kind. --table prints the lines of each s
 import concurrent.futures
 import pathlib
 import re
-import subprocess
+import shutil
 import sys
 import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from network import A, B, OUTSIDE, R1, NotHere, Network, Side, pattern  # noqa: E402
+from network import A, A6, B, B6, OUTSIDE, R1, NotHere, Network, Side, pattern  # noqa: E402
 
 BUILD = pathlib.Path(".")
 AT_ONCE = 4
@@ -25,12 +25,12 @@ FILE_BYTES = 5_000_003
 
 # ---- what is done over a path ----
 
-def verbs(net, mtu=4096, hops=64, stats=True, explain=None):
+def verbs(net, mtu=4096, hops=64, stats=True, explain=None, to=B, gid=1):
     """rdma_server on b, rdma_client on a, plain verbs: (a, b), each (status, output, seconds)."""
     env = {"ROPEWAY_STATS": "1"} if stats else {}
-    b = Side(net, "b", BUILD / "rdma_server", "-H", hops, env=env)
+    b = Side(net, "b", BUILD / "rdma_server", "-H", hops, "-", 18515, gid, env=env)
     listening(net, "b", 18515)
-    a = Side(net, "a", BUILD / "rdma_client", "-H", hops, "-m", mtu, B, env=env | ({"ROPEWAY_EXPLAIN": explain} if explain else {}))
+    a = Side(net, "a", BUILD / "rdma_client", "-H", hops, "-m", mtu, to, "-", 18515, gid, env=env | ({"ROPEWAY_EXPLAIN": explain} if explain else {}))
     told = a.end(LIMIT_S)
     return told, b.end(LIMIT_S if told[0] == 0 else 10)
 
@@ -41,16 +41,16 @@ def listening(net, name, port):
         time.sleep(0.05)
 
 
-def messages(net, transports=None, size=FILE_BYTES):
+def messages(net, transports=None, size=FILE_BYTES, to=B):
     """`ropeway send` from a to b: (did every byte arrive, a, b)."""
     env = {"ROPEWAY_TRANSPORT": transports} if transports else {}
     with tempfile.TemporaryDirectory() as folder:
         at = pathlib.Path(folder)
         data = pattern(at / "f", size)
         (at / "in").mkdir()
-        b = Side(net, "b", BUILD / "ropeway", "recv", "--once", "-l", ":7471", at / "in", env=env)
+        b = Side(net, "b", BUILD / "ropeway", "recv", "--once", "-l", "[::]:7471" if ":" in to else ":7471", at / "in", env=env)
         b.hear("listening")
-        a = Side(net, "a", BUILD / "ropeway", "send", at / "f", f"{B}:7471", env=env)
+        a = Side(net, "a", BUILD / "ropeway", "send", at / "f", f"[{to}]:7471" if ":" in to else f"{to}:7471", env=env)
         told = a.end(LIMIT_S)
         answer = b.end(LIMIT_S if told[0] == 0 else 1)
         got = at / "in" / "f"
@@ -180,6 +180,39 @@ def port_held(net):
     return f"port held: doctor {told[2]:.1f} s; messaging over verbs: refused, {s[2]:.1f} s; as it chooses: moved, {auto[2]:.1f} s"
 
 
+def version6(net):
+    """By IPv6: packet too big, hop limit exceeded."""
+    net.plain()
+    net.six()
+    a, b = verbs(net, to=B6, gid=2)
+    if a[0] or b[0]:
+        raise Wrong(f"IPv6 by two routers:\n{a[1]}\n{b[1]}")
+    a, _ = verbs(net, hops=1, to=B6, gid=2)
+    need("a", ["get as far as fd07::1, where their hop limit is used up", r"hop limit used up +[1-9]"], a[1])
+    net.mtu(9000, 1500)
+    a, _ = verbs(net, to=B6, gid=2)
+    need("a", ["too big for the path, says fd07::1; up to 1500 bytes pass: use a path MTU of 1024"], a[1])
+    moved, s, r = messages(net, "verbs", to=B6)
+    if not moved:
+        raise Wrong(f"messaging over verbs by IPv6:\n{s[1]}\n{r[1]}")
+    return f"IPv6, MTU 1500 and hop limit 1: messaging over verbs: moved, {s[2]:.1f} s; known as {A6}"
+
+
+def connected(net):
+    """rdma_cm: a request that comes through a NAT names its own address, and is told of at the first."""
+    if not shutil.which("rping"):
+        return "rdma_cm by a NAT # SKIP no rping"
+    net.masquerade()
+    run = [BUILD / "ropeway", "run", "--stats", "--"]
+    b = Side(net, "b", *run, "timeout", 8, "rping", "-s", "-a", B, "-C", 3)
+    time.sleep(1)
+    a = Side(net, "a", *run, "timeout", 6, "rping", "-c", "-a", B, "-C", 3)
+    a.end(LIMIT_S)
+    told = b.end(LIMIT_S)
+    need("b", [f"NAT on the path to {A}: packets come from {OUTSIDE}"], told[1])
+    return f"rdma_cm by a NAT: the server tells, {told[2]:.1f} s"
+
+
 def accounts(net):
     """`ropeway run --explain` tells of a path, too: at once, and at the end."""
     net.plain()
@@ -260,7 +293,7 @@ def forged(net):
     return "forged ICMP: moved, " + f"{told[2]:.1f} s, " + re.search(r"ICMP not believed +\d+", told[1])[0]
 
 
-EXTRA = {"forged ICMP": forged, "port held": port_held, "account": accounts}
+EXTRA = {"IPv6": version6, "rdma_cm by a NAT": connected, "forged ICMP": forged, "port held": port_held, "account": accounts}
 EXTRA_LONG = {"narrower on the way": shrinks}
 
 
