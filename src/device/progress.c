@@ -706,15 +706,25 @@ static unsigned fill_pollset(struct pollfd *fds)
 	return n;
 }
 
+/* Is there word of packets of ours, in the error queue of a sending socket (which is polled for
+ * nothing else)? It stays readable until that is read. */
+static bool path_spoke(const struct pollfd *fds, unsigned n)
+{
+	for (unsigned k = 0; k < n; k++)
+		if (!fds[k].events && fds[k].revents & POLLERR)
+			return true;
+	return false;
+}
+
 /* What such a set says after poll. The lock is held again, and ports may have come and gone: those
  * that the set does not have are read. */
 static struct ready read_pollset(const struct pollfd *fds, unsigned n)
 {
 	struct hca *h = &hca_here;
 	struct ready r = all_ready;
+	if (RPWI_UNLIKELY(path_spoke(fds, n)))
+		path_heard(h);
 	for (unsigned k = 0; k < n; k++) {
-		if (RPWI_UNLIKELY(fds[k].revents & POLLERR && !fds[k].events))
-			path_heard(h);
 		if (fds[k].revents)
 			continue;
 		if (fds[k].fd == h->steer_fd)
@@ -753,6 +763,11 @@ int progress_wait(int fd)
 	struct timespec ts = timeout_until(until, 10 * RPWI_NS_PER_MS);
 	int rc = ppoll(fds, n, &ts, NULL) < 0 ? -errno : 0;
 	lanes_awake();
+	if (RPWI_UNLIKELY(!rc && path_spoke(fds, n))) {
+		hca_lock();
+		path_heard(&hca_here);
+		hca_unlock();
+	}
 	return rc;
 }
 
