@@ -102,7 +102,7 @@ enum rpwi_path_kind {
 	RPWI_PATH_SIZE_LOST, /* small packets come through, larger ones do not */
 	RPWI_PATH_KINDS
 };
-/* What is known of the way to the peer of a QP, seen in the last two minutes: kinds, a bit each;
+/* What is known of the way to the peer of a QP, seen in the last half minute: kinds, a bit each;
  * *mtu the largest MTU of RoCE that passes (256 to 4096; 0: not known); text: a sentence of the
  * gravest, with its remedy, or "". No verb: only who knows this device asks. */
 unsigned rpwi_dev_path_word(struct ibv_qp *qp, unsigned *mtu, char *text, size_t room);

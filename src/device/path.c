@@ -18,7 +18,7 @@ enum {
 	NOTES_MAX = 64,       /* peers; the one that was heard of longest ago makes room */
 	PATH_SOLVED_MAX = 32, /* bad ICRCs, a second */
 	PATH_HEARD_MAX = 64,  /* messages of ICMP, a second */
-	FRESH_S = 120,        /* so long what was seen explains what fails; */
+	FRESH_S = 30,         /* so long what was seen explains what fails; */
 	FRESH_END_S = 10,     /* what may be a peer's end, until it is there again */
 	PSN_SLACK = 1 << 16,
 	BIG_BYTES = 256, /* a packet with more may be too big; the smallest MTU has no less */
