@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "device/hca.h"
+#include "device/path.h"
 #include "fault/fault.h"
 
 static const uint8_t v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -85,6 +86,7 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 	*port = port_get(&av->flow.src, lanes_do, why, sizeof(why), &err);
 	if (!*port) {
 		rpwi_error("%s: cannot use UDP port 4791: %s", d->net.name, why);
+		path_port_held(&hca_here, why);
 		return err;
 	}
 	*peer = peer_get(&av->flow.dst, mtu_bytes);

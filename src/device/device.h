@@ -91,6 +91,22 @@ int rpwi_dev_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc 
 int rpwi_dev_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid);
 int rpwi_dev_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid);
 
+/* ---- the way to a QP's peer (path.c) ---- */
+enum rpwi_path_kind {
+	RPWI_PATH_TOO_BIG,
+	RPWI_PATH_HOPS,
+	RPWI_PATH_NO_PORT,
+	RPWI_PATH_NO_HOST,
+	RPWI_PATH_FORBIDDEN,
+	RPWI_PATH_NAT,
+	RPWI_PATH_SIZE_LOST, /* small packets come through, larger ones do not */
+	RPWI_PATH_KINDS
+};
+/* What is known of the way to the peer of a QP, seen in the last half minute: kinds, a bit each;
+ * *mtu the largest MTU of RoCE that passes (256 to 4096; 0: not known); text: a sentence of the
+ * gravest, with its remedy, or "". No verb: only who knows this device asks. */
+unsigned rpwi_dev_path_word(struct ibv_qp *qp, unsigned *mtu, char *text, size_t room);
+
 /* ---- async events ---- */
 int rpwi_dev_get_async_event(struct ibv_context *c, struct ibv_async_event *ev);
 void rpwi_dev_ack_async_event(struct ibv_async_event *ev);

@@ -15,6 +15,7 @@
 #include "device/farewell.h"
 #include "device/fault.h"
 #include "device/gsi.h"
+#include "device/path.h"
 #include "explain/verbs.h"
 
 enum {
@@ -301,7 +302,9 @@ void gsi_send_packet(const struct rpwi_addr *local, const struct rpwi_addr *remo
 	gsi.txb.av = &av;
 	add_packet(&gsi.txb, pkt);
 	int rc = rpwi_port_send(p->port->io, &gsi.txb, &sent);
-	if (rc) {
+	if (rc)
+		path_refused(&hca_here, p->port->io, &av, 0, rc);
+	if (rc && rc != -EREMOTEIO) {
 		hca_here.n.mads_unsent++;
 		rpwi_debug("a management packet was not sent: %s", strerror(-rc));
 	}

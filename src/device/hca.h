@@ -214,6 +214,7 @@ struct hca_counters {
 	uint64_t icrc_errors, decode_errors, no_qp, handed_over, rx_batches, rx_packets, tx_batches;
 	uint64_t inline_polls, inline_empty, service_wakeups, cq_overflows, pace_stalls;
 	uint64_t mads, mads_handed_over, mads_dropped, mads_unsent, mads_for_gone, qp0;
+	uint64_t path[RPWI_PATH_KINDS], path_held, icmp_unbelieved;
 };
 
 struct hca {

@@ -13,7 +13,18 @@ unsigned pollset_fill(const struct hca *h, struct pollfd *fds)
 		if (h->port[i].refs && rpwi_port_fd(h->port[i].io) >= 0)
 			fds[n++] = (struct pollfd){
 				.fd = rpwi_port_fd(h->port[i].io), .events = POLLIN};
+	for (unsigned i = 0; i < h->nports; i++) /* for POLLERR */
+		if (h->port[i].refs && rpwi_port_tx_fd(h->port[i].io) >= 0)
+			fds[n++] = (struct pollfd){.fd = rpwi_port_tx_fd(h->port[i].io)};
 	return n;
+}
+
+bool pollset_path_spoke(const struct pollfd *fds, unsigned n)
+{
+	for (unsigned k = 0; k < n; k++)
+		if (!fds[k].events && fds[k].revents & POLLERR)
+			return true;
+	return false;
 }
 
 struct pollset_ready pollset_read(const struct hca *h, const struct pollfd *fds, unsigned n)

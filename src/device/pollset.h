@@ -20,11 +20,14 @@ struct pollset_ready {
 static const struct pollset_ready pollset_all_ready = {.ports = ~0ull, .steer = true};
 _Static_assert(DEV_PORTS_MAX <= 64, "a bit for each port");
 
-/* Fills room for DEV_PORTS_MAX + 2; how many. */
+/* Fills room for 2 * DEV_PORTS_MAX + 2; how many. */
 unsigned pollset_fill(const struct hca *h, struct pollfd *fds);
 /* What such a set says after poll. The lock is held again, and ports may have come and gone: those
  * that the set does not have are read. */
 struct pollset_ready pollset_read(const struct hca *h, const struct pollfd *fds, unsigned n);
+/* After poll: is there word of packets of ours (ICMP), in the error queue of a sending socket, which
+ * is polled for nothing else? It stays readable until path_heard has read it. */
+bool pollset_path_spoke(const struct pollfd *fds, unsigned n);
 /* Until then, but no longer than that. */
 struct timespec pollset_timeout(uint64_t at_ns, uint64_t max_ns);
 /* Before a sleep on it: packets in memory wake from now on, until pollset_awake. False: not now. */

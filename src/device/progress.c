@@ -23,6 +23,7 @@
 #include "device/board.h"
 #include "device/farewell.h"
 #include "device/fault.h"
+#include "device/path.h"
 #include "device/pollset.h"
 #include "device/spin.h"
 #include "explain/verbs.h"
@@ -116,6 +117,7 @@ void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum)
 	sum->rx_overflow += s.rx_overflow;
 	sum->tx_refused += s.tx_refused;
 	sum->resteered += s.resteered;
+	sum->icmp_lost += s.icmp_lost;
 	/* Of the process, not of the port. */
 	sum->taken_over = s.taken_over;
 	sum->hand_over_lost = s.hand_over_lost;
@@ -294,6 +296,8 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 		      : rpwi_port_send(port, b, &sent);
 	if (RPWI_UNLIKELY(rpwi_explain_on) && sent)
 		rpwi_explain_fact(lane ? RPWI_FACT_BY_MEMORY : RPWI_FACT_BY_UDP, q->t.qpn, sent);
+	if (RPWI_UNLIKELY(rc && !lane && rc != -EFAULT))
+		path_refused(&hca_here, port, b->av, q->t.qpn, rc);
 	if (RPWI_UNLIKELY(rc == -EFAULT))
 		rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
 	else
@@ -508,6 +512,7 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 	}
 	if (RPWI_UNLIKELY(rpwi_icrc_check(&rx->flow, seg, len, &ip_id) == RPWI_ICRC_BAD)) {
 		h->n.icrc_errors++;
+		path_bad_icrc(h, q, rx, seg, len, ip_id, &pkt);
 		rpwi_debug("packet for QP 0x%06x, PSN %u: bad ICRC, dropped", pkt.dqpn, pkt.psn);
 		return;
 	}
@@ -778,7 +783,7 @@ void service_wait_end(void) { atomic_fetch_sub(&hca_here.waiters, 1); }
 int progress_wait(int fd)
 {
 	struct hca *h = &hca_here;
-	struct pollfd fds[DEV_PORTS_MAX + 3];
+	struct pollfd fds[2 * DEV_PORTS_MAX + 3];
 	hca_lock_serving();
 	bool got = progress(true, false, pollset_all_ready);
 	progress_flush_held(rpwi_now_ns());
@@ -793,6 +798,11 @@ int progress_wait(int fd)
 	struct timespec ts = pollset_timeout(until, 10 * RPWI_NS_PER_MS);
 	int rc = ppoll(fds, n, &ts, NULL) < 0 ? -errno : 0;
 	pollset_awake(h);
+	if (RPWI_UNLIKELY(!rc && pollset_path_spoke(fds, n))) {
+		hca_lock();
+		path_heard(h);
+		hca_unlock();
+	}
 	return rc;
 }
 
@@ -854,7 +864,7 @@ static bool program_owns(void)
 static void *service_main(void *arg)
 {
 	struct hca *h = &hca_here;
-	struct pollfd fds[DEV_PORTS_MAX + 4];
+	struct pollfd fds[2 * DEV_PORTS_MAX + 4];
 	/* After poll only what it found is read, until that is empty; but now and then everything,
 	 * for a stream may go on for long. */
 	struct pollset_ready ready = pollset_all_ready;
@@ -899,8 +909,11 @@ static void *service_main(void *arg)
 			hca_unlock();
 			break;
 		}
-		if (polled)
+		if (polled) {
+			if (RPWI_UNLIKELY(pollset_path_spoke(fds, polled)))
+				path_heard(h);
 			ready = pollset_read(h, fds, polled);
+		}
 		if (++rounds % ALL_ROUNDS == 0)
 			ready = pollset_all_ready;
 		polled = 0;

@@ -8,6 +8,7 @@
 #include "device/board.h"
 #include "device/fault.h"
 #include "device/ledger.h"
+#include "device/path.h"
 #include "explain/verbs.h"
 
 /* ---- QPNs: slot << 12 | index. The first index is drawn and freed numbers are used again as late
@@ -80,6 +81,8 @@ static void on_complete(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, b
 		rpwi_explain_complete(t->qpn, recv, wc);
 	if (RPWI_UNLIKELY(wc->status != IBV_WC_SUCCESS && !recv))
 		revoke(q); /* its memory is the program's again, whatever the peer got of it */
+	if (RPWI_UNLIKELY(wc->status == IBV_WC_RETRY_EXC_ERR))
+		path_retries_exceeded(&hca_here, q);
 	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_complete(q, recv, wc, solicited))
 		return;
 	cq_push(recv ? q->rcq : q->scq, wc, solicited);
@@ -369,6 +372,7 @@ static int ud_ports_open(struct dqp *q)
 	if (q->nports)
 		return 0;
 	rpwi_error("%s: cannot use UDP port 4791: %s", d->net.name, why);
+	path_port_held(&hca_here, why);
 	return err;
 }
 

@@ -679,7 +679,27 @@ static bool still_waiting(const struct qp_facts *f)
 	       !count(f, RPWI_FACT_RECV_DONE) && !count(f, RPWI_FACT_RECV_FLUSHED) &&
 	       !count(f, RPWI_FACT_SEND_DONE);
 }
-static bool retry_exc(const struct qp_facts *f) { return f->failed == IBV_WC_RETRY_EXC_ERR; }
+static bool path_is_known(const struct qp_facts *f)
+{
+	for (int k = RPWI_FACT_TOO_BIG; k <= RPWI_FACT_SIZE_LOST; k++)
+		if (count(f, k))
+			return true;
+	return false;
+}
+static bool retry_exc(const struct qp_facts *f)
+{
+	return f->failed == IBV_WC_RETRY_EXC_ERR && !path_is_known(f);
+}
+static bool too_big(const struct qp_facts *f) { return count(f, RPWI_FACT_TOO_BIG); }
+static bool hops(const struct qp_facts *f) { return count(f, RPWI_FACT_HOPS); }
+static bool no_port(const struct qp_facts *f)
+{
+	return count(f, RPWI_FACT_NO_PORT) && f->failed == IBV_WC_RETRY_EXC_ERR;
+}
+static bool no_host(const struct qp_facts *f) { return count(f, RPWI_FACT_NO_HOST); }
+static bool forbidden(const struct qp_facts *f) { return count(f, RPWI_FACT_FORBIDDEN); }
+static bool behind_nat(const struct qp_facts *f) { return count(f, RPWI_FACT_NAT); }
+static bool size_lost(const struct qp_facts *f) { return count(f, RPWI_FACT_SIZE_LOST); }
 static bool rnr_exc(const struct qp_facts *f) { return f->failed == IBV_WC_RNR_RETRY_EXC_ERR; }
 static bool rem_access(const struct qp_facts *f) { return f->failed == IBV_WC_REM_ACCESS_ERR; }
 static bool rem_inv(const struct qp_facts *f) { return f->failed == IBV_WC_REM_INV_REQ_ERR; }
@@ -738,6 +758,32 @@ static const struct {
 		"sends were flushed because the peer disconnected before it had acknowledged them: "
 		"it went too early, or this side sent too late",
 		"发送请求被冲刷，因为对端在确认之前就断开了：对端断开过早，或本端发送过晚"},
+	{too_big,
+		"packets were too big for a link on the path, and were lost there: use a smaller "
+		"path MTU, or give all links the same one",
+		"数据包对路径上的某段链路来说太大而丢失：使用更小的路径 MTU，或让所有链路的 MTU "
+		"一致"},
+	{size_lost,
+		"small packets came through and large ones did not: a link on the path has a "
+		"smaller MTU and nobody says so; use a smaller path MTU",
+		"小包能通过而大包不能：路径上有一段链路的 MTU 更小且无人告知；请使用更小的路径 "
+		"MTU"},
+	{hops,
+		"the hop limit of packets was used up on the path: set a larger one "
+		"(ah_attr.grh.hop_limit, 64 is usual)",
+		"数据包的跳数限制在途中耗尽：请设置更大的值（ah_attr.grh.hop_limit，通常为 64）"},
+	{behind_nat,
+		"packets came from another address or port than their ICRC is for: there is a NAT "
+		"between the two hosts, and RoCE does not pass one",
+		"数据包的来源地址或端口与其 ICRC 不符：两台主机之间有 NAT，而 RoCE 无法穿过 NAT"},
+	{forbidden, "a firewall on the path rejects packets to UDP port 4791: let the port pass",
+		"路径上的防火墙拒绝发往 UDP 4791 端口的数据包：请放行该端口"},
+	{no_host, "the peer's host was not reached: it is down, or the route to it is wrong",
+		"无法到达对端主机：它未运行，或路由有误"},
+	{no_port,
+		"nobody has UDP port 4791 on the peer's host: its program has ended, or a firewall "
+		"rejects the port",
+		"对端主机上没有程序使用 UDP 4791 端口：其程序已结束，或防火墙拒绝了该端口"},
 	{retry_exc,
 		"the peer acknowledged nothing, however often it was tried (status 12): it is "
 		"gone, or its address or QPN is wrong, or its QP is not in RTR "

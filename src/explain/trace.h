@@ -78,6 +78,14 @@ enum rpwi_explain_fact {
 	RPWI_FACT_NAK_SEEN,      /* NAKs received, of whatever reason */
 	RPWI_FACT_BY_MEMORY,     /* n packets sent through shared memory; */
 	RPWI_FACT_BY_UDP,        /* by UDP */
+	/* of the path to the peer (device/path.c): */
+	RPWI_FACT_TOO_BIG,   /* packets too big for it */
+	RPWI_FACT_HOPS,      /* their hop limit was used up */
+	RPWI_FACT_NO_PORT,   /* nobody has the port there */
+	RPWI_FACT_NO_HOST,   /* the host is not reached */
+	RPWI_FACT_FORBIDDEN, /* a firewall rejects them */
+	RPWI_FACT_NAT,       /* packets fit another source */
+	RPWI_FACT_SIZE_LOST, /* small packets pass, large ones do not */
 	RPWI_FACT_COUNT,
 };
 void rpwi_explain_fact_write(enum rpwi_explain_fact fact, uint32_t qpn, uint64_t n);

@@ -122,7 +122,8 @@ int rpwi_port_fd(const struct rpwi_port *p);
 /* Send a batch: ICRCs added, equal sizes grouped for GSO, faults injected, captured. Packets that
  * the kernel refuses are counted and lost, as on a wire; never blocks for more than a few ms. 0, or
  * -errno of the last refusal (-EFAULT: payload memory is not mapped: that packet and those after it
- * were not sent, *sent says how many were). */
+ * were not sent, *sent says how many were). -EREMOTEIO: sent; rpwi_port_icmp has word of earlier
+ * ones. */
 int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent);
 /* One datagram, or one GRO batch. seg_len is the size of each segment but the last (len, for one
  * datagram). */
@@ -164,9 +165,38 @@ void rpwi_port_want_ttl(struct rpwi_port *p, bool want);
 /* For tests and stats. */
 struct rpwi_port_stats {
 	uint64_t tx_datagrams, tx_syscalls, rx_datagrams, rx_syscalls, tx_refused, handed_over,
-		hand_over_lost, taken_over, resteered, rx_overflow;
+		hand_over_lost, taken_over, resteered, rx_overflow, icmp_lost;
 };
 void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out);
+
+/* ---- icmp.c: what routers and hosts say of packets that did not arrive. Anybody may have made
+ * such a message: believe it only where what it quotes was sent. ---- */
+enum rpwi_icmp_kind {
+	RPWI_ICMP_TOO_BIG,   /* IPv4: fragmentation needed; IPv6: packet too big */
+	RPWI_ICMP_HOPS,      /* time exceeded: the hop limit was used up on the way */
+	RPWI_ICMP_NO_PORT,   /* port unreachable: nobody has UDP port 4791 there */
+	RPWI_ICMP_NO_HOST,   /* network, host or protocol unreachable */
+	RPWI_ICMP_FORBIDDEN, /* prohibited by somebody's rule */
+	RPWI_ICMP_KINDS
+};
+struct rpwi_icmp {
+	enum rpwi_icmp_kind kind;
+	bool local;            /* the kernel of this host says it (TOO_BIG alone): no `from` */
+	struct rpwi_addr from; /* who says it */
+	struct rpwi_addr dst;  /* of the packet that it is about */
+	uint32_t mtu;          /* TOO_BIG: bytes of the largest IP packet that passes; may be 0 */
+	size_t quoted;         /* bytes of the UDP payload that it quotes, which are in: */
+	uint8_t quote[RPWI_BTH_LEN];
+};
+/* The next one that is known of; false: none. Ask after rpwi_port_send has given an error, and
+ * after rpwi_port_hear_icmp. Bounded: what comes while 16 wait is counted (icmp_lost). */
+bool rpwi_port_icmp(struct rpwi_port *p, struct rpwi_icmp *out);
+/* To be polled for POLLERR alone (events 0; -1: none): then rpwi_port_hear_icmp. */
+int rpwi_port_tx_fd(const struct rpwi_port *p);
+void rpwi_port_hear_icmp(struct rpwi_port *p);
+/* Bytes of an IP packet that the kernel lets pass from there to there now; 0: it has no route.
+ * Takes four system calls. */
+uint32_t rpwi_path_mtu(const struct rpwi_addr *local, const struct rpwi_addr *dst);
 
 /* ---- lane.c: packets between two processes of our user in this network namespace, through shared
  * memory. ROPEWAY_WIRE=udp: none. ---- */

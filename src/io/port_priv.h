@@ -12,6 +12,7 @@ enum {
 	TX_STAGE_MAX = RPWI_TXB_PKTS * (RPWI_HDR_MAX + TX_COPY_MAX + 4 + RPWI_ICRC_LEN),
 	TX_IOVS_MAX = RPWI_TXB_IOVS + RPWI_TXB_PKTS + 1,
 	LATER_PKTS_MAX = 4096,
+	IO_ICMP_KEPT = 16, /* until the device asks */
 };
 
 /* Consecutive packets that go to the kernel as one datagram, or one GSO batch. */
@@ -88,6 +89,8 @@ struct rpwi_port {
 	struct rpwi_fault *fault;
 	struct later *later; /* by due_ns */
 	unsigned nlater;
+	unsigned icmp_head, icmp_tail; /* free-running, into: */
+	struct rpwi_icmp icmp[IO_ICMP_KEPT];
 	struct tx_build tx;
 };
 
@@ -97,5 +100,9 @@ uint64_t rpwi_tx_deadline(const struct rpwi_port *p);
 void rpwi_tx_timer(struct rpwi_port *p, uint64_t now_ns);
 /* harm.c: what a fault script has for this packet, beside what *v has already */
 void rpwi_harm(struct later *l, struct rpwi_fault_verdict *v);
+
+/* icmp.c: a send has failed, or poll says POLLERR. What is there is kept for rpwi_port_icmp. True:
+ * the send failed for an earlier packet's sake, and may be made again. */
+bool rpwi_icmp_take(struct rpwi_port *p);
 
 #endif

@@ -29,6 +29,9 @@ enum {
 	SPORT_COUNT = 0x4000,
 	HOP_LIMIT_DEFAULT = 64,
 	WAIT_FOR_ROOM_MS = 2,
+	/* of sends that failed because of what ICMP says of earlier packets; whoever forges more in
+	 * that time costs a packet */
+	ICMP_AGAIN_MAX = 4,
 	HOLD_NS = 5000000, /* a held packet goes when nothing follows it for so long */
 };
 
@@ -73,6 +76,8 @@ static int open_socket(struct rpwi_port *p)
 	p->tx_fd = fd;
 	set_int(fd, SOL_SOCKET, SO_SNDBUF, SNDBUF_BYTES);
 	drop_all_input(fd);
+	/* what ICMP says of our packets: icmp.c */
+	set_int(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVERR : IP_RECVERR, 1);
 	int rc = v6 ? set_int(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO)
 		    : set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
 	return rc ? rc : bind_some_port(fd, &p->local, &p->sport);
@@ -384,7 +389,7 @@ static int send_built(struct rpwi_port *p, unsigned *at, union io_sockaddr *to, 
 {
 	int worst = 0;
 	bool waited = false;
-	unsigned i = 0, n = p->tx.nruns;
+	unsigned i = 0, n = p->tx.nruns, again = 0;
 	while (i < n) {
 		const struct tx_run *r = &p->tx.run[i];
 		uint64_t sent_ns = RPWI_UNLIKELY(rpwi_tap_enabled) ? rpwi_tap_clock_ns() : 0;
@@ -405,6 +410,8 @@ static int send_built(struct rpwi_port *p, unsigned *at, union io_sockaddr *to, 
 			worst = rc;
 			break;
 		}
+		if (rpwi_icmp_take(p) && again++ < ICMP_AGAIN_MAX)
+			continue;
 		p->n.tx_refused += r->npkt; /* lost, as on a wire */
 		worst = rc;
 		i++;
@@ -431,7 +438,7 @@ static int send_plain(
 	/* Without GSO the segments have another IP ID each, so their ICRCs are made anew. If that
 	 * is refused alike, GSO was not to blame. */
 	rc = send_plain(p, b, *sent, false, sent);
-	if (rc != -EINVAL && rc != -EIO && !p->gso_off) {
+	if (rc != -EINVAL && rc != -EIO && rc != -EMSGSIZE && !p->gso_off) {
 		p->gso_off = true;
 		rpwi_info("the kernel refuses UDP_SEGMENT here: packets go one by one");
 	}
@@ -445,8 +452,14 @@ static int send_by_udp(struct rpwi_port *p, const struct later *l)
 	if (RPWI_UNLIKELY(p->mute))
 		return -ENETDOWN;
 	set_hops(p, l->ttl, l->tos);
-	p->n.tx_syscalls++;
-	return sendto(p->tx_fd, l->data, l->len, 0, &l->to.sa, l->to_len) < 0 ? -errno : 0;
+	for (int again = 0;; again++) {
+		p->n.tx_syscalls++;
+		if (sendto(p->tx_fd, l->data, l->len, 0, &l->to.sa, l->to_len) >= 0)
+			return 0;
+		int err = errno;
+		if (err == EAGAIN || !rpwi_icmp_take(p) || again == ICMP_AGAIN_MAX)
+			return -err;
+	}
 }
 
 static int send_one(struct rpwi_port *p, const struct later *l)
@@ -611,7 +624,7 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 			 : send_plain(p, b, 0, !p->gso_off, sent);
 	if (rpwi_pace_granted(rpwi_steer_pace(p->steer)))
 		charge(p);
-	return rc;
+	return RPWI_UNLIKELY(!rc && p->icmp_head != p->icmp_tail) ? -EREMOTEIO : rc;
 }
 
 bool rpwi_port_is_watched(const struct rpwi_port *p)
@@ -641,7 +654,11 @@ int rpwi_port_send_to_self(struct rpwi_port *p, const void *data, size_t len)
 {
 	union io_sockaddr to;
 	socklen_t to_len = rpwi_sockaddr_make(&to, &p->local, RPWI_UDP_PORT);
-	return sendto(p->tx_fd, data, len, 0, &to.sa, to_len) < 0 ? -errno : 0;
+	if (sendto(p->tx_fd, data, len, 0, &to.sa, to_len) >= 0)
+		return 0;
+	int err = errno;
+	bool again = err != EAGAIN && rpwi_icmp_take(p);
+	return again && sendto(p->tx_fd, data, len, 0, &to.sa, to_len) >= 0 ? 0 : -err;
 }
 
 uint64_t rpwi_tx_deadline(const struct rpwi_port *p)

@@ -138,7 +138,14 @@ bool choice_why_not(rpw_endpoint *ep, int i, char *why, size_t why_len)
 	else if (!choice_has(peer->transports, tran_all[i]->name))
 		snprintf(why, why_len, "the peer has only %.60s", peer->transports);
 	else if ((tran_all[i]->caps & TRAN_SAME_HOST) && !peer_is_here(ep))
-		snprintf(why, why_len, "the peer is on another host (%.60s)", peer->hostname);
+		/* The facts tell no more: `ropeway doctor` does. */
+		snprintf(why, why_len,
+			!strcmp(peer->hostname, ep->c->own.hostname)
+				? "the peer is on another host of the same name (%.60s), or in "
+				  "another "
+				  "network or PID namespace of this one"
+				: "the peer is on another host (%.60s)",
+			peer->hostname);
 	else if (!choice_protects(ep->c, i))
 		snprintf(why, why_len, "the endpoint has a key, and %s carries bytes in the clear",
 			tran_all[i]->name);

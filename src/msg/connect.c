@@ -110,12 +110,26 @@ static bool path_try(rpw_endpoint *ep, int i)
 	return true;
 }
 
+/* A path broke: was it of any use? One that was there for long was. */
+static void fruit_look(rpw_endpoint *ep)
+{
+	uint64_t tx = ep->link.tx_count - ep->again_tx, rx = ep->link.rx_count - ep->again_rx;
+	bool moved = ep->moved || tx != ep->mark_tx || rx != ep->mark_rx ||
+		     rpwi_now_ns() - ep->up_ns > FRUITLESS_S * RPWI_NS_PER_S;
+	ep->fruitless = moved ? 0 : ep->fruitless + 1;
+	ep->moved = false;
+	ep->mark_tx = tx;
+	ep->mark_rx = rx;
+}
+
 /* What is left of a path that is of no use is closed; the connecting side goes on with the next
  * one. */
 static void path_abandon(rpw_endpoint *ep)
 {
 	if (ep_move(ep, EP_PATH_LOST)) {
 		ep->c->stat.path_changes++;
+		fruit_look(ep);
+		ep->agains = 0;
 		ep->candidate = 0;
 		ep->rest_ms = 0;
 		ep->until_ns = rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS;
@@ -143,6 +157,32 @@ static bool rest(rpw_endpoint *ep)
 	return true;
 }
 
+/* Does the transport of the path that failed know how to make another that may not? */
+static bool does_otherwise(rpw_endpoint *ep)
+{
+	const struct tran_ops *ops = ep->tran >= 0 ? tran_all[ep->tran] : NULL;
+	struct tran *t = ops ? ep->c->t[ep->tran].tran : NULL;
+	bool own = t && ops->again && ep->boot && ops->again(t, boot_peer(ep->boot));
+	bool again = own || ep->peer_again;
+	ep->peer_again = false;
+	return again;
+}
+
+/* Paths come up, and each breaks before anything moves: more of them would do no better. */
+static bool in_vain(rpw_endpoint *ep)
+{
+	if (ep->fruitless < FRUITLESS_MAX)
+		return false;
+	char text[600];
+	snprintf(text, sizeof(text),
+		"%u paths to %s came up and broke before anything moved; the last one by %s: %s",
+		ep->fruitless, ep->peer, ep->tran >= 0 ? tran_all[ep->tran]->name : "?",
+		ep->last_why[0] ? ep->last_why : "no reason was said");
+	say_word(ep, SAY_NO_PATH, text);
+	ep_fail(ep, &(struct rpwi_error){RPW_ERR_UNREACHABLE, 0, text});
+	return true;
+}
+
 void connect_next_path(rpw_endpoint *ep)
 {
 	if (ep->state == EP_FAILED || ep->state == EP_BOOT)
@@ -156,17 +196,19 @@ void connect_next_path(rpw_endpoint *ep)
 				    "process has probably ended"});
 		return;
 	}
-	bool was_up = ep->state == EP_UP;
+	bool was_up = ep->state == EP_UP, again = does_otherwise(ep);
 	path_abandon(ep);
 	if (!ep->active) {
 		char why[480];
 		snprintf(why, sizeof(why), "the listening side's end of the path failed%s%s",
 			ep->last_why[0] ? ": " : "", ep->last_why);
-		say_word(ep, SAY_BROKEN, why);
+		say_broken(ep, again, why);
 		ep->last_why[0] = 0;
 		deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
 		return;
 	}
+	if (in_vain(ep))
+		return;
 	if (!was_up && !ep->resting && ep->attempt && ep->tran >= 0)
 		choice_reason_add(ep, tran_all[ep->tran]->name,
 			ep->last_why[0] ? ep->last_why : "it did not come up");
@@ -176,6 +218,9 @@ void connect_next_path(rpw_endpoint *ep)
 		ep->reasons = NULL;
 	}
 	ep->resting = false;
+	if (again && !was_up && ep->agains++ < AGAINS_MAX && rpwi_now_ns() < ep->until_ns &&
+		path_try(ep, ep->tran))
+		return;
 	while (ep->candidate < ep->orders && rpwi_now_ns() < ep->until_ns)
 		if (path_try(ep, ep->order[(ep->first + ep->candidate++) % ep->orders]))
 			return;
@@ -210,6 +255,7 @@ static void path_is_up(rpw_endpoint *ep)
 		return; /* its listener was just destroyed; what is to do knows */
 	ep_move(ep, EP_PATH_UP);
 	ep->was_up = true;
+	ep->up_ns = rpwi_now_ns();
 	ep->deadline_ns = ep->until_ns = RPWI_NEVER;
 	size_t most = RPWI_MIN(ep->link.te->limits.frame_max, (size_t)1 << 30);
 	ep->eager_max =
@@ -464,8 +510,14 @@ static void on_word(rpw_endpoint *ep, unsigned type, const struct say_word *w, c
 		size_t n = strlen(ep->last_why);
 		snprintf(ep->last_why + n, sizeof(ep->last_why) - n, "%s%.300s",
 			n ? "; the peer: " : "", text);
+		ep->peer_again = w->flags & SAY_AGAIN;
 		msg_todo(ep, TODO_PATH);
 	}
+}
+
+static unsigned flags_of(unsigned type)
+{
+	return type == SAY_BYE ? SAY_ORDERLY : type == SAY_BROKEN ? SAY_AGAIN : 0;
 }
 
 static void boot_message(void *user, unsigned type, const uint8_t *m, size_t n)
@@ -488,7 +540,7 @@ static void boot_message(void *user, unsigned type, const uint8_t *m, size_t n)
 	memcpy(path ? (void *)&p : (void *)&w, m, head);
 	size_t text_len = path ? p.text_len : w.text_len, handle_len = path ? p.handle_len : 0;
 	unsigned version = path ? p.version : w.version;
-	if (version != SAY_VERSION || w.flags & ~(type == SAY_BYE ? SAY_ORDERLY : 0u) ||
+	if (version != SAY_VERSION || w.flags & ~flags_of(type) ||
 		head + text_len + handle_len + 4 != n || text_len > 1000 ||
 		handle_len > TRAN_HANDLE_MAX || p.transport[sizeof(p.transport) - 1]) {
 		ep_breach(ep, "a control message of version %u (this side speaks %d), %zu bytes",

@@ -9,6 +9,7 @@
 int say_word(rpw_endpoint *ep, enum boot_type type, const char *text);
 int say_path(rpw_endpoint *ep, enum boot_type type, int status, const char *name, const char *text,
 	const uint8_t *handle, size_t handle_len);
+void say_broken(rpw_endpoint *ep, bool again, const char *why);
 void say_bye(rpw_endpoint *ep, const char *why);
 
 /* end.c */

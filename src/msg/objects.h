@@ -43,6 +43,11 @@ enum {
 	/* a path that was lost: all were tried in vain, they are tried again in a while, which
 	 * grows */
 	REST_MS_LEAST = 10,
+	AGAINS_MAX = 6, /* MTUs: there are five */
+	/* what breaks so often, each time within so many seconds and before anything moved, will go
+	 * on so */
+	FRUITLESS_MAX = 8,
+	FRUITLESS_S = 10,
 	REST_MS_MOST = 500,
 	SILENT_MS = 10000, /* a peer that came to a listener and does not say which path it wants */
 	ARRIVE_MS = 30000, /* ... nor comes up with any, however often it chooses */
@@ -242,6 +247,13 @@ struct rpw_endpoint {
 	uint64_t id;
 	/* the rest */
 	bool path_broken, was_up;
+	bool peer_again; /* the peer's end of the next path by this transport will do otherwise */
+	bool moved;      /* remote memory, over this path */
+	unsigned agains; /* tries of that kind since there was a path */
+	unsigned fruitless; /* paths in a row that broke before anything moved over them; */
+	/* frames that have gone and come, but for offers that were only described anew; when the
+	 * last one broke; and when this one came up */
+	uint64_t again_tx, again_rx, mark_tx, mark_rx, up_ns;
 	bool shut;                /* rpw_endpoint_shutdown: nothing more can be posted */
 	bool shutting, peer_shut; /* it is under way; the peer's is over */
 	bool orderly;             /* it ended as the peer's program, or both, wished */

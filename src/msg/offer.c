@@ -222,6 +222,7 @@ bool rndv_describe_go(rpw_endpoint *ep)
 							 .keep = &r->keep,
 							 .anew = true}))
 			return false;
+		ep->again_tx++;
 		r->describe = false;
 	}
 	ep->describe = false;

@@ -131,6 +131,7 @@ static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *
 	size_t extra_len, const void *body, size_t len)
 {
 	if (h->flags == RTS_AGAIN) {
+		ep->again_rx++;
 		rndv_described(ep, body, len);
 		return;
 	}

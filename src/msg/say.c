@@ -33,6 +33,11 @@ int say_word(rpw_endpoint *ep, enum boot_type type, const char *text)
 	return say_flagged(ep, type, 0, text);
 }
 
+void say_broken(rpw_endpoint *ep, bool again, const char *why)
+{
+	say_flagged(ep, SAY_BROKEN, again ? SAY_AGAIN : 0, why);
+}
+
 void say_bye(rpw_endpoint *ep, const char *why)
 {
 	say_flagged(ep, SAY_BYE, ep->shut || ep->orderly ? SAY_ORDERLY : 0, why);

@@ -164,6 +164,7 @@ void transfer_up_done(void *user, void *what, const struct rpwi_error *e)
 		return;
 	}
 	r->under_way--;
+	ep->moved |= !e;
 	if (e && !r->worst)
 		r->worst = e->status;
 	if (!r->role) /* an atomic: one word, no pieces */

@@ -128,6 +128,9 @@ _Static_assert(sizeof(struct atomic_body) == 48, "no padding on the wire");
 enum boot_type { SAY_CHOICE = 1, SAY_ANSWER, SAY_READY, SAY_BROKEN, SAY_NO_PATH, SAY_BYE };
 enum { SAY_VERSION = 5 };
 enum { SAY_ORDERLY = 1 }; /* of BYE: the program shut the endpoint down, or its peer had */
+/* of BROKEN: the next path by this transport will be made otherwise. Said to those alone whose
+ * transport has shown that it may be (verbs: that it greets in full width) */
+enum { SAY_AGAIN = 2 };
 /* CHOICE, ANSWER; followed by text (why, or why not) and the transport's handle */
 struct say_path {
 	uint16_t version, attempt;

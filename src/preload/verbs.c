@@ -492,6 +492,16 @@ RPWI_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 	return ours(CONTEXT_OF(qp)) ? EOPNOTSUPP : others(CONTEXT_OF(qp))->ibv_set_ece(qp, ece);
 }
 
+/* No verb: the messaging library's transport asks (tran/verbs/verbs_table.h, which says how). */
+unsigned ropeway_path_word(struct ibv_qp *qp, unsigned *mtu, char *text, size_t room);
+RPWI_EXPORT unsigned ropeway_path_word(struct ibv_qp *qp, unsigned *mtu, char *text, size_t room)
+{
+	*mtu = 0;
+	if (room)
+		*text = 0;
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_path_word(qp, mtu, text, room) : 0;
+}
+
 RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
 	if (!ours(CONTEXT_OF(qp)))

@@ -245,6 +245,9 @@ struct tran_ops {
 	 * it. */
 	int (*send)(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
 		int iovcnt, size_t body_len);
+	/* After an endpoint to that peer did not come up: will the next one be made otherwise (with
+	 * a smaller MTU), so that it may? Says so once. NULL: never. */
+	bool (*again)(struct tran *t, const struct tran_facts *peer);
 	/* Has it taken frames that wait here to go together? `progress` sends them. NULL: never. */
 	bool (*unsent)(const struct tran *t);
 	const struct tran_mem_ops *mem;

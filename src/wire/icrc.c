@@ -167,19 +167,30 @@ static bool id_from_diff(uint32_t diff, size_t bytes_after_id, uint16_t *id_diff
 	return s <= UINT16_MAX;
 }
 
+/* Of the CRC computed and the one received, of a packet of a length that there may be. */
+static uint32_t diff_of(
+	const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t ip_id)
+{
+	uint8_t b[PSEUDO_MAX];
+	size_t body = len - RPWI_BTH_LEN - RPWI_ICRC_LEN;
+	uint32_t crc = crc32_of(CRC_OF_LRH, b, put_pseudo(b, flow, ip_id, data, RPWI_BTH_LEN, len));
+	if (body)
+		crc = crc32_of(crc, data + RPWI_BTH_LEN, body);
+	return crc ^ rpwi_get_le32(data + len - RPWI_ICRC_LEN);
+}
+
+static bool may_have_icrc(size_t len)
+{
+	return len >= RPWI_BTH_LEN + RPWI_ICRC_LEN && len <= UINT16_MAX - IPV4_LEN - UDP_LEN;
+}
+
 enum rpwi_icrc_verdict rpwi_icrc_check(
 	const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t *ip_id)
 {
-	uint8_t b[PSEUDO_MAX];
 	uint16_t id_diff;
-	if (len < RPWI_BTH_LEN + RPWI_ICRC_LEN || len > UINT16_MAX - IPV4_LEN - UDP_LEN)
+	if (!may_have_icrc(len))
 		return RPWI_ICRC_BAD;
-	size_t body = len - RPWI_BTH_LEN - RPWI_ICRC_LEN;
-	uint32_t crc =
-		crc32_of(CRC_OF_LRH, b, put_pseudo(b, flow, *ip_id, data, RPWI_BTH_LEN, len));
-	if (body)
-		crc = crc32_of(crc, data + RPWI_BTH_LEN, body);
-	uint32_t diff = crc ^ rpwi_get_le32(data + len - RPWI_ICRC_LEN);
+	uint32_t diff = diff_of(flow, data, len, *ip_id);
 	if (RPWI_LIKELY(!diff))
 		return RPWI_ICRC_OK;
 	if (flow->src.family == 6)
@@ -188,4 +199,36 @@ enum rpwi_icrc_verdict rpwi_icrc_check(
 		return RPWI_ICRC_BAD;
 	*ip_id ^= id_diff;
 	return RPWI_ICRC_OK_ID;
+}
+
+/* As id_from_diff, for a field of up to four bytes: the difference that it has to have, its first
+ * byte lowest. `after` bytes follow the field. */
+static uint32_t field_diff(uint32_t diff, size_t after, unsigned width)
+{
+	return poly_mul(diff, poly_unshift_bytes(after + width));
+}
+
+bool rpwi_icrc_solve_port(const struct rpwi_flow *flow, const uint8_t *data, size_t len,
+	uint16_t ip_id, uint16_t *sport)
+{
+	if (!may_have_icrc(len))
+		return false;
+	uint32_t d = field_diff(diff_of(flow, data, len, ip_id),
+		UDP_LEN - sizeof(*sport) + len - RPWI_ICRC_LEN, sizeof(*sport));
+	*sport = flow->sport ^ __builtin_bswap16((uint16_t)d);
+	return d <= UINT16_MAX;
+}
+
+bool rpwi_icrc_solve_addr(const struct rpwi_flow *flow, const uint8_t *data, size_t len,
+	uint16_t ip_id, bool of_dst, struct rpwi_addr *addr)
+{
+	enum { ADDR_LEN = 4 };
+	if (!may_have_icrc(len) || flow->src.family != 4)
+		return false;
+	uint32_t d = field_diff(diff_of(flow, data, len, ip_id),
+		(of_dst ? 0 : ADDR_LEN) + UDP_LEN + len - RPWI_ICRC_LEN, ADDR_LEN);
+	*addr = of_dst ? flow->dst : flow->src;
+	for (int i = 0; i < ADDR_LEN; i++, d >>= 8)
+		addr->bytes[i] ^= (uint8_t)d;
+	return true;
 }

@@ -30,8 +30,15 @@ def doctor(*args, wrapper=(), **kwargs):
 
 
 def forbid_process_vm_readv():
+    forbid({"x86_64": 310, "aarch64": 270}[os.uname().machine])
+
+
+def forbid_memfd_create():
+    forbid({"x86_64": 319, "aarch64": 279}[os.uname().machine])
+
+
+def forbid(number):
     """In this process from now on the call gives EPERM, as where Yama or a container's seccomp profile forbids it (seccomp(2))."""
-    number = {"x86_64": 310, "aarch64": 270}[os.uname().machine]
     # Load the number; not this one: allow; else EPERM.
     filters = struct.pack("HBBI" * 4, 0x20, 0, 0, 0, 0x15, 0, 1, number, 0x06, 0, 0, 0x00050001, 0x06, 0, 0, 0x7fff0000)
     code = ctypes.create_string_buffer(filters)
@@ -69,7 +76,7 @@ class Alone(Case):
     def test_a_line_for_each_verdict(self):
         got = doctor()
         verdicts = [line for line in got.stdout.splitlines()[:-1] if not line.startswith(" ")]
-        column = re.match(r"ok    version +", verdicts[0]).end()
+        column = next(m.end() for line in verdicts if (m := re.match(r"ok    version +", line)))
         for line in verdicts:
             self.assertRegex(line, r"^(ok  |warn|FAIL)  \S.{%d}  \S" % (column - 9))
         self.assertRegex(got.stdout.splitlines()[-1], r"^%d verdicts, \d+ warnings?, \d+ failures?$" % len(verdicts))
@@ -97,6 +104,18 @@ class Alone(Case):
     def test_memlock_is_told(self):
         got = doctor("--json", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536)))
         self.assertIn("64 KiB", self.verdicts(got)["local", "memlock"]["text"])
+
+    def test_what_is_missing_is_what_is_told_to_get(self):
+        for limit, remedy in (forbid_memfd_create, "let processes call memfd_create"), (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12)), "ulimit -n"):
+            table = self.verdicts(doctor("--json", preexec_fn=limit))
+            self.assertIn(remedy, table["local", "transport shm"]["remedy"])
+            for v in table.values():
+                self.assertNotIn("4791", v["remedy"] or "", v)
+
+    def test_problems_come_first(self):
+        lines = [line[:4] for line in doctor(preexec_fn=forbid_memfd_create).stdout.splitlines()[:-1] if not line.startswith(" ")]
+        self.assertEqual(lines, sorted(lines, key=["FAIL", "warn", "ok  "].index))
+        self.assertEqual(lines[0], "FAIL")
 
     def test_a_ptrace_scope_that_forbids_single_copies(self):
         v = self.verdicts(doctor("--json", preexec_fn=forbid_process_vm_readv))
@@ -235,6 +254,15 @@ class Together(Case):
         self.assertEqual(v["verdict"], "FAIL")
         self.assertIn("Connection refused", v["text"])
         self.assertIn("doctor --serve", v["remedy"])
+        self.assertNotIn("firewall", v["remedy"])
+
+    def test_a_key_that_is_too_short(self):
+        with tempfile.NamedTemporaryFile("w") as f:
+            f.write("abc12\n")
+            f.flush()
+            v = self.verdicts(doctor("--json", "-k", f.name, "127.0.0.1:9"))["between", "bootstrap port"]
+        self.assertIn("too short", v["text"])
+        self.assertIn("openssl rand -hex 32", v["remedy"])
 
     def test_a_wrong_key(self):
         with tempfile.NamedTemporaryFile("w") as ours, tempfile.NamedTemporaryFile("w") as theirs:
@@ -322,6 +350,7 @@ class Together(Case):
         v = self.verdicts(doctor("--json", "no-such-host.invalid"))["between", "bootstrap port"]
         self.assertEqual(v["verdict"], "FAIL")
         self.assertIn("name service", v["text"])
+        self.assertIn("/etc/hosts", v["remedy"])
 
 
 @unittest.skipIf(os.geteuid(), "network namespaces need root")
@@ -378,7 +407,7 @@ class Network(Case):
             self.run_in(1, f"ip link set v1 mtu {mtu}")
             table = self.verdict()
             self.assertEqual(table["between", "MTU"]["verdict"], "warn", table)
-            self.assertIn(f"1500 bytes, as the route takes, do not arrive; up to {mtu} they do", table["between", "MTU"]["text"])
+            self.assertIn(f"1500 bytes, as the interface takes, do not arrive; up to {mtu} they do", table["between", "MTU"]["text"])
             self.assertIn(f"mtu {mtu}`", table["between", "MTU"]["remedy"])
             self.assertEqual(table["between", "MTU back"]["verdict"], "ok", table)
             self.assertIn(f"MTU of {roce}", table["between", "MTU back"]["text"])
@@ -417,6 +446,17 @@ class Network(Case):
         v = self.verdicts(doctor("--json", "192.0.2.7", wrapper=self.inside(0)))["between", "bootstrap port"]
         self.assertEqual(v["verdict"], "FAIL")
         self.assertIn("Network is unreachable: has this host a route to it", v["text"])
+        self.assertIn("ip route add", v["remedy"])
+
+    def test_another_namespace_of_this_host_is_told_from_another_host(self):
+        _, port = self.serve(address=":0", wrapper=self.inside(1))
+        v = self.verdicts(doctor("--json", f"10.77.0.2:{port}", wrapper=self.inside(0)))["between", "place"]
+        self.assertEqual(v["verdict"], "warn")
+        self.assertIn("on this host, in another namespace (net):", v["text"])
+        for flags, what in (["-pf", "--mount-proc"], "net, pid"), (["-U"], "net, user"):
+            _, port = self.serve(address=":0", wrapper=[*self.inside(1), "unshare", *flags])
+            v = self.verdicts(doctor("--json", f"10.77.0.2:{port}", wrapper=self.inside(0)))["between", "place"]
+            self.assertIn(f"in another namespace ({what}):", v["text"])
 
     def block(self, i, protocol, port):
         """A packet for that port that comes to side i is lost there, as by a firewall; answers to what it sent itself are not for that port."""

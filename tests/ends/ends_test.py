@@ -181,7 +181,10 @@ def no_helper(build):
     seconds, words = plain_learned(lives, since)
     yield row("plain verbs, posted: SIGKILL, ROPEWAY_HELPER=0", "two hosts", words or lives.said(), seconds, bool(words))
     yield row("  and the other connection between the two hosts", "two hosts", "nothing: it lives", None, not stays.wait_line("^(event|completion)", 3))
+    since = time.monotonic()
     other.kill()
+    seconds, words = plain_learned(stays, since)
+    yield row("  and when the last process of that host ends", "two hosts", words or stays.said(), seconds, bool(words))
     stays.kill()
     dies.kill()
 

@@ -234,6 +234,10 @@ bool rpwi_port_hand_over_service(
 size_t rpwi_rcvbuf_bytes(void) { return 425984; }
 uint64_t rpwi_port_deadline(const struct rpwi_port *p) { return RPWI_NEVER; }
 void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns) {}
+bool rpwi_port_icmp(struct rpwi_port *p, struct rpwi_icmp *out) { return false; }
+int rpwi_port_tx_fd(const struct rpwi_port *p) { return -1; }
+void rpwi_port_hear_icmp(struct rpwi_port *p) {}
+uint32_t rpwi_path_mtu(const struct rpwi_addr *local, const struct rpwi_addr *dst) { return 0; }
 void rpwi_port_want_ttl(struct rpwi_port *p, bool want) {}
 void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out)
 {

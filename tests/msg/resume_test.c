@@ -112,12 +112,56 @@ static void the_next_paths_break_before_they_are_up(void **state)
 	pair_close(&p);
 }
 
+static void break_once(struct pair *p, unsigned before)
+{
+	fake.break_now = true;
+	WHILE_IN_TIME (
+		fake.breaks == before || (p->ea->state != EP_UP && p->ea->state != EP_FAILED))
+		both(p);
+}
+
+/* A path that carries greetings and nothing else comes up again and again: after a few of them the
+ * endpoint ends, and says so. */
+static void paths_that_carry_nothing(void **state)
+{
+	struct pair p;
+	pair_open(&p, "fake_b");
+	for (unsigned n = 0; n < 3 * FRUITLESS_MAX && p.ea->state != EP_FAILED; n++)
+		break_once(&p, n);
+	assert_int_equal(fake.breaks, FRUITLESS_MAX);
+	assert_int_equal(p.ea->error.status, RPW_ERR_UNREACHABLE);
+	assert_non_null(strstr(p.ea->error.text, "broke before anything moved"));
+	WHILE_IN_TIME (p.eb->state != EP_FAILED)
+		both(&p);
+	assert_non_null(strstr(p.eb->error.text, "broke before anything moved"));
+	pair_close(&p);
+}
+
+/* One message between two breaks is enough for it to go on. */
+static void paths_that_carry_something(void **state)
+{
+	struct pair p;
+	pair_open(&p, "fake_b");
+	for (uint64_t n = 0, in; n < 3 * FRUITLESS_MAX; n++) {
+		rpw_request *r;
+		break_once(&p, (unsigned)n);
+		assert_int_equal(p.ea->state, EP_UP);
+		assert_true(rpw_send(p.ea, &n, 8, 1, NULL) >= 0);
+		assert_int_equal(rpw_recv(p.b, p.eb, &in, 8, 1, UINT64_MAX, &r), RPW_IN_PROGRESS);
+		assert_int_equal(finish(&p, r, NULL), RPW_OK);
+		assert_int_equal(in, n);
+	}
+	pair_close(&p);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(active_messages_that_wait_for_their_turn, quiet),
 		cmocka_unit_test_setup(a_flush_that_finds_the_log_full, quiet),
 		cmocka_unit_test_setup(the_next_paths_break_before_they_are_up, quiet),
+		cmocka_unit_test_setup(paths_that_carry_nothing, quiet),
+		cmocka_unit_test_setup(paths_that_carry_something, quiet),
 	};
 	return cmocka_run_group_tests_name("paths that break just then", tests, NULL, NULL);
 }

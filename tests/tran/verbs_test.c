@@ -10,7 +10,7 @@
 
 #include "../io/ns.h"
 #include "base/error.h"
-#include "tran/verbs/verbs_path.h"
+#include "tran/verbs/verbs_priv.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -287,6 +287,51 @@ static void without_a_device_a_sentence_says_so(void **state)
 	assert_non_null(strstr(why, "testhost has no verbs device"));
 }
 
+/* What is learned of a host: only ever less, told once, and nothing of others. */
+static void a_way_becomes_narrower(void **state)
+{
+	struct verbs *t = calloc(1, sizeof(*t));
+	struct tran_facts peer = {.host_id = {1, 2, 3}}, other = {.host_id = {9}};
+	assert_non_null(t);
+	assert_int_equal(rpwi_verbs_way_mtu(t, peer.host_id), 5);
+	assert_false(rpwi_verbs_way_again(&t->base, &peer));
+	assert_true(rpwi_verbs_way_narrow(t, peer.host_id, 5, 0)); /* one less */
+	assert_int_equal(rpwi_verbs_way_mtu(t, peer.host_id), 4);
+	assert_false(rpwi_verbs_way_again(&t->base, &other));
+	assert_true(rpwi_verbs_way_again(&t->base, &peer));
+	assert_false(rpwi_verbs_way_again(&t->base, &peer));
+	assert_true(rpwi_verbs_way_narrow(t, peer.host_id, 4, 1023)); /* what is known to pass */
+	assert_int_equal(rpwi_verbs_way_mtu(t, peer.host_id), 2);
+	assert_true(rpwi_verbs_way_narrow(t, peer.host_id, 2, 4096)); /* it did not: less */
+	assert_int_equal(rpwi_verbs_way_mtu(t, peer.host_id), 1);
+	assert_false(rpwi_verbs_way_narrow(t, peer.host_id, 1, 0));
+	assert_false(rpwi_verbs_way_narrow(t, peer.host_id, 5, 200));
+	assert_int_equal(rpwi_verbs_way_mtu(t, other.host_id), 5);
+	for (uint8_t i = 0; i < 2 * VERBS_WAYS_MAX; i++) { /* others push it out */
+		other.host_id[1] = i;
+		assert_true(rpwi_verbs_way_narrow(t, other.host_id, 5, 0));
+	}
+	assert_int_equal(rpwi_verbs_way_mtu(t, peer.host_id), 5);
+	free(t);
+}
+
+/* Across a router, though it is the control path's own pair: that is what is told. */
+static void a_router_is_told(void **state)
+{
+	struct verbs_offer a = offer(), b = offer();
+	struct verbs_choice c;
+	char text[160];
+	add_port(&a, "eth0", 1000, 5);
+	add_gid(&a, gid("192.168.7.2", VERBS_GID_ROCE_V2, 120));
+	add_port(&b, "eth0", 1000, 5);
+	add_gid(&b, gid("10.77.5.2", VERBS_GID_ROCE_V2, 120));
+	rpwi_verbs_gid_of_address("10.77.5.2", a.sees);
+	rpwi_verbs_gid_of_address("192.168.7.2", b.sees);
+	assert_true(rpwi_verbs_choose(&a, &b, true, false, &c));
+	rpwi_verbs_choice_text(&a, &b, &c, text, sizeof(text));
+	assert_non_null(strstr(text, " by a router"));
+}
+
 /* ---- a peer on another host ---- */
 
 static void alias(const char *name, const char *address)
@@ -347,6 +392,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(choice_prefers),
 		cmocka_unit_test(choice_follows_the_control_path),
 		cmocka_unit_test(choice_loopback_and_twins),
+		cmocka_unit_test(a_router_is_told),
+		cmocka_unit_test(a_way_becomes_narrower),
 		cmocka_unit_test(choice_is_the_same_on_both_sides),
 		cmocka_unit_test(handle_is_read_as_written_and_nothing_else),
 		cmocka_unit_test(without_a_device_a_sentence_says_so),

@@ -254,9 +254,62 @@ static void another_flow_is_bad(void **state)
 	assert_int_equal(rpwi_icrc_check(&p.flow, p.data, p.len, &id), RPWI_ICRC_OK);
 }
 
+/* As behind a NAT: what was changed is found, of every length, in packets that are right
+ * otherwise. */
+static void what_a_nat_changed_is_solved_for(void **state)
+{
+	uint8_t data[RPWI_PACKET_MAX];
+	for (size_t len = RPWI_BTH_LEN + RPWI_ICRC_LEN; len <= sizeof(data); len += 52) {
+		struct rpwi_flow sent = {.src = {.family = 4, .bytes = {192, 168, 7, (uint8_t)len}},
+			.dst = {.family = 4, .bytes = {10, 77, (uint8_t)(len >> 8), 2}},
+			.sport = (uint16_t)(0xc000 + len),
+			.dport = RPWI_UDP_PORT};
+		struct rpwi_addr a;
+		uint16_t port;
+		for (size_t i = 0; i < len; i++)
+			data[i] = (uint8_t)rand();
+		struct rpwi_iov body = {data + RPWI_BTH_LEN, len - RPWI_BTH_LEN - RPWI_ICRC_LEN};
+		rpwi_put_le32(data + len - RPWI_ICRC_LEN,
+			rpwi_icrc(&sent, 3, data, RPWI_BTH_LEN, &body, 1, 0));
+		struct rpwi_flow came = sent;
+		came.sport = 2345;
+		assert_true(rpwi_icrc_solve_port(&came, data, len, 3, &port));
+		assert_int_equal(port, sent.sport);
+		came = sent;
+		memcpy(came.src.bytes, (const uint8_t[]){203, 0, 113, 9}, 4);
+		assert_true(rpwi_icrc_solve_addr(&came, data, len, 3, false, &a));
+		assert_true(rpwi_addr_eq(&a, &sent.src));
+		came = sent;
+		memcpy(came.dst.bytes, (const uint8_t[]){172, 16, 0, 1}, 4);
+		assert_true(rpwi_icrc_solve_addr(&came, data, len, 3, true, &a));
+		assert_true(rpwi_addr_eq(&a, &sent.dst));
+		assert_false(rpwi_icrc_solve_addr(&came, data, 8, 3, true, &a));
+	}
+}
+
+/* IPv6: the port alone can be solved for. Random damage fits one as seldom as chance has it. */
+static void random_damage_seldom_fits_a_port(void **state)
+{
+	enum { TRIES = 200000, EXPECTED = TRIES >> 16 };
+	uint8_t data[100];
+	struct rpwi_flow f = {.src = {.family = 6}, .dst = {.family = 6}, .sport = 1};
+	struct rpwi_addr a;
+	uint16_t port;
+	int n = 0;
+	for (int i = 0; i < TRIES; i++) {
+		for (size_t k = 0; k < sizeof(data); k++)
+			data[k] = (uint8_t)rand();
+		n += rpwi_icrc_solve_port(&f, data, sizeof(data), 0, &port);
+	}
+	assert_in_range(n, 0, EXPECTED * 5);
+	assert_false(rpwi_icrc_solve_addr(&f, data, sizeof(data), 0, false, &a));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_a_nat_changed_is_solved_for),
+		cmocka_unit_test(random_damage_seldom_fits_a_port),
 		cmocka_unit_test(state_after_the_lrh_is_as_known),
 		cmocka_unit_test(agrees_with_scapy),
 		cmocka_unit_test(agrees_with_the_reference_in_pieces),

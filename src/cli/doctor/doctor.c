@@ -81,21 +81,24 @@ const char *doctor_last_error(char out[DOCTOR_ERROR_LEN])
 	return out;
 }
 
-static void print_side(const struct doctor_report *r, enum doctor_side side, int width)
+/* Of one side, those of a level. */
+static void print_side(
+	const struct doctor_report *r, enum doctor_side side, enum doctor_level level, int width)
 {
+	static bool any;        /* a line has been printed */
 	bool headed = !r->host; /* where there is one machine, nobody asks which it is */
 
 	for (unsigned i = 0; i < r->count; i++) {
 		const struct doctor_verdict *v = &r->verdict[i];
-		if (v->side != side)
+		if (v->side != side || v->level != level)
 			continue;
 		if (!headed)
-			printf("%s%s%s:\n", i ? "\n" : "",
+			printf("%s%s%s:\n", any ? "\n" : "",
 				side == DOCTOR_HERE    ? "this machine"
 				: side == DOCTOR_THERE ? ""
 						       : "this machine and ",
 				side == DOCTOR_HERE ? "" : r->host);
-		headed = true;
+		headed = any = true;
 		printf("%-4s  %-*s  %s\n", level_names[v->level], width, v->what, v->text);
 		if (v->remedy[0])
 			printf("      %-*s  remedy: %s\n", width, "", v->remedy);
@@ -112,8 +115,12 @@ static void print_text(const struct doctor_report *r)
 		failures += r->verdict[i].level == DOCTOR_FAIL;
 		width = RPWI_MAX(width, (int)strlen(r->verdict[i].what));
 	}
-	for (enum doctor_side side = DOCTOR_HERE; side <= DOCTOR_BETWEEN; side++)
-		print_side(r, side, width);
+	/* What fails is read first; of that, what lies between the two, which was asked about. */
+	for (int level = DOCTOR_FAIL; level > DOCTOR_OK; level--)
+		for (int side = DOCTOR_BETWEEN; side >= DOCTOR_HERE; side--)
+			print_side(r, (enum doctor_side)side, (enum doctor_level)level, width);
+	for (int side = DOCTOR_HERE; side <= DOCTOR_BETWEEN; side++)
+		print_side(r, (enum doctor_side)side, DOCTOR_OK, width);
 	printf("%s%u verdict%s, %u warning%s, %u failure%s\n", r->host ? "\n" : "", r->count,
 		r->count == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s", failures,
 		failures == 1 ? "" : "s");

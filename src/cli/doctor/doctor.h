@@ -10,6 +10,7 @@
 #include "ropeway.h"
 
 #include <jansson.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #define DOCTOR_PORT 7478
@@ -33,6 +34,7 @@ struct doctor_report {
 	unsigned count;
 	enum doctor_side side; /* of what is added next */
 	const char *host;      /* the peer, or NULL */
+	bool nat;              /* one lies between: told, and the cause of more */
 };
 
 /* ---- doctor.c ---- */
@@ -46,6 +48,26 @@ int doctor_take_json(struct doctor_report *r, const json_t *verdicts);
 /* rpw_last_error, without its advice to ask the doctor. Returns out. */
 enum { DOCTOR_ERROR_LEN = 400 };
 const char *doctor_last_error(char out[DOCTOR_ERROR_LEN]);
+
+/* ---- remedy.c ---- */
+/* What helps against what an error says; `otherwise` where the sentence does not tell. */
+const char *doctor_remedy_of(const char *said, const char *otherwise);
+
+/* ---- place.c ---- */
+/* This process's host and namespaces, for the other side; and where that is, by what it said of
+ * itself (NULL: nothing). others: of DOCTOR_BESIDE, the namespaces that differ. */
+enum doctor_where {
+	DOCTOR_NOWHERE,   /* not known */
+	DOCTOR_ELSEWHERE, /* on another host */
+	DOCTOR_SAME_PLACE,
+	DOCTOR_BESIDE, /* on this host, in another namespace */
+};
+enum { DOCTOR_OTHERS_LEN = 64 };
+json_t *doctor_place(void);
+enum doctor_where doctor_where(const json_t *there, char others[DOCTOR_OTHERS_LEN]);
+bool doctor_is_own_address(const char *text); /* numeric; true where it is no address */
+unsigned doctor_interface_mtu(int fd);        /* of a connected socket's interface; 0: not known */
+void doctor_map(struct in6_addr *out, const struct in_addr *v4);
 
 /* ---- local.c ---- */
 void doctor_local(struct doctor_report *r);
@@ -66,6 +88,9 @@ void doctor_echo_answer(const struct doctor_echo *e);
 unsigned doctor_route_mtu(const char *host);
 /* Verdicts on the way to an echo at host; `back`: said of the way from the one that serves to the
  * one that asks. */
+/* Addresses or ports are translated between the two: told once. */
+void doctor_nat(struct doctor_report *r, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 void doctor_probe(
 	struct doctor_report *r, const char *host, const struct doctor_echo *there, bool back);
 /* A path by verbs came up, which needs UDP port 4791 both ways: what was said of it before, where
@@ -74,8 +99,10 @@ void doctor_port_is_proven(struct doctor_report *r);
 
 /* ---- what the two doctors say ----
  * Objects of JSON, each with "doctor": the version of this. The one that connects asks four times:
- *   {}                 -> {version, port, mtu, nonce}: where the echo there is, which it then
- *                      probes
+ *   {to}               -> {version, port, mtu, nonce, you, mine, place}: where the echo there is,
+ *                      which it then probes; the address from which it came as seen there; whether
+ *                      `to`, at which it connected, is an address of that host; which host and
+ *                      namespaces that is. What is behind nonce may be missing
  *   {}                 -> {}: that echo is closed
  *   {port, mtu, nonce} -> {verdicts}: where its own echo is, and what the one that serves found on
  *   the way to it. A firewall may let answers pass, and nothing else in

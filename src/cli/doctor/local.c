@@ -63,8 +63,9 @@ static void look_at_device(struct doctor_report *r, struct ibv_device *dev, bool
 	*hardware |= strncmp(name, "rpw_", 4) != 0;
 	if (rpwi_cli_device_usable(name, why, sizeof(why))) {
 		doctor_add(r, DOCTOR_FAIL, what,
-			"a device needs UDP port 4791 of its address; `ss -uanp sport = :4791` as "
-			"root shows every holder",
+			doctor_remedy_of(why,
+				"a device needs UDP port 4791 of its address; `ss -uanp sport = "
+				":4791` as root shows every holder"),
 			"%s", why);
 		return;
 	}
@@ -299,11 +300,14 @@ static void look_at_transport(struct doctor_report *r, const struct transport *t
 	if (!rc)
 		doctor_add(r, DOCTOR_OK, what, NULL,
 			"a message from this process to itself came through");
-	else
-		doctor_add(r, t->level, what, t->remedy, "%s: %s", rpw_status_name(rc),
-			rc == RPW_ERR_TIMEOUT
-				? "a message from this process to itself took more than 5 s"
-				: doctor_last_error(error));
+	else {
+		bool late = rc == RPW_ERR_TIMEOUT;
+		doctor_last_error(error);
+		doctor_add(r, t->level, what, doctor_remedy_of(error, t->remedy), "%s: %s%s%s%s",
+			rpw_status_name(rc),
+			late ? "a message from this process to itself took more than 5 s" : error,
+			late && *error ? " (" : "", late ? error : "", late && *error ? ")" : "");
+	}
 	for (int i = 0; i < 2; i++)
 		if (b.c[i])
 			rpw_context_destroy(b.c[i]);

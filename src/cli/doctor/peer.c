@@ -151,10 +151,78 @@ static int take_verdicts(struct doctor_report *r, const json_t *said, enum docto
 	return right ? 0 : -1;
 }
 
+/* The numeric address of "host:pid address:port". */
+static void peer_address(const struct client *k, char host[64])
+{
+	rpw_endpoint_information info = {.size = sizeof(info)};
+	*host = '\0';
+	const char *at = rpw_endpoint_info(k->ep, &info) ? NULL : strrchr(info.peer, ' ');
+	const char *end = at ? strrchr(at, ':') : NULL;
+	if (!end)
+		return;
+	at += at[1] == '[' ? 2 : 1;
+	end -= end[-1] == ']';
+	snprintf(host, 64, "%.*s", (int)(end - at), at);
+}
+
+static void judge_place(struct doctor_report *r, const json_t *there)
+{
+	char others[DOCTOR_OTHERS_LEN];
+
+	switch (doctor_where(there, others)) {
+	case DOCTOR_ELSEWHERE:
+		doctor_add(r, DOCTOR_OK, "place", NULL, "the peer is on another host");
+		break;
+	case DOCTOR_SAME_PLACE:
+		doctor_add(r, DOCTOR_OK, "place", NULL,
+			"the peer is on this host, in the same namespaces");
+		break;
+	case DOCTOR_BESIDE:
+		doctor_add(r, DOCTOR_WARN, "place",
+			"if shared memory is wanted: run both in the same namespaces (of "
+			"containers: "
+			"`--network container:NAME --pid container:NAME`, of pods: one pod)",
+			"the peer is on this host, in another namespace (%s): no shared memory "
+			"between the two",
+			others);
+		break;
+	default: /* an older doctor */
+		break;
+	}
+}
+
+/* Addresses as both sides see them, of the control connection. */
+static void judge_addresses(struct doctor_report *r, const json_t *said, const char *to)
+{
+	const char *you = json_string_value(json_object_get(said, "you"));
+	const json_t *mine = json_object_get(said, "mine");
+	if (you && !doctor_is_own_address(you))
+		doctor_nat(r,
+			"connections from here come there from %.60s, which is no address of "
+			"this host",
+			you);
+	else if (json_is_false(mine))
+		doctor_nat(r, "%.60s, where the peer is reached, is no address of its host", to);
+}
+
+/* What a NAT breaks needs no remedy of its own. */
+static void blame_nat(struct doctor_report *r)
+{
+	for (unsigned i = 0; r->nat && i < r->count; i++) {
+		struct doctor_verdict *v = &r->verdict[i];
+		if (v->side == DOCTOR_BETWEEN && v->level != DOCTOR_OK &&
+			(!strncmp(v->what, "UDP port", 8) || !strncmp(v->what, "MTU", 3) ||
+				!strcmp(v->what, "path by verbs")))
+			snprintf(v->remedy, sizeof(v->remedy), "as for NAT");
+	}
+}
+
 /* The way there. 0: go on. */
 static int hello(struct doctor_report *r, struct client *k)
 {
-	json_t *root = ask(r, k, json_pack("{s:i}", "doctor", DOCTOR_PROTOCOL));
+	char to[64];
+	peer_address(k, to);
+	json_t *root = ask(r, k, json_pack("{s:i, s:s}", "doctor", DOCTOR_PROTOCOL, "to", to));
 	struct doctor_echo there;
 	const char *version;
 
@@ -170,6 +238,8 @@ static int hello(struct doctor_report *r, struct client *k)
 	bool same = !strcmp(version, rpw_version());
 	doctor_add(r, same ? DOCTOR_OK : DOCTOR_WARN, "versions", same ? NULL : SAME_RELEASE,
 		"%s on this side, %.40s there", rpw_version(), version);
+	judge_place(r, json_object_get(root, "place"));
+	judge_addresses(r, root, to);
 	json_decref(root);
 	doctor_probe(r, r->host, &there, false);
 	root = ask(r, k, json_pack("{s:i}", "doctor", DOCTOR_PROTOCOL));
@@ -299,7 +369,8 @@ void doctor_peer(struct doctor_report *r, const char *address, const char *key_f
 	r->side = DOCTOR_BETWEEN;
 	int rc = join(&k, "tcp", &k.talk.c, &k.ep);
 	if (rc)
-		doctor_add(r, DOCTOR_FAIL, "bootstrap port", connect_remedy(rc), "%s: %s",
+		doctor_add(r, DOCTOR_FAIL, "bootstrap port",
+			doctor_remedy_of(rpw_last_error(), connect_remedy(rc)), "%s: %s",
 			rpw_status_name(rc), rpw_last_error());
 	else
 		doctor_add(r, DOCTOR_OK, "bootstrap port", NULL, "TCP %s is reachable, and answers",
@@ -310,6 +381,7 @@ void doctor_peer(struct doctor_report *r, const char *address, const char *key_f
 			look_at_path(r, &k, "path by verbs", "verbs"))
 			doctor_port_is_proven(r);
 	}
+	blame_nat(r);
 	if (k.talk.c)
 		rpw_context_destroy(k.talk.c);
 }

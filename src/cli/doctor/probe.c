@@ -6,9 +6,12 @@
  * one of the same size ('f'): so it is known which way is too narrow. */
 #include "cli/doctor/doctor.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <linux/errqueue.h>
 #include <netdb.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -16,6 +19,10 @@
 
 enum {
 	HEAD_BYTES = DOCTOR_NONCE_BYTES + 1 + 2,
+	/* behind the head of a short answer, if the probe was as long: port and address (IPv6, or
+	 * mapped) from which it came */
+	SEEN_BYTES = 2 + 16,
+	HOPS_BEGIN = 64, /* what Linux sends with */
 	LARGEST = 9000,
 	TRIES = 3,
 	TRIES_SEARCHING = 2,
@@ -73,7 +80,15 @@ void doctor_echo_answer(const struct doctor_echo *e)
 			bytes[DOCTOR_NONCE_BYTES] != 'p')
 			continue;
 		bytes[DOCTOR_NONCE_BYTES] = 's';
-		sendto(e->fd, bytes, HEAD_BYTES, 0, (struct sockaddr *)&from, len);
+		uint8_t kept[SEEN_BYTES];
+		size_t more = n >= HEAD_BYTES + SEEN_BYTES ? SEEN_BYTES : 0;
+		memcpy(kept, bytes + HEAD_BYTES, more);
+		if (more) {
+			memcpy(bytes + HEAD_BYTES, &from.sin6_port, 2);
+			memcpy(bytes + HEAD_BYTES + 2, &from.sin6_addr, 16);
+		}
+		sendto(e->fd, bytes, HEAD_BYTES + more, 0, (struct sockaddr *)&from, len);
+		memcpy(bytes + HEAD_BYTES, kept, more);
 		bytes[DOCTOR_NONCE_BYTES] = 'f';
 		sendto(e->fd, bytes, (size_t)n, 0, (struct sockaddr *)&from, len);
 	}
@@ -81,13 +96,82 @@ void doctor_echo_answer(const struct doctor_echo *e)
 
 struct way {
 	bool there, back;
+	int refused;               /* errno of what ICMP said, of a short probe; 0: silence */
+	char by[INET6_ADDRSTRLEN]; /* who said it; "" not known */
+	bool has_seen;
+	struct sockaddr_in6 seen; /* where the probe came from, as the other side saw it */
+	int hops;                 /* routers that the answer passed; -1 not known */
 };
+
+/* The error that waits, and who reports it (ip(7), IP_RECVERR). */
+static void hear_error(int fd, struct way *w)
+{
+	union {
+		char room[512];
+		struct cmsghdr align;
+	} control;
+	char byte;
+	struct iovec iov = {&byte, 1};
+	struct msghdr m = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control)};
+	if (recvmsg(fd, &m, MSG_ERRQUEUE | MSG_DONTWAIT) < 0)
+		return;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+		struct sock_extended_err e;
+		struct sockaddr_in6 from = {0};
+		if (c->cmsg_len < CMSG_LEN(sizeof(e)) ||
+			(c->cmsg_type != IP_RECVERR && c->cmsg_type != IPV6_RECVERR))
+			continue;
+		memcpy(&e, CMSG_DATA(c), sizeof(e));
+		memcpy(&from, CMSG_DATA(c) + sizeof(e),
+			RPWI_MIN(sizeof(from), c->cmsg_len - CMSG_LEN(sizeof(e))));
+		if (e.ee_errno == EMSGSIZE || e.ee_origin == SO_EE_ORIGIN_LOCAL)
+			continue;
+		w->refused = (int)e.ee_errno;
+		if (from.sin6_family == AF_INET)
+			inet_ntop(AF_INET, &((struct sockaddr_in *)(void *)&from)->sin_addr, w->by,
+				sizeof(w->by));
+		else
+			inet_ntop(AF_INET6, &from.sin6_addr, w->by, sizeof(w->by));
+	}
+}
+
+/* An answer, and the routers that it passed. */
+static ssize_t take(int fd, uint8_t *in, size_t room, struct way *w)
+{
+	union {
+		char bytes[64];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {in, room};
+	struct msghdr m = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT);
+	if (n < 0) {
+		hear_error(fd, w);
+		return n;
+	}
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+		int left;
+		if (c->cmsg_len < CMSG_LEN(sizeof(left)))
+			continue;
+		memcpy(&left, CMSG_DATA(c), sizeof(left));
+		if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TTL) ||
+			(c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_HOPLIMIT))
+			w->hops = left <= HOPS_BEGIN ? HOPS_BEGIN - left : -1;
+	}
+	return n;
+}
 
 /* Several times, since datagrams may be lost for other reasons. */
 static struct way try_size(int fd, const uint8_t *nonce, size_t size, int tries)
 {
 	uint8_t out[LARGEST] = {0}, in[LARGEST];
-	struct way w = {false, false};
+	struct way w = {.hops = -1};
 
 	memcpy(out, nonce, DOCTOR_NONCE_BYTES);
 	out[DOCTOR_NONCE_BYTES] = 'p';
@@ -100,11 +184,16 @@ static struct way try_size(int fd, const uint8_t *nonce, size_t size, int tries)
 			struct pollfd p = {.fd = fd, .events = POLLIN};
 			if (poll(&p, 1, (int)((until_ns - now) / RPWI_NS_PER_MS) + 1) < 1)
 				break;
-			ssize_t n = recv(fd, in, sizeof(in), MSG_DONTWAIT);
+			ssize_t n = take(fd, in, sizeof(in), &w);
 			if (n < HEAD_BYTES || memcmp(in, nonce, DOCTOR_NONCE_BYTES) != 0 ||
 				rpwi_get_be16(in + DOCTOR_NONCE_BYTES + 1) != size)
 				continue;
 			w.there = true;
+			if (in[DOCTOR_NONCE_BYTES] == 's' && n >= HEAD_BYTES + SEEN_BYTES) {
+				w.has_seen = true;
+				memcpy(&w.seen.sin6_port, in + HEAD_BYTES, 2);
+				memcpy(&w.seen.sin6_addr, in + HEAD_BYTES + 2, 16);
+			}
 			w.back |= in[DOCTOR_NONCE_BYTES] == 'f' && (size_t)n == size;
 		}
 	}
@@ -123,6 +212,13 @@ static int open_to(const char *host, unsigned port, unsigned *headers)
 	int fd = socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	*headers = list->ai_family == AF_INET6 ? 48 : 28;
 	if (fd >= 0) {
+		int on = 1;
+		setsockopt(fd, IPPROTO_IP, IP_RECVERR, &on, sizeof(on));
+		setsockopt(fd, IPPROTO_IP, IP_RECVTTL, &on, sizeof(on));
+		if (list->ai_family == AF_INET6) {
+			setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof(on));
+			setsockopt(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, &on, sizeof(on));
+		}
 		if (list->ai_family == AF_INET6)
 			setsockopt(
 				fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &discover6, sizeof(discover6));
@@ -138,32 +234,64 @@ static int open_to(const char *host, unsigned port, unsigned *headers)
 	return err;
 }
 
+/* Of so many sizes in ascending order, all asked for at once: how many of them, from the first on,
+ * come back whole. */
+static unsigned try_sizes(
+	int fd, const uint8_t *nonce, const unsigned *packet, unsigned n, unsigned headers)
+{
+	uint8_t out[LARGEST] = {0}, in[LARGEST];
+	unsigned best = 0;
+	struct way w = {.hops = -1};
+
+	memcpy(out, nonce, DOCTOR_NONCE_BYTES);
+	out[DOCTOR_NONCE_BYTES] = 'p';
+	for (int i = 0; i < TRIES_SEARCHING && best < n; i++) {
+		for (unsigned k = best; k < n; k++) {
+			rpwi_put_be16(
+				out + DOCTOR_NONCE_BYTES + 1, (uint16_t)(packet[k] - headers));
+			if (send(fd, out, packet[k] - headers, 0) < 0)
+				hear_error(
+					fd, &w); /* too long for the route, as the kernel knows */
+		}
+		uint64_t until_ns = rpwi_now_ns() + WAIT_MS * RPWI_NS_PER_MS, now;
+		while (best < n && (now = rpwi_now_ns()) < until_ns) {
+			struct pollfd f = {.fd = fd, .events = POLLIN};
+			if (poll(&f, 1, (int)((until_ns - now) / RPWI_NS_PER_MS) + 1) < 1)
+				break;
+			ssize_t got = take(fd, in, sizeof(in), &w);
+			if (got < HEAD_BYTES || memcmp(in, nonce, DOCTOR_NONCE_BYTES) != 0 ||
+				in[DOCTOR_NONCE_BYTES] != 'f')
+				continue;
+			for (unsigned k = best; k < n; k++)
+				if ((size_t)got == packet[k] - headers)
+					best = k + 1;
+		}
+	}
+	return best;
+}
+
 /* The largest packets that arrive both ways, of at least `least` bytes (which do) and fewer than
  * `most` (which do not). */
 static unsigned largest(
 	int fd, const uint8_t *nonce, unsigned headers, unsigned least, unsigned most)
 {
+	enum { AT_ONCE = 15 };
 	while (most - least > 1) {
-		unsigned middle = least + (most - least) / 2;
-		struct way w = try_size(fd, nonce, middle - headers, TRIES_SEARCHING);
-		if (w.there && w.back)
-			least = middle;
-		else
-			most = middle;
+		unsigned packet[AT_ONCE], n = RPWI_MIN(AT_ONCE, most - least - 1);
+		for (unsigned k = 0; k < n; k++)
+			packet[k] = least + (most - least) * (k + 1) / (n + 1);
+		unsigned best = try_sizes(fd, nonce, packet, n, headers);
+		most = best < n ? packet[best] : most;
+		least = best ? packet[best - 1] : least;
 	}
 	return least;
 }
 
-static unsigned mtu_of(int fd, unsigned headers)
+/* Of the interface: what its RDMA device goes by. The kernel may know that less passes. */
+static unsigned mtu_of(int fd)
 {
-	int mtu = 0;
-	socklen_t len = sizeof(mtu);
-
-	if (getsockopt(fd, headers == 48 ? IPPROTO_IPV6 : IPPROTO_IP,
-		    headers == 48 ? IPV6_MTU : IP_MTU, &mtu, &len) ||
-		mtu < 576)
-		return 1280;
-	return (unsigned)RPWI_MIN(mtu, LARGEST);
+	unsigned mtu = doctor_interface_mtu(fd);
+	return mtu < 576 ? 1280 : (unsigned)RPWI_MIN(mtu, LARGEST);
 }
 
 unsigned doctor_route_mtu(const char *host)
@@ -172,7 +300,7 @@ unsigned doctor_route_mtu(const char *host)
 	int fd = open_to(host, DOCTOR_ROCE_PORT, &headers);
 
 	if (fd >= 0) {
-		mtu = mtu_of(fd, headers);
+		mtu = mtu_of(fd);
 		close(fd);
 	}
 	return mtu;
@@ -184,8 +312,8 @@ unsigned doctor_route_mtu(const char *host)
 static void judge_mtu(struct doctor_report *r, int fd, const struct doctor_echo *there,
 	unsigned headers, const char *what)
 {
-	unsigned mtu = mtu_of(fd, headers),
-		 both = there->mtu && there->mtu < mtu ? there->mtu : mtu, roce = 4096;
+	unsigned mtu = mtu_of(fd), both = there->mtu && there->mtu < mtu ? there->mtu : mtu,
+		 roce = 4096;
 	char remedy[300];
 
 	while (roce > 256 && roce + ROCE_HEADERS > both)
@@ -199,19 +327,84 @@ static void judge_mtu(struct doctor_report *r, int fd, const struct doctor_echo 
 	}
 	unsigned most = largest(fd, there->nonce, headers, headers + 64, mtu);
 	bool is_enough = most >= roce + ROCE_HEADERS;
+	unsigned fitting = roce;
+	while (fitting > 256 && fitting + ROCE_HEADERS > most)
+		fitting /= 2;
 	snprintf(remedy, sizeof(remedy),
 		"one MTU for all interfaces and switches between the two: here `ip link set ... "
-		"mtu %u`, or more where it is less",
-		most);
+		"mtu %u`, or more where it is less; or programs with a path MTU of at most %u "
+		"(-m %u; messaging finds it by itself)",
+		most, fitting, fitting);
 	doctor_add(r, is_enough ? DOCTOR_WARN : DOCTOR_FAIL, what, remedy,
-		"packets of %u bytes, as the route takes, %s; up to %u they do%s", mtu,
+		"packets of %u bytes, as the interface takes, %s; up to %u they do%s", mtu,
 		w.there ? "arrive, but their answers do not" : "do not arrive", most,
 		is_enough ? "" : ": larger messages hang");
 }
 
-static void judge_port(
-	struct doctor_report *r, const char *host, bool is_roce, bool answered, const char *what)
+void doctor_nat(struct doctor_report *r, const char *fmt, ...)
 {
+	char text[300];
+	va_list ap;
+
+	if (r->nat)
+		return;
+	r->nat = true;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	doctor_add(r, DOCTOR_FAIL, "NAT",
+		"for RDMA give the two hosts addresses that reach each other untranslated: a "
+		"route, "
+		"or a tunnel (WireGuard, VXLAN). Messaging goes by TCP without",
+		"%s: addresses or ports are translated between the two, and no RoCE passes that "
+		"(its "
+		"checksum covers them)",
+		text);
+}
+
+static void address_text(const struct in6_addr *a, char out[INET6_ADDRSTRLEN])
+{
+	if (IN6_IS_ADDR_V4MAPPED(a))
+		inet_ntop(AF_INET, a->s6_addr + 12, out, INET6_ADDRSTRLEN);
+	else
+		inet_ntop(AF_INET6, a, out, INET6_ADDRSTRLEN);
+}
+
+/* Does the other side see our datagrams come from where we send them? */
+static void judge_source(struct doctor_report *r, int fd, const struct way *w)
+{
+	struct sockaddr_in6 own = {0};
+	socklen_t len = sizeof(own);
+	char here[INET6_ADDRSTRLEN] = "?", there[INET6_ADDRSTRLEN] = "?";
+
+	if (!w->has_seen || getsockname(fd, (struct sockaddr *)&own, &len))
+		return;
+	if (own.sin6_family == AF_INET) {
+		struct in_addr v4 = ((struct sockaddr_in *)(void *)&own)->sin_addr;
+		doctor_map(&own.sin6_addr, &v4);
+	}
+	if (!memcmp(&own.sin6_addr, &w->seen.sin6_addr, 16) && own.sin6_port == w->seen.sin6_port)
+		return;
+	address_text(&own.sin6_addr, here);
+	address_text(&w->seen.sin6_addr, there);
+	doctor_nat(r, "a datagram from %s port %u arrives as one from %s port %u", here,
+		ntohs(own.sin6_port), there, ntohs(w->seen.sin6_port));
+}
+
+static void judge_hops(struct doctor_report *r, const struct way *w, const char *host)
+{
+	if (w->hops > 0)
+		doctor_add(r, DOCTOR_OK, "routers", NULL,
+			"%d lie%s between here and %s: a verbs program has to set a hop limit of "
+			"%d "
+			"or more (ibv_rc_pingpong sets 1)",
+			w->hops, w->hops == 1 ? "s" : "", host, w->hops + 1);
+}
+
+static void judge_port(struct doctor_report *r, const char *host, bool is_roce, const struct way *w,
+	const char *what)
+{
+	bool answered = w->back;
 	char remedy[300];
 
 	snprintf(remedy, sizeof(remedy),
@@ -220,7 +413,15 @@ static void judge_port(
 		host);
 	if (is_roce && answered)
 		doctor_add(r, DOCTOR_OK, what, NULL, "reachable at %s", host);
-	else if (is_roce)
+	else if (is_roce && w->refused) {
+		snprintf(remedy, sizeof(remedy),
+			"let UDP port 4791 of %.64s pass at %s (`nft list ruleset` there, security "
+			"groups of a cloud)",
+			host, *w->by ? w->by : "the host that refuses it");
+		doctor_add(r, DOCTOR_FAIL, what, remedy,
+			"a datagram to %s is refused%s%s (%s): verbs cannot be used", host,
+			*w->by ? " by " : "", w->by, strerror(w->refused));
+	} else if (is_roce)
 		doctor_add(r, DOCTOR_FAIL, what, remedy,
 			"a datagram to %s gets no answer: verbs cannot be used", host);
 	else
@@ -245,7 +446,10 @@ void doctor_probe(
 		return;
 	}
 	struct way w = try_size(fd, there->nonce, 64, TRIES);
-	judge_port(r, host, is_roce, w.back, port_what);
+	judge_source(r, fd, &w);
+	judge_port(r, host, is_roce, &w, port_what);
+	if (!back)
+		judge_hops(r, &w, host);
 	if (w.back)
 		judge_mtu(r, fd, there, headers, mtu_what);
 	else

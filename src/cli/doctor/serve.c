@@ -115,8 +115,15 @@ static json_t *answer_hello(struct server *s, struct doctor_report *r)
 		return NULL;
 	s->talk.echo.mtu = client_host(s, host) ? 0 : doctor_route_mtu(host);
 	json_t *root = doctor_say_echo(&s->talk.echo);
-	if (root)
+	const char *to = json_string_value(json_object_get(s->asked, "to"));
+	if (root) {
 		json_object_set_new(root, "version", json_string(rpw_version()));
+		json_object_set_new(root, "place", doctor_place());
+		if (!client_host(s, host))
+			json_object_set_new(root, "you", json_string(host));
+		if (to)
+			json_object_set_new(root, "mine", json_boolean(doctor_is_own_address(to)));
+	}
 	return root;
 }
 

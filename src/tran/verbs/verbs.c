@@ -125,6 +125,7 @@ static void retire(struct verbs_sq *q, uint32_t to)
 		if (e.kind != VERBS_SQE_OP)
 			continue;
 		ep->rma_qp->reading -= e.reading;
+		ep->rma_done = true;
 		rpwi_verbs_op_retired(ep, e.p, RPW_OK);
 	}
 }
@@ -263,7 +264,17 @@ static unsigned starting_progress(struct verbs *t)
 	for (struct rpwi_list *at = t->starting.next, *next; at != &t->starting; at = next) {
 		next = at->next;
 		struct verbs_ep *ep = RPWI_CONTAINER_OF(at, struct verbs_ep, in_starting);
-		if (now_ns < ep->deadline_ns)
+		bool late = now_ns >= ep->deadline_ns;
+		if (!late && now_ns < ep->look_ns)
+			continue;
+		ep->look_ns = now_ns + VERBS_LOOK_MS * RPWI_NS_PER_MS;
+		rpwi_verbs_ep_look(ep, late);
+		if (ep->state != VERBS_EP_STARTING) {
+			n++;
+			next = t->starting.next;
+			continue;
+		}
+		if (!late)
 			continue;
 		char to[VERBS_GID_TEXT];
 		rpwi_verbs_ep_fail(ep, RPW_ERR_TIMEOUT,
@@ -381,9 +392,12 @@ static int verbs_arm(struct tran *base, int *fd, uint64_t *deadline_ns)
 	for (unsigned i = 0; i < t->planes; i++)
 		if (t->plane[i]->eps && plane_arm(t->plane[i]))
 			return 1;
-	for (struct rpwi_list *at = t->starting.next; at != &t->starting; at = at->next)
-		*deadline_ns = RPWI_MIN(*deadline_ns,
-			RPWI_CONTAINER_OF(at, struct verbs_ep, in_starting)->deadline_ns);
+	for (struct rpwi_list *at = t->starting.next; at != &t->starting; at = at->next) {
+		const struct verbs_ep *ep = RPWI_CONTAINER_OF(at, struct verbs_ep, in_starting);
+		*deadline_ns = RPWI_MIN(*deadline_ns, ep->deadline_ns);
+		if (ep->greeted)
+			*deadline_ns = RPWI_MIN(*deadline_ns, ep->look_ns);
+	}
 	if (!rpwi_list_empty(&t->lingering)) /* the oldest is the first */
 		*deadline_ns = RPWI_MIN(*deadline_ns,
 			RPWI_CONTAINER_OF(t->lingering.next, struct verbs_ep, in_starting)
@@ -407,6 +421,7 @@ const struct tran_ops tran_verbs = {
 	.ep_start = rpwi_verbs_ep_start,
 	.ep_close = rpwi_verbs_ep_close,
 	.send = rpwi_verbs_send,
+	.again = rpwi_verbs_way_again,
 	.mem = &verbs_mem_ops,
 	.rma = &verbs_rma_ops,
 };

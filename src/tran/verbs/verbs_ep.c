@@ -16,6 +16,7 @@ enum {
 	HOP_LIMIT = 64,
 	/* measured on the software device: at 8 KiB fetching still takes a quarter longer, */
 	EAGER_MAX = VERBS_FRAME_MAX,
+	LOOKS_MAX = 6,
 	PUT_MIN = 512 << 10, /* at 256 KiB putting a twentieth; at 1 MiB it takes an eighth less */
 };
 
@@ -80,6 +81,8 @@ static void offer_fill(const struct verbs_ep *ep, struct verbs_offer *o)
 			*port = t->plane[i]->port[n];
 			port->qpn = ep->made[i]->qp_num;
 			port->psn = ep->psn[i];
+			port->mtu = RPWI_MIN(port->mtu, ep->mtu_max);
+			port->wide = true;
 		}
 }
 
@@ -104,6 +107,8 @@ int rpwi_verbs_ep_make(struct tran *base, const struct tran_control *control, vo
 	ep->active = control->active;
 	ep->same_host = !memcmp(t->own.host_id, peer->host_id, sizeof(peer->host_id));
 	ep->peer_pid = peer->pid;
+	memcpy(ep->host, peer->host_id, sizeof(ep->host));
+	ep->mtu_max = rpwi_verbs_way_mtu(t, ep->host);
 	rpwi_verbs_gid_of_address(peer->address, ep->own_sees);
 	ep->sq.ep = ep;
 	rpwi_list_init(&ep->in_all);
@@ -126,15 +131,41 @@ int rpwi_verbs_ep_make(struct tran *base, const struct tran_control *control, vo
 	return 0;
 }
 
+/* ---- what the software device knows of the way ---- */
+
+/* Bits of its answer: packets are too big, or lost for their size. */
+enum { PATH_WORD_BYTES = 400, WORD_OF_SIZE = 1 << 0 | 1 << 6 };
+
+/* *bytes: the largest MTU that passes, 0 not known; *word: a sentence, or "". */
+static unsigned path_word(
+	const struct verbs_ep *ep, struct ibv_qp *qp, unsigned *bytes, char word[PATH_WORD_BYTES])
+{
+	*bytes = 0;
+	*word = 0;
+	return ep->p->v->ropeway_path_word && qp
+		       ? ep->p->v->ropeway_path_word(qp, bytes, word, PATH_WORD_BYTES)
+		       : 0;
+}
+
 /* ---- RESET -> INIT -> RTR -> RTS ---- */
 
 static int modify(
 	struct verbs_ep *ep, struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, const char *state)
 {
+	char word[PATH_WORD_BYTES];
+	unsigned bytes;
 	int rc = ep->p->v->ibv_modify_qp(qp, a, mask);
 	if (!rc)
 		return 0;
 	rc = rc > 0 ? rc : errno; /* some libraries give -1 */
+	path_word(ep, qp, &bytes, word);
+	if (rc == EADDRINUSE)
+		return rpwi_fail(RPW_ERR_UNREACHABLE, "the queue pair on %s cannot go to %s: %s",
+			ep->base.path, state,
+			*word ? word
+			      : "another program holds UDP port 4791 (`ss -uanp sport = :4791` "
+				"says "
+				"which)");
 	return rpwi_fail(RPW_ERR_UNREACHABLE,
 		"the queue pair on %s cannot go to %s: %s; is there a route between the two "
 		"addresses?",
@@ -229,6 +260,7 @@ static int take(struct verbs_ep *ep, const struct verbs_offer *own, const struct
 	ep->own_port = port->port;
 	ep->own_gid_index = port->gid[c->own_gid].index;
 	ep->mtu = RPWI_MIN(port->mtu, ep->remote.mtu);
+	ep->wide_due = port->wide && ep->remote.wide && c->reach != VERBS_REACH_SAME;
 	ep->sq.qp = ep->made[p->index];
 	ep->made[p->index] = NULL;
 	made_free(ep);
@@ -286,7 +318,7 @@ void rpwi_verbs_ep_up(struct verbs_ep *ep)
 
 void rpwi_verbs_ep_fail(struct verbs_ep *ep, int status, const char *fmt, ...)
 {
-	char why[400];
+	char why[600];
 	enum verbs_ep_state was = ep->state;
 	va_list args;
 	if (was == VERBS_EP_FAILED)
@@ -339,23 +371,66 @@ static const struct {
 	{IBV_WC_FATAL_ERR, RPW_ERR_SYSTEM, "the device failed"},
 };
 
-static void fail_retries(struct verbs_ep *ep, const char *what)
+/* Frames, or operations on memory, fail for their size: the device says so; or short ones pass and
+ * one that fills a packet does not; or all frames do, and no operation ever did. False: that is not
+ * it. */
+static bool fail_size(struct verbs_ep *ep, bool in_rma)
 {
-	char to[VERBS_GID_TEXT];
+	char word[PATH_WORD_BYTES];
+	unsigned bytes, own = 128u << ep->mtu;
+	unsigned said = path_word(ep, ep->sq.qp, &bytes, word);
+	bool starting = ep->state == VERBS_EP_STARTING && ep->greeted && ep->wide_said;
+	bool known = (said & WORD_OF_SIZE) && (!bytes || bytes < own);
+	if (!known && !starting && !(in_rma && !ep->rma_done && ep->wide_due))
+		return false;
+	bool smaller = rpwi_verbs_way_narrow(ep->t, ep->host, ep->mtu, known ? bytes : 0);
+	if (smaller)
+		rpwi_warn("verbs: packets with an MTU of %u do not pass to %s%s%s; the next path "
+			  "takes %u at most",
+			own, ep->remote.name, known && bytes ? ": " : "",
+			known && bytes ? word : "", 128u << rpwi_verbs_way_mtu(ep->t, ep->host));
+	rpwi_verbs_ep_fail(ep, RPW_ERR_UNREACHABLE,
+		"packets with an MTU of %u do not pass, shorter ones do%s (%s)", own,
+		smaller ? "; a smaller one is tried" : "", ep->base.path);
+	return true;
+}
+
+void rpwi_verbs_ep_look(struct verbs_ep *ep, bool late)
+{
+	char word[PATH_WORD_BYTES];
+	unsigned bytes;
+	if (!ep->greeted || !ep->wide_due)
+		return;
+	rpwi_verbs_say_wide(ep);
+	bool size = path_word(ep, ep->sq.qp, &bytes, word) & WORD_OF_SIZE;
+	/* That a larger size was lost before is a reason not to wait for all retries. */
+	if (late || (size && (bytes || ++ep->looks > LOOKS_MAX) && bytes < 128u << ep->mtu))
+		fail_size(ep, false);
+}
+
+static void fail_retries(struct verbs_ep *ep, const char *what, bool in_rma)
+{
+	char to[VERBS_GID_TEXT], word[PATH_WORD_BYTES];
+	unsigned bytes;
 	bool ended = ep->peer && rpwi_verbs_peer_ended(ep->peer);
+	if (!ended && fail_size(ep, in_rma))
+		return;
+	path_word(ep, ep->sq.qp, &bytes, word);
 	rpwi_verbs_ep_fail(ep, ended ? RPW_ERR_PEER_GONE : RPW_ERR_UNREACHABLE,
-		"%s from QPN 0x%06x (%s) to QPN 0x%06x (%s, GID %s) was acknowledged by nobody: %s",
+		"%s: %s from QPN 0x%06x (%s) to QPN 0x%06x (%s, GID %s) was acknowledged by nobody",
+		ended   ? "the peer's process has ended"
+		: *word ? word
+			: "the peer's process ended or is stopped, its interface is down, UDP port "
+			  "4791 is blocked on the way, a NAT lies between, or a link whose MTU is "
+			  "too small",
 		what, ep->sq.qp->qp_num, ep->base.path, ep->remote.qpn, ep->remote.name,
-		rpwi_verbs_gid_text(ep->remote_gid, to, sizeof(to)),
-		ended ? "the peer's process has ended"
-		      : "the peer's process ended or is stopped, its interface is down, or UDP "
-			"port 4791 is blocked on the way");
+		rpwi_verbs_gid_text(ep->remote_gid, to, sizeof(to)));
 }
 
 void rpwi_verbs_ep_fail_wc(struct verbs_ep *ep, const struct ibv_wc *wc, const char *what)
 {
 	if (wc->status == IBV_WC_RETRY_EXC_ERR || wc->status == IBV_WC_RESP_TIMEOUT_ERR) {
-		fail_retries(ep, what);
+		fail_retries(ep, what, ep->rma_qp && wc->qp_num != ep->sq.qp->qp_num);
 		return;
 	}
 	const char *text = "see the peer's log";

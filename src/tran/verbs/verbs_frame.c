@@ -192,6 +192,21 @@ bool rpwi_verbs_control(struct verbs_ep *ep, enum verbs_frame_type type)
 	return !rc;
 }
 
+/* A frame of credits, padded to the MTU: one that knows nothing of this takes no notice. */
+void rpwi_verbs_say_wide(struct verbs_ep *ep)
+{
+	if (ep->wide_said || !credits(ep) || !verbs_sq_room(&ep->sq))
+		return;
+	struct verbs_slot *s = rpwi_verbs_slot_get(ep->p, &ep->p->tx, VERBS_TX_SLOTS_MAX);
+	size_t len = (size_t)128 << ep->mtu;
+	if (!s)
+		return;
+	header_write(ep, s->buf, VERBS_FRAME_CREDIT, 0);
+	memset(s->buf + VERBS_HEADER_BYTES, 0, len - VERBS_HEADER_BYTES);
+	ep->wide_said = !post_slot(ep, s, len);
+	ep->sent += ep->wide_said;
+}
+
 /* ---- receiving ---- */
 
 static void hello_came(struct verbs_ep *ep, const uint8_t *body, size_t len)
@@ -207,8 +222,22 @@ static void hello_came(struct verbs_ep *ep, const uint8_t *body, size_t len)
 		return;
 	/* Our first may have found nobody; this one is out of order there then, which brings
 	 * both. */
-	rpwi_verbs_control(ep, VERBS_FRAME_HELLO);
-	rpwi_verbs_ep_up(ep);
+	if (!ep->greeted)
+		rpwi_verbs_control(ep, VERBS_FRAME_HELLO);
+	ep->greeted = true;
+	if (!ep->wide_due)
+		rpwi_verbs_ep_up(ep);
+	else
+		rpwi_verbs_say_wide(ep);
+}
+
+static void credit_came(struct verbs_ep *ep, size_t len)
+{
+	if (ep->state != VERBS_EP_STARTING || len < (size_t)128 << ep->mtu)
+		return;
+	ep->wide_came = true;
+	if (ep->greeted)
+		rpwi_verbs_ep_up(ep);
 }
 
 static void data_came(struct verbs_ep *ep, const uint8_t *buf, size_t len, size_t head_len)
@@ -261,6 +290,7 @@ void rpwi_verbs_frame_came(struct verbs_ep *ep, const uint8_t *buf, size_t len)
 		data_came(ep, buf, len, (size_t)buf[2] | (size_t)buf[3] << 8);
 		break;
 	case VERBS_FRAME_CREDIT:
+		credit_came(ep, len);
 		break;
 	case VERBS_FRAME_RMA_QP:
 		if (ep->state == VERBS_EP_UP)

@@ -109,7 +109,7 @@ size_t rpwi_verbs_offer_write(const struct verbs_offer *o, uint8_t *out, size_t 
 		p[2] = t->mtu;
 		p[3] = t->gids;
 		p[4] = t->rd_in;
-		p[5] = (uint8_t)(t->ethernet | t->atomics << 1 | t->software << 2);
+		p[5] = (uint8_t)(t->ethernet | t->atomics << 1 | t->software << 2 | t->wide << 3);
 		put_le16(p + 6, t->lid);
 		rpwi_put_le32(p + 8, t->mbps);
 		rpwi_put_le32(p + 12, t->qpn);
@@ -141,6 +141,7 @@ static bool port_read(struct verbs_port *t, const uint8_t **in, const uint8_t *e
 		.ethernet = p[5] & 1,
 		.atomics = p[5] >> 1 & 1,
 		.software = p[5] >> 2 & 1,
+		.wide = p[5] >> 3 & 1,
 		.lid = get_le16(p + 6),
 		.mbps = rpwi_get_le32(p + 8),
 		.qpn = rpwi_get_le32(p + 12),
@@ -282,9 +283,15 @@ void rpwi_verbs_choice_text(const struct verbs_offer *own, const struct verbs_of
 	const struct verbs_port *a = &own->port[c->own_port], *b = &peer->port[c->peer_port];
 	const struct verbs_gid *x = &a->gid[c->own_gid], *y = &b->gid[c->peer_gid];
 	char from[VERBS_GID_TEXT], to[VERBS_GID_TEXT], ways[40] = "";
+	/* The control path's own pair counts as much as one on a subnet; but what it is is told. */
+	unsigned bits = x->prefix && y->prefix ? RPWI_MIN(x->prefix, y->prefix)
+					       : RPWI_MAX(x->prefix, y->prefix);
+	enum verbs_reach reach = c->reach;
+	if (reach == VERBS_REACH_SUBNET && bits && !same_prefix(x->raw, y->raw, bits))
+		reach = VERBS_REACH_ROUTED;
 	if (c->ways > 1)
 		snprintf(ways, sizeof(ways), ", the best of %u ways", c->ways);
 	snprintf(out, room, "%s, GID %u %s, MTU %u, to %s %s %s%s", a->name, x->index,
 		rpwi_verbs_gid_text(x->raw, from, sizeof(from)), 128u << RPWI_MIN(a->mtu, b->mtu),
-		b->name, rpwi_verbs_gid_text(y->raw, to, sizeof(to)), where[c->reach], ways);
+		b->name, rpwi_verbs_gid_text(y->raw, to, sizeof(to)), where[reach], ways);
 }

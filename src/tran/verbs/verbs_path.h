@@ -29,6 +29,7 @@ struct verbs_port {
 	uint8_t dev, port, mtu /* enum ibv_mtu */, gids;
 	uint8_t rd_in; /* READs and atomics that it answers at a time */
 	bool ethernet, atomics, software;
+	bool wide; /* before it is up, this side sends a frame that fills a packet */
 	uint16_t lid;
 	uint32_t mbps, qpn, psn;
 	char name[VERBS_NAME_BYTES];

@@ -59,6 +59,17 @@ enum {
 	VERBS_LINGER_MS = 3000,        /* what a closed endpoint still has to send */
 	/* of progress in vain, between two looks at the processes of this host */
 	VERBS_PEERS_LOOK = 1024,
+	VERBS_WAYS_MAX = 32,
+	/* an endpoint that waits for a frame of full width asks the device what it knows */
+	VERBS_LOOK_MS = 50,
+};
+
+/* What is known of the way to a host (verbs_way.c). */
+struct verbs_way {
+	uint8_t host[16]; /* tran_facts.host_id */
+	uint8_t mtu_max;  /* enum ibv_mtu */
+	bool again;       /* learned since the last time that somebody asked */
+	uint64_t until_ns;
 };
 
 /* ---- buffers (verbs_plane.c) ---- */
@@ -134,6 +145,7 @@ struct verbs {
 	struct verbs_op *free_ops;
 	unsigned free_op_count;
 	uint64_t stale_completions;
+	struct verbs_way way[VERBS_WAYS_MAX];
 };
 
 /* ---- endpoints ---- */
@@ -201,8 +213,15 @@ struct verbs_ep {
 	struct verbs_port remote; /* and remote_gid: the peer's side of the choice */
 	uint8_t remote_gid[16];
 	uint32_t peer_nonce, own_nonce;
-	uint64_t deadline_ns;
-	uint8_t own_port, own_gid_index, mtu;
+	uint64_t deadline_ns, look_ns;
+	unsigned looks;
+	uint8_t own_port, own_gid_index, mtu, mtu_max;
+	uint8_t host[16];
+	/* Before it is up, each side sends one frame that fills a packet: what the path does not
+	 * let pass must not be found out with somebody's message. greeted: the peer's short one
+	 * came. */
+	bool wide_due, greeted, wide_said, wide_came;
+	bool rma_done; /* an operation on remote memory was */
 	struct rpwi_list in_all, in_starting /* or lingering */, in_todo;
 
 	struct verbs_sq sq; /* of frames */
@@ -269,6 +288,9 @@ void rpwi_verbs_ep_close(struct tran_ep *ep);
 void rpwi_verbs_ep_fail(struct verbs_ep *ep, int status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void rpwi_verbs_ep_fail_wc(struct verbs_ep *ep, const struct ibv_wc *wc, const char *what);
+/* It waits for frames of full width: do they pass, as far as the device knows? If not, it fails,
+ * and the next one has a smaller MTU. late: its time is up. */
+void rpwi_verbs_ep_look(struct verbs_ep *ep, bool late);
 void rpwi_verbs_ep_up(struct verbs_ep *ep);
 void rpwi_verbs_ep_free(struct verbs_ep *ep); /* closed: all of it */
 /* RESET to RTS, towards that QP of the peer. 0 or an error. */
@@ -284,6 +306,14 @@ uint32_t rpwi_verbs_psn(void);
 struct verbs_peer *rpwi_verbs_peer_get(struct verbs *t, uint32_t pid);
 void rpwi_verbs_peer_put(struct verbs *t, struct verbs_peer *peer);
 bool rpwi_verbs_peer_ended(struct verbs_peer *peer);
+
+/* ---- verbs_way.c ---- */
+/* The largest MTU (enum ibv_mtu) to try with that host. */
+uint8_t rpwi_verbs_way_mtu(struct verbs *t, const uint8_t *host);
+/* Packets of MTU `from` do not pass: the next endpoints begin with the largest of at most `bytes`
+ * (0: one less). False: there is none. Forgotten after ten minutes. */
+bool rpwi_verbs_way_narrow(struct verbs *t, const uint8_t *host, uint8_t from, unsigned bytes);
+bool rpwi_verbs_way_again(struct tran *t, const struct tran_facts *peer); /* tran_ops.again */
 
 /* ---- verbs_rma_qp.c ---- */
 bool rpwi_verbs_rma_qp_ready(struct verbs_ep *ep); /* begins to make it when there is none */
@@ -306,6 +336,8 @@ enum verbs_frame_type {
 };
 int rpwi_verbs_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
 	int iovcnt, size_t body_len);
+/* The frame that fills a packet, if it has not gone. */
+void rpwi_verbs_say_wide(struct verbs_ep *ep);
 /* One of our own kinds; false: no room now. */
 bool rpwi_verbs_control(struct verbs_ep *ep, enum verbs_frame_type type);
 void rpwi_verbs_frame_came(struct verbs_ep *ep, const uint8_t *buf, size_t len);

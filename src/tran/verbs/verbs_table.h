@@ -45,7 +45,12 @@
 	X(ibv_create_qp, NEEDED) \
 	X(ibv_modify_qp, NEEDED) \
 	X(ibv_destroy_qp, NEEDED) \
-	X(ibv_wc_status_str, NEEDED)
+	X(ibv_wc_status_str, NEEDED) \
+	X(ropeway_path_word, OPTIONAL)
+
+/* The software device's own: what it knows of the way to a QP's peer (device/device.h,
+ * rpwi_dev_path_word). */
+unsigned ropeway_path_word(struct ibv_qp *qp, unsigned *mtu, char *text, size_t room);
 
 struct verbs_table {
 	const char *source; /* "libibverbs.so.1" */
