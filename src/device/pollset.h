@@ -25,8 +25,8 @@ unsigned pollset_fill(const struct hca *h, struct pollfd *fds);
 /* What such a set says after poll. The lock is held again, and ports may have come and gone: those
  * that the set does not have are read. */
 struct pollset_ready pollset_read(const struct hca *h, const struct pollfd *fds, unsigned n);
-/* After poll: is there word of packets of ours (ICMP), in the error queue of a sending socket, which
- * is polled for nothing else? It stays readable until path_heard has read it. */
+/* After poll: is there word of packets of ours (ICMP), in the error queue of a sending socket,
+ * which is polled for nothing else? It stays readable until path_heard has read it. */
 bool pollset_path_spoke(const struct pollfd *fds, unsigned n);
 /* Until then, but no longer than that. */
 struct timespec pollset_timeout(uint64_t at_ns, uint64_t max_ns);
