@@ -647,6 +647,7 @@ static void end_qp(struct dqp *q, void *arg)
 	e->n++;
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_fact(RPWI_FACT_PEER_GONE, q->t.qpn, 1);
+	q->peer_gone = g->slot; /* of a host, the path tells more */
 	rpwi_qp_peer_gone(&q->t);
 	progress_qp_kick(q, true, g->now_ns);
 }

@@ -484,7 +484,13 @@ static void silent(const struct dqp *q, uint64_t now_ns)
 void path_retries_exceeded(struct hca *h, const struct dqp *q)
 {
 	uint64_t now_ns = rpwi_now_ns();
-	char text[RPWI_WHY_LEN];
+	char text[RPWI_WHY_LEN], addr[INET6_ADDRSTRLEN];
+	if (q->peer_gone) {
+		rpwi_warn("QP 0x%06x: retries exceeded (status 12): the process at the other "
+			  "end (QP 0x%06x at %s) has ended",
+			q->t.qpn, q->t.attr.dest_qp_num, text_of(&q->t.av.flow.dst, addr));
+		return;
+	}
 	const struct note *n = note_find(&q->t.av.flow.dst);
 	enum rpwi_path_kind k = cause(n, now_ns);
 	if (k == RPWI_PATH_KINDS || k == RPWI_PATH_NO_PORT) {

@@ -453,7 +453,7 @@ class Network(Case):
         v = self.verdicts(doctor("--json", f"10.77.0.2:{port}", wrapper=self.inside(0)))["between", "place"]
         self.assertEqual(v["verdict"], "warn")
         self.assertIn("on this host, in another namespace (net):", v["text"])
-        for flags, what in (["-pf", "--mount-proc"], "net, pid"), (["-U"], "net, user"):
+        for flags, what in (["-pf", "--kill-child", "--mount-proc"], "net, pid"), (["-U"], "net, user"):
             _, port = self.serve(address=":0", wrapper=[*self.inside(1), "unshare", *flags])
             v = self.verdicts(doctor("--json", f"10.77.0.2:{port}", wrapper=self.inside(0)))["between", "place"]
             self.assertIn(f"in another namespace ({what}):", v["text"])

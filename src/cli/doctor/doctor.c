@@ -225,6 +225,8 @@ static const struct cli_command command = {
 int rpwi_cli_doctor(int argc, char **argv)
 {
 	struct options o = {0};
+	/* It looks whether others can have port 4791: no helper of its own shall hold it. */
+	setenv("ROPEWAY_HELPER", "0", 1);
 	int status = cli_options_parse(&command, &o, &argc, &argv);
 
 	if (status != CLI_GO_ON)
