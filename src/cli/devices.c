@@ -205,8 +205,7 @@ static void view_fill(
 
 static struct same_host same_host(void)
 {
-	const char *wire = getenv("ROPEWAY_WIRE");
-	struct same_host h = {.memory = !wire || strcmp(wire, "udp") != 0};
+	struct same_host h = {.memory = rpwi_wire_wanted(NULL) != RPWI_WIRE_UDP};
 
 	if (h.memory)
 		h.fetches = rpwi_lanes_may_fetch(h.why, sizeof(h.why));

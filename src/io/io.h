@@ -151,10 +151,6 @@ bool rpwi_port_hand_over_service(struct rpwi_port *p, const struct rpwi_rx *rx, 
 /* Bytes (as SO_RCVBUF counts them, truesize) that a receiving socket gets on this machine: 425984
  * where rmem_max is the default. Cached. */
 size_t rpwi_rcvbuf_bytes(void);
-/* When delayed packets (fault injection) are to be sent, RPWI_NEVER if none; and send those whose
- * time has come. */
-uint64_t rpwi_port_deadline(const struct rpwi_port *p);
-void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns);
 /* The port's own timers: injected delays, learning its place in the port group, what waits to be
  * handed over. Call rpwi_port_timer when the deadline has come. */
 uint64_t rpwi_port_deadline(const struct rpwi_port *p);
@@ -199,7 +195,13 @@ void rpwi_port_hear_icmp(struct rpwi_port *p);
 uint32_t rpwi_path_mtu(const struct rpwi_addr *local, const struct rpwi_addr *dst);
 
 /* ---- lane.c: packets between two processes of our user in this network namespace, through shared
- * memory. ROPEWAY_WIRE=udp: none. ---- */
+ * memory. ---- */
+/* What ROPEWAY_WIRE asks for: lanes, whose large payloads go as is measured to be shorter; none; all
+ * payloads copied into the lane; all fetched by their receiver, where that may be. */
+enum rpwi_wire { RPWI_WIRE_AUTO, RPWI_WIRE_UDP, RPWI_WIRE_COPY, RPWI_WIRE_FETCH, RPWI_WIRES };
+extern const char *const rpwi_wire_names[RPWI_WIRES + 1]; /* the last is NULL */
+/* AUTO, too, for a word that it does not know; `unknown` (may be NULL) then is that word. */
+enum rpwi_wire rpwi_wire_wanted(const char **unknown);
 struct rpwi_lane;
 struct rpwi_lanes;
 /* Those of this process; as long as the steer, but NULL in a dead shell. NULL below: none. */

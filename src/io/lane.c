@@ -83,9 +83,32 @@ struct rpwi_lanes {
 	uint8_t datagram[RPWI_PACKET_MAX];
 };
 
-struct rpwi_lanes *rpwi_lanes_new(struct rpwi_lines *lines)
+const char *const rpwi_wire_names[RPWI_WIRES + 1] = {
+	[RPWI_WIRE_AUTO] = "auto",
+	[RPWI_WIRE_UDP] = "udp",
+	[RPWI_WIRE_COPY] = "copy",
+	[RPWI_WIRE_FETCH] = "fetch",
+};
+
+enum rpwi_wire rpwi_wire_wanted(const char **unknown)
 {
 	const char *wire = getenv("ROPEWAY_WIRE");
+	if (unknown)
+		*unknown = NULL;
+	if (!wire || !*wire)
+		return RPWI_WIRE_AUTO;
+	for (int i = 0; i < RPWI_WIRES; i++)
+		if (!strcmp(wire, rpwi_wire_names[i]))
+			return (enum rpwi_wire)i;
+	if (unknown)
+		*unknown = wire;
+	return RPWI_WIRE_AUTO;
+}
+
+struct rpwi_lanes *rpwi_lanes_new(struct rpwi_lines *lines)
+{
+	const char *unknown;
+	enum rpwi_wire wire = rpwi_wire_wanted(&unknown);
 	struct rpwi_lanes *ls = calloc(1, sizeof(*ls));
 	if (!ls)
 		return NULL;
@@ -93,15 +116,15 @@ struct rpwi_lanes *rpwi_lanes_new(struct rpwi_lines *lines)
 	ls->board_fd = -1;
 	rpwi_list_init(&ls->in);
 	rpwi_list_init(&ls->outs);
-	ls->off = wire && !strcmp(wire, "udp");
-	if (wire && !strcmp(wire, "fetch"))
+	ls->off = wire == RPWI_WIRE_UDP;
+	if (wire == RPWI_WIRE_FETCH)
 		ls->choice = LANE_FETCHED;
-	else if (wire && !strcmp(wire, "copy"))
+	else if (wire == RPWI_WIRE_COPY)
 		ls->choice = LANE_COPIED;
-	else if (wire && *wire && !ls->off && strcmp(wire, "auto") != 0)
+	if (unknown)
 		rpwi_warn("ROPEWAY_WIRE: '%s' is none of auto, udp, copy and fetch: it is taken "
 			  "for auto",
-			wire);
+			unknown);
 	ls->event_fd = ls->off ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	ls->off |= ls->event_fd < 0;
 	return ls;
@@ -367,7 +390,6 @@ bool rpwi_lane_peer_is_there(const struct rpwi_lane_peer *p)
 
 bool rpwi_lanes_may_fetch(char *why, size_t why_len)
 {
-	const char *wire = getenv("ROPEWAY_WIRE");
 	char scope = '0', here = 0, there = 1;
 	const struct iovec to = {&here, 1}, from = {&there, 1};
 	int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
@@ -376,7 +398,7 @@ bool rpwi_lanes_may_fetch(char *why, size_t why_len)
 			scope = '0';
 		close(fd);
 	}
-	if (wire && !strcmp(wire, "copy"))
+	if (rpwi_wire_wanted(NULL) == RPWI_WIRE_COPY)
 		snprintf(why, why_len, "ROPEWAY_WIRE=copy");
 	else if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != 1)
 		snprintf(why, why_len, "process_vm_readv: %s", strerror(errno));

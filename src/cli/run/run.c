@@ -143,8 +143,6 @@ struct options {
 	bool stats;
 };
 
-static const char *const wires[] = {"auto", "udp", "copy", "fetch", NULL};
-
 static const struct cli_option option[] = {
 	{"explain", 'e', CLI_FILE, "FILE",
 		"print step by step what happens: calls, states, packets, completions, and at the "
@@ -165,7 +163,7 @@ static const struct cli_option option[] = {
 		"auto: shared memory to processes of the same user and network namespace, else "
 		"UDP; udp: always UDP; copy, fetch: as auto, but payloads are always copied (and "
 		"nobody's memory is read), large ones always fetched from the sender",
-		.words = wires, CLI_INTO(struct options, wire)},
+		.words = rpwi_wire_names, CLI_INTO(struct options, wire)},
 	{},
 };
 static const struct cli_command command = {
