@@ -26,7 +26,9 @@ enum {
 	REFUSED_MAX = 2,
 	SLOT_WORDS = (SLOT_MAX + 64) / 64,
 };
-static const uint64_t LOOK_NS = RPWI_NS_PER_S, DEAF_NS = 30 * RPWI_NS_PER_S,
+/* FRESH: less than a second, so that who is silent for a second is asked about in the next look. */
+static const uint64_t LOOK_NS = RPWI_NS_PER_S, FRESH_NS = 700 * RPWI_NS_PER_MS,
+		      AGAIN_NS = 50 * RPWI_NS_PER_MS, DEAF_NS = 30 * RPWI_NS_PER_S,
 		      FIRST_LOOK_NS = 100 * RPWI_NS_PER_MS;
 
 struct slots {
@@ -110,7 +112,7 @@ static void note(const struct alive_peer *p, void *arg)
 	add(&h->want, p->slot);
 	if (p->seen)
 		add(&h->seen, p->slot);
-	if (p->heard_ns && now_ns - p->heard_ns < LOOK_NS) {
+	if (p->heard_ns && now_ns - p->heard_ns < FRESH_NS) {
 		h->heard_ns = now_ns;
 		add(&h->fresh, p->slot);
 	}
@@ -121,6 +123,14 @@ static void tell_gone(const struct host *h, unsigned slot, uint64_t silent_ns, u
 	struct alive_gone g = {
 		.remote = &h->remote, .slot = slot, .silent_ns = silent_ns, .now_ns = now_ns};
 	alive.n.gone += alive.world->gone(&g) != 0;
+}
+
+/* All that have been there. Who has not may be still to come. */
+static void tell_all_gone(const struct host *h, uint64_t silent_ns, uint64_t now_ns)
+{
+	for (unsigned slot = 1; slot <= SLOT_MAX; slot++)
+		if (has(&h->want, slot) && has(&h->seen, slot))
+			tell_gone(h, slot, silent_ns, now_ns);
 }
 
 /* ---- this host ---- */
@@ -185,11 +195,11 @@ static void look_there(struct host *h, uint64_t now_ns)
 		h->refused = 0;
 	if (h->refused >= REFUSED_MAX) {
 		h->refused = 0;
-		tell_gone(h, 0, RPWI_NEVER, now_ns);
+		tell_all_gone(h, RPWI_NEVER, now_ns);
 		return;
 	}
 	if (h->has_helper && h->unanswered >= SILENT_S && silent >= SILENT_S * RPWI_NS_PER_S)
-		tell_gone(h, 0, silent, now_ns);
+		tell_all_gone(h, silent, now_ns);
 	ask(h, now_ns);
 }
 
@@ -242,11 +252,16 @@ bool alive_rx(const struct rpwi_addr *local, const struct rpwi_addr *remote, con
 	return true;
 }
 
-void alive_refused(const struct rpwi_addr *remote)
+/* Asked once more, soon: what one packet met may have been the moment before its port was
+ * opened. */
+void alive_refused(const struct rpwi_addr *remote, uint64_t now_ns)
 {
 	struct host *h = host_find(remote);
-	if (h && !h->here)
-		h->refused++;
+	if (!h || h->here)
+		return;
+	h->refused++;
+	if (h->refused <= REFUSED_MAX)
+		alive.look_ns = RPWI_MIN(alive.look_ns, now_ns + AGAIN_NS);
 }
 
 /* ---- time ---- */

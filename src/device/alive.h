@@ -21,8 +21,8 @@ struct alive_peer {
 };
 struct alive_gone {
 	const struct rpwi_addr *remote;
-	unsigned slot; /* 0: all of them */
-	/* so long has the whole host been silent; RPWI_NEVER: they are certain to have ended */
+	unsigned slot;
+	/* so long has the whole host been silent; RPWI_NEVER: it is certain to have ended */
 	uint64_t silent_ns;
 	uint64_t now_ns;
 };
@@ -35,7 +35,7 @@ struct alive_world {
 	bool (*exists)(unsigned slot);
 	void (*send)(const struct rpwi_addr *local, const struct rpwi_addr *remote, uint32_t dqpn,
 		const uint8_t *mad);
-	/* Those have ended: tells them; how many. */
+	/* What leads there is told; how many that were. */
 	unsigned (*gone)(const struct alive_gone *g);
 	uint16_t (*own_slot)(void);
 	/* the helper's of this host, 0: none known; `is_us`: this process is it */
@@ -50,7 +50,7 @@ void alive_timer(uint64_t now_ns);
 bool alive_rx(const struct rpwi_addr *local, const struct rpwi_addr *remote, const uint8_t *mad,
 	size_t len, uint64_t now_ns);
 /* That host has said that nobody has its port 4791 (ICMP). */
-void alive_refused(const struct rpwi_addr *remote);
+void alive_refused(const struct rpwi_addr *remote, uint64_t now_ns);
 void alive_forget(void); /* nobody uses the HCA any more, or a child begins anew */
 
 struct alive_stats {

@@ -640,14 +640,13 @@ static void end_qp(struct dqp *q, void *arg)
 {
 	struct ending *e = arg;
 	const struct alive_gone *g = e->g;
-	if (!rpwi_addr_eq(&q->t.av.flow.dst, g->remote) ||
-		(g->slot && slot_of_peer(q) != g->slot) ||
+	if (!rpwi_addr_eq(&q->t.av.flow.dst, g->remote) || slot_of_peer(q) != g->slot ||
 		(g->silent_ns != RPWI_NEVER && patience(q) > g->silent_ns))
 		return;
 	e->n++;
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_fact(RPWI_FACT_PEER_GONE, q->t.qpn, 1);
-	q->peer_gone = g->slot; /* of a host, the path tells more */
+	q->peer_gone = g->silent_ns == RPWI_NEVER; /* else the path tells more */
 	rpwi_qp_peer_gone(&q->t);
 	progress_qp_kick(q, true, g->now_ns);
 }
@@ -656,8 +655,7 @@ static void end_conn(struct rpwi_cm_conn *c, void *arg)
 {
 	struct ending *e = arg;
 	unsigned slot = slot_of_conn(c);
-	if (!slot || !rpwi_addr_eq(&c->path.remote, e->g->remote) ||
-		(e->g->slot && slot != e->g->slot))
+	if (!slot || slot != e->g->slot || !rpwi_addr_eq(&c->path.remote, e->g->remote))
 		return;
 	e->n++;
 	rpwi_cm_peer_gone(c, e->g->now_ns);

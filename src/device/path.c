@@ -303,7 +303,7 @@ static void icmp_said(struct hca *h, const struct rpwi_icmp *m, uint64_t now_ns)
 		n->mtu = m->mtu;
 	/* its own word, not that of a firewall on the way */
 	if (m->kind == RPWI_ICMP_NO_PORT && rpwi_addr_eq(&m->from, &m->dst))
-		alive_refused(&m->dst);
+		alive_refused(&m->dst, now_ns);
 	seen(h, n, k, q ? q->t.qpn : 0, now_ns);
 }
 

@@ -196,8 +196,8 @@ uint32_t rpwi_path_mtu(const struct rpwi_addr *local, const struct rpwi_addr *ds
 
 /* ---- lane.c: packets between two processes of our user in this network namespace, through shared
  * memory. ---- */
-/* What ROPEWAY_WIRE asks for: lanes, whose large payloads go as is measured to be shorter; none; all
- * payloads copied into the lane; all fetched by their receiver, where that may be. */
+/* What ROPEWAY_WIRE asks for: lanes, whose large payloads go as is measured to be shorter; none;
+ * all payloads copied into the lane; all fetched by their receiver, where that may be. */
 enum rpwi_wire { RPWI_WIRE_AUTO, RPWI_WIRE_UDP, RPWI_WIRE_COPY, RPWI_WIRE_FETCH, RPWI_WIRES };
 extern const char *const rpwi_wire_names[RPWI_WIRES + 1]; /* the last is NULL */
 /* AUTO, too, for a word that it does not know; `unknown` (may be NULL) then is that word. */

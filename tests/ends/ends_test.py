@@ -267,6 +267,21 @@ def messages(build):
 
 # ---- the whole host ----
 
+def everything(build):
+    """The end of a container, or a cgroup: every process of it at once, the helper as well."""
+    dies, lives, _ = plain_pair(build, "two hosts", "wait", "posted")
+    serves, asks = rping_pair(build, "two hosts")
+    time.sleep(1.5)
+    since = time.monotonic()
+    sh(f"kill -KILL {' '.join(sh(f'ip netns pids {THERE}').split())}")
+    seconds, words = plain_learned(lives, since)
+    yield row("plain verbs, posted: all processes there, its helper", "two hosts", words or lives.said(), seconds, bool(words))
+    at = asks.wait_end()
+    yield row("rping, server: all processes there, its helper", "two hosts", "DISCONNECTED" if at else "nothing", at and at - since, bool(at))
+    dies.kill()
+    serves.kill()
+
+
 def lose(on):
     """The other host's frames go nowhere, and ours to it; as if its power had failed, behind a switch."""
     for name, link, other in ((HERE, f"{TAG}v", THERE), (THERE, f"{TAG}w", HERE)):
@@ -324,7 +339,7 @@ def nothing_left(build):
         yield row("5 s later: processes and names", host[-1], ", ".join(left)[:120] if left else "none", None, not left)
 
 
-CASES = [plain, lives_on, no_helper, many, cm, rejected, messages, power, nothing_left]
+CASES = [plain, lives_on, no_helper, many, cm, rejected, messages, everything, power, nothing_left]
 
 
 def main():
