@@ -624,6 +624,8 @@ static void each_peer(void (*fn)(const struct alive_peer *p, void *arg), void *a
 	each_conn(note_conn, &e);
 }
 
+static const uint64_t TOLD_NS = 900 * RPWI_NS_PER_MS;
+
 struct ending {
 	const struct alive_gone *g;
 	unsigned n;
@@ -641,7 +643,8 @@ static void end_qp(struct dqp *q, void *arg)
 	struct ending *e = arg;
 	const struct alive_gone *g = e->g;
 	if (!rpwi_addr_eq(&q->t.av.flow.dst, g->remote) || slot_of_peer(q) != g->slot ||
-		(g->silent_ns != RPWI_NEVER && patience(q) > g->silent_ns))
+		(g->silent_ns != RPWI_NEVER && patience(q) > g->silent_ns) ||
+		(q->told_ns && g->now_ns - q->told_ns < TOLD_NS))
 		return;
 	e->n++;
 	if (RPWI_UNLIKELY(rpwi_explain_on))
@@ -658,10 +661,14 @@ static void end_conn(struct rpwi_cm_conn *c, void *arg)
 	if (!slot || slot != e->g->slot || !rpwi_addr_eq(&c->path.remote, e->g->remote))
 		return;
 	e->n++;
+	struct dqp *q = c->local.qpn ? qp_lookup(c->local.qpn) : NULL;
+	if (q)
+		q->told_ns = e->g->now_ns;
 	rpwi_cm_peer_gone(c, e->g->now_ns);
 }
 
-/* Connections first: a program that hears DISCONNECTED ends its QP itself. */
+/* Connections first: a program that hears DISCONNECTED ends its QP itself, as on any device. It has
+ * TOLD_NS for that; then a later look ends it, lest who waits for a receive waits for ever. */
 static unsigned end_peers(const struct alive_gone *g)
 {
 	struct ending e = {.g = g};

@@ -177,6 +177,7 @@ struct dqp {
 	bool gathers; /* is in tx_list for progress_gather */
 	struct rpwi_list rx_link;
 	uint64_t heard_ns;        /* a packet for it came last; 0: none yet */
+	uint64_t told_ns;         /* its connection was told to be over; 0: it has none */
 	bool peer_gone;           /* the process at the other end is known to have ended */
 	struct ledger_qp *ledger; /* what is left behind of it (ledger.c), or NULL */
 	uint32_t ordinal;

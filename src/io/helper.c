@@ -54,6 +54,19 @@ int rpwi_helper_connect(void)
 	return -EPERM;
 }
 
+bool rpwi_helper_is_there(void)
+{
+	char name[IO_NAME_MAX], want[IO_NAME_MAX + 4], line[512];
+	bool found = false;
+	snprintf(want, sizeof(want), " @%s\n", name_of(name));
+	FILE *f = fopen("/proc/net/unix", "re");
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = strstr(line, want);
+	if (f)
+		fclose(f);
+	return found;
+}
+
 /* ---- starting ---- */
 
 /* Beside the library that this is part of (a build folder), or where it is installed. */

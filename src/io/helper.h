@@ -14,6 +14,8 @@ bool rpwi_helper_is_off(void);
 /* A connection to the one that is there: a descriptor, or -errno: -ECONNREFUSED nobody, -EPERM
  * another user has its name. */
 int rpwi_helper_connect(void);
+/* Is there one, as the kernel lists names? Unlike a connection this keeps it no longer. */
+bool rpwi_helper_is_there(void);
 /* Start one. It is nobody's child that a wait would see: it is made by a child that gives no signal
  * and has ended before this returns; it has no descriptor of ours, a session of its own, and an
  * empty environment but for ROPEWAY_LOG and ROPEWAY_SHARE_PORT. 0 or -errno; -ENOENT: its program

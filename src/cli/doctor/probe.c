@@ -15,7 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "base/base.h"
+#include "io/helper.h"
+
+enum { HELPER_TRIES = 40, HELPER_WAIT_MS = 100 };
 
 enum {
 	HEAD_BYTES = DOCTOR_NONCE_BYTES + 1 + 2,
@@ -47,6 +53,14 @@ int doctor_echo_open(struct doctor_echo *e)
 	setsockopt(e->fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &discover, sizeof(discover));
 	setsockopt(e->fd, IPPROTO_IP, IP_MTU_DISCOVER, &discover4, sizeof(discover4));
 	int rc = bind(e->fd, (struct sockaddr *)&a, sizeof(a));
+	/* The helper of programs that have just ended holds it for another 3 s (io/helper.h). */
+	for (int i = 0; rc && errno == EADDRINUSE && i < HELPER_TRIES && rpwi_helper_is_there();
+		i++) {
+		const struct timespec ts = {.tv_nsec = HELPER_WAIT_MS * RPWI_NS_PER_MS};
+		nanosleep(&ts, NULL);
+		a.sin6_port = htons(DOCTOR_ROCE_PORT);
+		rc = bind(e->fd, (struct sockaddr *)&a, sizeof(a));
+	}
 	a.sin6_port = 0;
 	if ((rc && bind(e->fd, (struct sockaddr *)&a, sizeof(a))) ||
 		getsockname(e->fd, (struct sockaddr *)&a, &len)) {
