@@ -12,6 +12,7 @@
  */
 #include "device/alive.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -242,8 +243,9 @@ bool alive_rx(const struct rpwi_addr *local, const struct rpwi_addr *remote, con
 	size_t len, uint64_t now_ns)
 {
 	struct rpwi_ask a;
-	if (!alive.world || rpwi_ask_decode(mad, len, &a))
-		return false;
+	int rc = alive.world ? rpwi_ask_decode(mad, len, &a) : -EPROTONOSUPPORT;
+	if (rc)
+		return rc != -EPROTONOSUPPORT;
 	struct host *h = a.answer ? host_find(remote) : NULL;
 	if (!a.answer)
 		answer(local, remote, &a);

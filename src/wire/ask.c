@@ -24,6 +24,8 @@ enum {
 	SLOTS_AT = 48,
 	THERE_AT = SLOTS_AT + 2 * RPWI_ASK_SLOTS,
 	BY_HELPER = 1,
+	ANSWERED = 2,
+	STATUS_AT = 4,
 	SLOT_LIMIT = 4095,
 };
 _Static_assert((int)THERE_AT + RPWI_ASK_SLOTS / 8 <= RPWI_MAD_LEN, "fits in a MAD");
@@ -40,7 +42,8 @@ void rpwi_ask_encode(const struct rpwi_ask *a, uint8_t *mad)
 	rpwi_put_be24(mad + OUI_AT, OUI);
 	rpwi_put_be16(mad + FROM_AT, a->from_slot);
 	rpwi_put_be16(mad + HELPER_AT, a->helper_slot);
-	rpwi_put_be16(mad + FLAGS_AT, a->by_helper ? BY_HELPER : 0);
+	rpwi_put_be16(mad + FLAGS_AT,
+		(uint16_t)((a->by_helper ? BY_HELPER : 0) | (a->answer ? ANSWERED : 0)));
 	rpwi_put_be16(mad + COUNT_AT, a->n);
 	for (unsigned i = 0; i < a->n && i < RPWI_ASK_SLOTS; i++)
 		rpwi_put_be16(mad + SLOTS_AT + 2 * (size_t)i, a->slot[i]);
@@ -53,11 +56,16 @@ int rpwi_ask_decode(const uint8_t *mad, size_t len, struct rpwi_ask *out)
 		mad[2] != CLASS_VERSION || (mad[3] != GET && mad[3] != GET_RESP) ||
 		rpwi_get_be16(mad + ATTR_AT) != ATTR_SLOTS || rpwi_get_be24(mad + OUI_AT) != OUI)
 		return -EPROTONOSUPPORT;
+	/* Who does not know the class may return the question with a status (IB 13.4.7): Linux
+	 * does, and it must not be read as "none of them is there". */
+	uint16_t flags = rpwi_get_be16(mad + FLAGS_AT);
+	if (rpwi_get_be16(mad + STATUS_AT) || !(flags & ANSWERED) != (mad[3] == GET))
+		return -EBADMSG;
 	*out = (struct rpwi_ask){.answer = mad[3] == GET_RESP,
 		.tid = rpwi_get_be64(mad + TID_AT),
 		.from_slot = rpwi_get_be16(mad + FROM_AT),
 		.helper_slot = rpwi_get_be16(mad + HELPER_AT),
-		.by_helper = rpwi_get_be16(mad + FLAGS_AT) & BY_HELPER,
+		.by_helper = flags & BY_HELPER,
 		.n = rpwi_get_be16(mad + COUNT_AT)};
 	if (out->n > RPWI_ASK_SLOTS || out->from_slot >= SLOT_LIMIT ||
 		out->helper_slot >= SLOT_LIMIT || (!out->answer && !out->from_slot))
