@@ -22,6 +22,7 @@ enum {
 	HOSTS_MAX = 1024,
 	SLOT_MAX = 4094, /* as io.h has it */
 	SLOT_SHIFT = 12,
+	HERE_MAX = 64,  /* processes of this host in one look */
 	DEAF_AFTER = 5, /* questions to a host that has never answered */
 	SILENT_S = 8,
 	REFUSED_MAX = 2,
@@ -48,6 +49,7 @@ struct host {
 	bool any;
 	uint64_t tid, asked_ns, heard_ns;
 	unsigned unanswered, refused, asks;
+	unsigned turn; /* of this host: the slot that was looked at last */
 	bool answers, has_helper;
 	uint16_t helper_slot;
 };
@@ -136,11 +138,17 @@ static void tell_all_gone(const struct host *h, uint64_t silent_ns, uint64_t now
 
 /* ---- this host ---- */
 
+/* In turn, some of them in each look: to ask the kernel about one takes two system calls, or a
+ * connection where there are more than are kept. */
 static void look_here(struct host *h, uint64_t now_ns)
 {
-	for (unsigned slot = 1; slot <= SLOT_MAX; slot++) {
+	unsigned slot = h->turn, looked = 0;
+	for (unsigned n = 0; n < SLOT_MAX && looked < HERE_MAX; n++) {
+		slot = slot % SLOT_MAX + 1;
 		if (!has(&h->want, slot))
 			continue;
+		looked++;
+		h->turn = slot;
 		if (alive.world->exists(slot))
 			add(&h->seen, slot);
 		else if (has(&h->seen, slot))
