@@ -12,4 +12,15 @@ static inline uint64_t rpwi_mix(uint64_t h, uint64_t v)
 	return h ^ h >> 29;
 }
 
+/* splitmix64's finalizer: of numbers one after the other it makes draws that show no order. The
+ * same on every machine and in every release: seeds of faults are kept by people. */
+static inline uint64_t rpwi_scatter(uint64_t x)
+{
+	x ^= x >> 30;
+	x *= 0xbf58476d1ce4e5b9ull;
+	x ^= x >> 27;
+	x *= 0x94d049bb133111ebull;
+	return x ^ x >> 31;
+}
+
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* farewell.c - see farewell.h.
- */
+/* farewell.c - see farewell.h. */
 #include "device/farewell.h"
 
 #include <stdio.h>

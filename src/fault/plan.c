@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "base/lock.h"
 #include "explain/trace.h"
 
@@ -101,20 +102,11 @@ int rpwi_plan_load(void)
 
 /* ---- deciding ---- */
 
-/* splitmix64's finalizer: a number for each (seed, line, n). */
-static uint64_t mix(uint64_t x)
-{
-	x ^= x >> 30;
-	x *= 0xbf58476d1ce4e5b9;
-	x ^= x >> 27;
-	x *= 0x94d049bb133111eb;
-	return x ^ x >> 31;
-}
-
+/* A number for each (seed, line, n). */
 static uint64_t draw(const struct rpwi_rule *r)
 {
-	return mix(mix(plan.script->seed + 0x9e3779b97f4a7c15) + mix(r->line) +
-		   r->seen * 0x9e3779b97f4a7c15);
+	return rpwi_scatter(rpwi_scatter(plan.script->seed + 0x9e3779b97f4a7c15) +
+			    rpwi_scatter(r->line) + r->seen * 0x9e3779b97f4a7c15);
 }
 
 /* Of others a line's QP is the one that something happens to. */

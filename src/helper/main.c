@@ -37,7 +37,7 @@ enum {
 static const uint64_t ROUND_NS[ROUNDS] = {0, 400 * RPWI_NS_PER_MS, 1200 * RPWI_NS_PER_MS};
 
 struct client {
-	int fd, pid_fd, ledger_fd; /* -1: none, or not any more */
+	int fd, pid_fd; /* -1: none, or not any more */
 	const struct ledger *ledger;
 	uint64_t dead_ns;  /* its pidfd says that it has ended, its connection is open; or 0 */
 	uint64_t ended_ns; /* 0: it lives */
@@ -60,7 +60,6 @@ static void forget(struct client *c)
 {
 	close_fd(&c->fd);
 	close_fd(&c->pid_fd);
-	close_fd(&c->ledger_fd);
 	ledger_unmap(c->ledger);
 	*c = client[--nclients];
 }
@@ -84,14 +83,11 @@ static void open_ports(struct client *c)
 
 static void hello(struct client *c, struct rpwi_helper_heard *got)
 {
-	if (c->ledger) { /* a child that goes on, with the same memory */
-		close_fd(&got->ledger_fd);
-	} else {
+	if (!c->ledger) /* else it is a child that goes on, with the same memory */
 		c->ledger = ledger_map(got->ledger_fd);
-		c->ledger_fd = got->ledger_fd;
-	}
 	close_fd(&c->pid_fd);
 	c->pid_fd = got->pid_fd;
+	got->pid_fd = -1;
 	c->dead_ns = 0;
 	rpwi_helper_tell_slot(c->fd, hca_here.slots[0]);
 }
@@ -110,6 +106,8 @@ static void hear(struct client *c, uint64_t now_ns)
 	while ((rc = rpwi_helper_heard(c->fd, &got)) > 0) {
 		if (got.hello)
 			hello(c, &got);
+		close_fd(&got.ledger_fd); /* mapped, or not asked for */
+		close_fd(&got.pid_fd);
 		open_ports(c);
 	}
 	if (rc < 0)
@@ -127,8 +125,7 @@ static void accept_all(int listener)
 		if (nclients == CLIENTS_MAX)
 			close(fd);
 		else
-			client[nclients++] =
-				(struct client){.fd = fd, .pid_fd = -1, .ledger_fd = -1};
+			client[nclients++] = (struct client){.fd = fd, .pid_fd = -1};
 	}
 }
 

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
+
 enum fault_kind { FAULT_DROP, FAULT_DUP, FAULT_REORDER, FAULT_CORRUPT, FAULT_KINDS };
 static const char *const kind_names[FAULT_KINDS] = {[FAULT_DROP] = "drop",
 	[FAULT_DUP] = "dup",
@@ -102,20 +104,11 @@ int rpwi_fault_parse(const char *spec, struct rpwi_fault **out, char *why, size_
 
 void rpwi_fault_free(struct rpwi_fault *f) { free(f); }
 
-/* splitmix64's finalizer: a number for each (seed, n). */
-static uint64_t mix(uint64_t x)
-{
-	x ^= x >> 30;
-	x *= 0xbf58476d1ce4e5b9;
-	x ^= x >> 27;
-	x *= 0x94d049bb133111eb;
-	return x ^ x >> 31;
-}
-
+/* A number for each (seed, n). */
 static uint64_t draw(const struct rpwi_fault *f, unsigned which)
 {
-	return mix(mix(f->seed + 0x9e3779b97f4a7c15) +
-		   (f->count * 8 + which + 1) * 0x9e3779b97f4a7c15);
+	return rpwi_scatter(rpwi_scatter(f->seed + 0x9e3779b97f4a7c15) +
+			    (f->count * 8 + which + 1) * 0x9e3779b97f4a7c15);
 }
 
 static bool happens(const struct rpwi_fault *f, enum fault_kind kind)
