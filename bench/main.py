@@ -36,6 +36,7 @@ def options():
     p.add_argument("--veth", action="store_true", help="as root, between two network namespaces joined by veth pairs of MTU 1500 and 9000, instead of on loopback")
     p.add_argument("--cm", action="store_true", help="connections per second by rdma_cm, against kernel rxe in one QEMU guest")
     p.add_argument("--msg", action="store_true", help="the messaging library against UCX and libfabric, instead of the device")
+    p.add_argument("--peers", metavar="DIR:DIR", help="with --msg: installations of UCX and libfabric (bin, lib in each) that take part beside the distribution's; the best of all counts")
     p.add_argument("--nccl", action="store_true", help="the NCCL plugin against one of a single TCP stream, instead of the device")
     p.add_argument("--rounds", type=int, help="default 5")
     p.add_argument("--only", metavar="TEXT", default="", help="only cases whose name has this in it")
@@ -188,7 +189,7 @@ def main():
         if o.inside:  # a guest's processors are threads that its host moves at any time: there is no line to measure
             rows = inside_guest(o)
         elif o.msg:
-            rows = msg.measure(o.build, o.rounds, o.quick, o.only, tell, line, o.priority, o.verbose) + msg.measure_verbs(runner(o), o.build, o.device, o.rounds, o.quick, o.only, tell, line)
+            rows = msg.measure(o.build, o.rounds, o.quick, o.only, tell, line, o.priority, o.verbose, o.peers) + msg.measure_verbs(runner(o), o.build, o.device, o.rounds, o.quick, o.only, tell, line)
         elif o.nccl:
             rows = nccl.measure(plain, o.build, o.rounds, o.quick, o.only, tell, line)
         elif o.veth:

@@ -65,10 +65,10 @@ def rows_of(command, priority, verbose):
         sys.exit(f"bench: {' '.join(command)} ended with {done.returncode} and printed no figures")
 
 
-def measure(build, rounds, quick, only, tell, line, priority=False, verbose=False):
+def measure(build, rounds, quick, only, tell, line, priority=False, verbose=False, peers=None):
     """The rows of the table. One round of one row at a time (of grow, which connects its endpoints first, of one transport), between two looks at the line."""
     build, rows = pathlib.Path(build), {}
-    perf = [str(build / "ropeway"), "perf", "--against", "ucx", "--json", "--rounds", "1", "--duration", "0.1" if quick else "0.5", "--only"]
+    perf = [str(build / "ropeway"), "perf", "--against", "ucx", "--json", "--rounds", "1", "--duration", "0.1" if quick else "0.5"] + (["--peers", peers] if peers else []) + ["--only"]
     grow = [str(build / "bench" / "grow"), "-j", "-r", "1", "-s", "0.1" if quick else "0.3"] + (["-o", only] if only else [])
     commands = [perf + [name] for name in AGAINST if only in name] + [grow + ["-t", transport] for transport, names in GROW.items() if any(only in name for name in names)]
     for number in range(1, rounds + 1):

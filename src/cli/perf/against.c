@@ -2,13 +2,14 @@
 /* against.c - the programs that others measure with, beside ours: ucx_perftest and fi_pingpong, on
  * the same two cores, in turn with ours, so that what the machine does to one it does to the other.
  *
- * Of each peer the figure is the median over the rounds; of several peers and settings the best one
- * counts. */
+ * Of each peer the figure is the median over the rounds; of several peers, versions and settings the
+ * best one counts. */
 #include "cli/perf/perf.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -27,6 +28,7 @@ enum {
 	LISTEN_MS = 10000,
 	OUTPUT_MAX = 16384,
 	ARGS_MAX = 24,
+	PLACES_MAX = 8, /* where peers are looked for: PATH, and --peers */
 	TWICE_FAILED = 2
 };
 
@@ -95,7 +97,75 @@ static const struct peer peers[] = {
 		.messages = "msg"},
 };
 
+/* A peer as it is installed somewhere. */
+struct contender {
+	const struct peer *peer;
+	const char *prefix; /* its bin, lib, lib/ucx; NULL: as PATH finds it */
+	char label[64];
+};
+static struct contender contenders[PLACES_MAX * RPWI_ARRAY_LEN(peers)];
+static unsigned contenders_n;
+
+static bool has_program(const char *prefix, const struct peer *p)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof(path), "%s/bin/%s", prefix,
+		p->is_fabric ? "fi_pingpong" : "ucx_perftest");
+	return !access(path, X_OK);
+}
+
+/* Those of one place. Of a prefix, those that it has: their number. */
+static unsigned contenders_add(const char *prefix)
+{
+	unsigned before = contenders_n;
+	const char *name = prefix ? strrchr(prefix, '/') : NULL;
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(peers); i++) {
+		if (prefix && !has_program(prefix, &peers[i]))
+			continue;
+		struct contender *c = &contenders[contenders_n++];
+		*c = (struct contender){.peer = &peers[i], .prefix = prefix};
+		snprintf(c->label, sizeof(c->label), "%s%s%s%s", peers[i].label, prefix ? " (" : "",
+			name	   ? name + 1
+			: prefix ? prefix
+				 : "",
+			prefix ? ")" : "");
+	}
+	return contenders_n - before;
+}
+
+/* `prefixes` is a list as in PATH, and is cut up. */
+static int contenders_find(char *prefixes)
+{
+	unsigned places = 1;
+	contenders_n = 0;
+	contenders_add(NULL);
+	for (char *rest = prefixes, *prefix; (prefix = strsep(&rest, ":"));) {
+		size_t len = strlen(prefix);
+		while (len > 1 && prefix[len - 1] == '/')
+			prefix[--len] = '\0';
+		if (++places > PLACES_MAX)
+			return rpwi_cli_usage(PERF_NAME, "--peers: more than %u installations",
+				PLACES_MAX - 1);
+		if (!contenders_add(prefix))
+			return rpwi_cli_usage(PERF_NAME,
+				"--peers: '%s' has neither bin/ucx_perftest nor bin/fi_pingpong",
+				prefix);
+	}
+	return CLI_GO_ON;
+}
+
 /* ---- running a program ---- */
+
+/* In the child: its own libraries and no other's. */
+static void prefer(const char *prefix)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof(path), "%s/lib", prefix);
+	setenv("LD_LIBRARY_PATH", path, 1);
+	snprintf(path, sizeof(path), "%s/lib/ucx", prefix);
+	setenv("UCX_MODULE_DIR", path, 1);
+	unsetenv("FI_PROVIDER_PATH");
+}
 
 struct program {
 	pid_t pid;
@@ -103,8 +173,10 @@ struct program {
 };
 
 static bool program_start(
-	struct program *p, const char *const *argv, const struct peer *peer, int core)
+	struct program *p, const char *const *argv, const struct contender *c, int core)
 {
+	const struct peer *peer = c->peer;
+	char path[PATH_MAX];
 	int out[2];
 	pid_t parent = getpid();
 	*p = (struct program){.pid = -1, .out = -1};
@@ -124,7 +196,13 @@ static bool program_start(
 		dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);
 		dup2(out[1], 1);
 		dup2(out[1], 2);
-		execvp(argv[0], (char *const *)argv);
+		if (c->prefix) {
+			prefer(c->prefix);
+			snprintf(path, sizeof(path), "%s/bin/%s", c->prefix, argv[0]);
+			execv(path, (char *const *)argv);
+		} else {
+			execvp(argv[0], (char *const *)argv);
+		}
 		_exit(127);
 	}
 	close(out[1]);
@@ -260,8 +338,9 @@ static uint64_t messages_for(const struct row *r, double seconds)
 }
 
 static double peer_once(
-	const struct peer *p, const struct row *r, double seconds, const int core[2])
+	const struct contender *c, const struct row *r, double seconds, const int core[2])
 {
+	const struct peer *p = c->peer;
 	static char text[OUTPUT_MAX], said[OUTPUT_MAX];
 	const char *argv[ARGS_MAX];
 	char port[16], size[24], n[24], warm[24];
@@ -276,7 +355,7 @@ static double peer_once(
 	const char *const fabric[] = {"fi_pingpong", "-p", p->provider, "-e", p->endpoint, "-m",
 		p->messages, "-I", n, "-S", size, "-B", port, NULL};
 	const char *const ucx[] = {"ucx_perftest", "-p", port, NULL};
-	if (!program_start(&server, p->is_fabric ? fabric : ucx, p, core[1]) ||
+	if (!program_start(&server, p->is_fabric ? fabric : ucx, c, core[1]) ||
 		!wait_listening(&server, number)) {
 		program_kill(&server);
 		return 0;
@@ -292,7 +371,7 @@ static double peer_once(
 			argv[at] = more[at];
 	}
 	argv[at] = NULL;
-	program_start(&client, argv, p, core[0]);
+	program_start(&client, argv, c, core[0]);
 	int rc = program_end(&client, text, sizeof(text), PROGRAM_DEADLINE_MS);
 	if (rc)
 		program_kill(&server);
@@ -368,9 +447,10 @@ static double bare_once(const struct row *r, const int core[2])
 static void compare(
 	const struct row *r, unsigned rounds, double seconds, const int core[2], struct found *out)
 {
-	static double ours[ROUNDS_MAX], bare[ROUNDS_MAX], peer[RPWI_ARRAY_LEN(peers)][ROUNDS_MAX];
-	unsigned n = 0, bare_n = 0, peer_n[RPWI_ARRAY_LEN(peers)] = {0},
-		 failed[RPWI_ARRAY_LEN(peers)] = {0};
+	static double ours[ROUNDS_MAX], bare[ROUNDS_MAX],
+		peer[RPWI_ARRAY_LEN(contenders)][ROUNDS_MAX];
+	unsigned n = 0, bare_n = 0, peer_n[RPWI_ARRAY_LEN(contenders)] = {0},
+		 failed[RPWI_ARRAY_LEN(contenders)] = {0};
 	*out = (struct found){0};
 	for (unsigned round = 0; round < rounds; round++) {
 		double v = ours_once(r, seconds, core);
@@ -379,10 +459,10 @@ static void compare(
 		v = bare_once(r, core);
 		if (v > 0)
 			bare[bare_n++] = v;
-		for (unsigned i = 0; i < RPWI_ARRAY_LEN(peers); i++) {
-			if (!takes_part(&peers[i], r) || failed[i] == TWICE_FAILED)
+		for (unsigned i = 0; i < contenders_n; i++) {
+			if (!takes_part(contenders[i].peer, r) || failed[i] == TWICE_FAILED)
 				continue;
-			v = peer_once(&peers[i], r, seconds, core);
+			v = peer_once(&contenders[i], r, seconds, core);
 			if (v > 0)
 				peer[i][peer_n[i]++] = v;
 			else
@@ -391,12 +471,12 @@ static void compare(
 	}
 	out->ours = rpwi_perf_median(ours, n);
 	out->bare = rpwi_perf_median(bare, bare_n);
-	for (unsigned i = 0; i < RPWI_ARRAY_LEN(peers); i++) {
+	for (unsigned i = 0; i < contenders_n; i++) {
 		double v = rpwi_perf_median(peer[i], peer_n[i]);
 		if (v > 0 && (!out->peer_name ||
 				     (r->figure == FIGURE_LAT ? v < out->peer : v > out->peer))) {
 			out->peer = v;
-			out->peer_name = peers[i].label;
+			out->peer_name = contenders[i].label;
 		}
 	}
 }
@@ -492,8 +572,12 @@ static int sweep(const struct perf_against *a, const int core[2])
 
 int rpwi_perf_against(const struct perf_against *a)
 {
-	int core[2], rc = CLI_OK;
+	int core[2], rc;
 	json_t *list = a->json ? json_array() : NULL;
+	rc = contenders_find(a->peers);
+	if (rc != CLI_GO_ON)
+		return rc;
+	rc = CLI_OK;
 	if (!rpwi_perf_cores(core))
 		return rpwi_cli_fail(CLI_FAILED, PERF_NAME,
 			"two cores are needed, one for each process; this process may use one");

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -21,7 +23,7 @@ enum {
 };
 
 struct options {
-	const char *address, *serve, *transport, *plot, *against, *only;
+	const char *address, *serve, *transport, *plot, *against, *only, *peers;
 	struct cli_sizes sizes;
 	uint64_t iterations, window, buffers;
 	unsigned rounds;
@@ -65,6 +67,9 @@ static const struct cli_option option[] = {
 		CLI_INTO(struct options, serves)},
 	{"against", 0, CLI_CHOICE, "ucx", "measure ucx_perftest and fi_pingpong in turn",
 		.words = peers, CLI_INTO(struct options, against)},
+	{"peers", 0, CLI_TEXT, "DIRS",
+		"with --against: more of them, in bin and lib of each of DIR:DIR...",
+		CLI_INTO(struct options, peers)},
 	{"rounds", 0, CLI_NUMBER, "N", "rounds of --against", .least = 1, .most = 1000,
 		.preset = "5", CLI_INTO(struct options, rounds)},
 	{"only", 0, CLI_TEXT, "TEXT", "with --against: only rows whose name contains TEXT",
@@ -352,5 +357,8 @@ int rpwi_cli_perf(int argc, char **argv)
 		.sizes_n = o.sizes.n,
 		.json = o.json,
 		.plot = o.plot};
-	return rpwi_perf_against(&a);
+	a.peers = o.peers ? strdup(o.peers) : NULL;
+	status = rpwi_perf_against(&a);
+	free(a.peers);
+	return status;
 }

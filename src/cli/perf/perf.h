@@ -113,6 +113,7 @@ struct perf_against {
 	unsigned sizes_n;
 	bool json, quiet;
 	const char *plot;
+	char *peers; /* prefixes of more installations, as in PATH; cut up. NULL: what PATH has */
 };
 int rpwi_perf_against(const struct perf_against *a);
 /* Sorts them. */
