@@ -513,7 +513,8 @@ enum rpw_direct { RPW_DIRECT_PEER = 1, RPW_DIRECT_DMABUF = 2 };
 RPW_API int rpw_memory_direct(rpw_context *c);
 
 /* [context] Memory of ropeway's own, which peers on this host can map: put and get are then plain
- * copies. Page-aligned, zeroed.
+ * copies. Messages of 8 KiB and more that are sent out of it are copied once, by their receiver, if
+ * `access` has RPW_REMOTE_READ. Page-aligned, zeroed.
  * Gives as rpw_memory_register. */
 RPW_API int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory **out);
 

@@ -169,7 +169,7 @@ int am_send_begin(rpw_request *r)
 	rpw_endpoint *ep = r->ep;
 	uint32_t units = 0;
 	r->done.length = r->len;
-	if (!r->gpu && tag_eager(ep, r->len, &units)) {
+	if (!r->gpu && tag_eager(r, &units)) {
 		struct iovec iov = {r->buf, r->len};
 		int rc = link_send(&ep->link, &(struct frame){.type = FRAME_AM,
 						      .tag = r->tag,

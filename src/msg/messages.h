@@ -11,7 +11,7 @@ void tag_unpost(rpw_request *r);
 void object_unpost(rpw_request *r);
 const char *tag_whose(const rpw_context *c);
 int tag_send_begin(rpw_request *r);
-bool tag_eager(rpw_endpoint *ep, size_t len, uint32_t *units);
+bool tag_eager(const rpw_request *r, uint32_t *units);
 void object_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
 void object_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units);
 void object_fetched(rpw_request *r, int status);

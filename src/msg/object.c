@@ -203,7 +203,7 @@ int object_send_begin(rpw_request *r)
 	uint32_t units = 0;
 	r->done.length = r->len;
 	int rc;
-	if (!r->gpu && tag_eager(ep, r->len, &units)) {
+	if (!r->gpu && tag_eager(r, &units)) {
 		if (!r->number && !(r->number = ids_add(&r->c->numbers, r))) {
 			req_complete(r, RPW_ERR_NO_MEMORY);
 			return 0;

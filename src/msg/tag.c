@@ -362,18 +362,20 @@ static void sent(rpw_endpoint *ep, uint64_t tag, size_t len)
 }
 
 /* Nobody has said how long an eager message may be, and the path knows better now. */
-static bool fetched_rather(const rpw_endpoint *ep, size_t len)
+static bool fetched_rather(const rpw_endpoint *ep, const rpw_request *r)
 {
-	return len > EAGER_SMALL && !ep->c->eager_option && ep->link.te && ep->link.ops->eager &&
-	       !ep->link.ops->eager(ep->link.te, len);
+	return r->len > EAGER_SMALL && !ep->c->eager_option && ep->link.te && ep->link.ops->eager &&
+	       !ep->link.ops->eager(ep->link.te, r->iovcnt > 1 ? NULL : r->buf, r->len);
 }
 
 /* Eager while there is credit; beyond EAGER_SMALL some of it is left over, so that an RTS can still
  * go. */
-bool tag_eager(rpw_endpoint *ep, size_t len, uint32_t *units)
+bool tag_eager(const rpw_request *r, uint32_t *units)
 {
+	rpw_endpoint *ep = r->ep;
+	size_t len = r->len;
 	*units = 0;
-	if (len > ep->eager_max || fetched_rather(ep, len))
+	if (len > ep->eager_max || fetched_rather(ep, r))
 		return false;
 	*units = credit_units(len);
 	return credit_has(&ep->link, *units + (len > EAGER_SMALL ? WINDOW_LEAST : 0));
@@ -418,7 +420,7 @@ int tag_send_begin(rpw_request *r)
 	uint32_t units = 0;
 	r->done.length = r->len;
 	bool to_fetch = r->gpu || (r->len >= STREAM_BYTES && ep->link.log_kept > 1);
-	if (!to_fetch && tag_eager(ep, r->len, &units))
+	if (!to_fetch && tag_eager(r, &units))
 		return eager(r, units);
 	if (units)
 		credit_need(&ep->link, units);

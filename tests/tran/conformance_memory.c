@@ -533,6 +533,56 @@ static void case_access(struct side *s)
 	REQUIRE(pair_sync(s) && pair_sync(s));
 	s->ops->ep_close(e.ep);
 }
+/* What messages are fetched from: parts of allocated memory, registered for as long as each takes.
+ * They come and go without harm to what they are parts of, nor it to them; and a part of memory
+ * that no peer may read is none. */
+static void case_parts(struct side *s)
+{
+	enum { ROOM = 1 << 20, PARTS = 64, TURNS = 4, LEAST = 1000 };
+	struct end e = {.done = rma_done};
+	struct tran_mem *whole[2], *part[PARTS];
+	static const unsigned rights[2] = {TRAN_READ, TRAN_WRITE};
+	struct tran_desc d[PARTS];
+	static uint8_t local[ROOM];
+	size_t len;
+	REQUIRE(pair_connect(s, &e), "%s", e.why);
+	for (int k = 0; k < 2 && s->which == 1; k++) {
+		REQUIRE(!pair_memory(s, s->t, ROOM, rights[k], &whole[k]));
+		pattern_fill(whole[k]->addr, ROOM, 60 + (uint64_t)k, 0);
+	}
+	for (size_t turn = 0; turn < TURNS; turn++) {
+		for (size_t i = 0; i < PARTS; i++) {
+			/* every eighth of the other one; the last ends where the memory does */
+			size_t k = i % 8 == 7, n = LEAST + i * 17,
+			       at = i + 1 < PARTS ? i * 4099 : ROOM - n;
+			if (s->which == 1) {
+				REQUIRE(!s->ops->mem->add(s->t, (uint8_t *)whole[k]->addr + at, n,
+					TRAN_READ, &part[i]));
+				REQUIRE(pair_say(s, &part[i]->desc, sizeof part[i]->desc));
+				continue;
+			}
+			REQUIRE(pair_hear(s, &d[i], sizeof d[i], &len));
+			memset(local, 0, n);
+			REQUIRE(rma(&e, false, &d[i], 0, local, n) == RPW_OK);
+			REQUIRE(pattern_check(local, n, 60 + k, at) < 0, "part %zu", i);
+			REQUIRE(rma(&e, false, &d[i], 96, local, n - 96) == RPW_OK);
+			REQUIRE(pattern_check(local, n - 96, 60 + k, at + 96) < 0, "in %zu", i);
+			REQUIRE(rma(&e, true, &d[i], 0, local, 8) == RPW_ERR_ACCESS);
+		}
+		REQUIRE(pair_sync(s));
+		for (size_t i = 0; i < PARTS && s->which == 1; i++)
+			s->ops->mem->del(s->t, part[i]);
+	}
+	if (s->which == 1)
+		for (int k = 0; k < 2; k++)
+			s->ops->mem->del(s->t, whole[k]);
+	REQUIRE(pair_sync(s));
+	for (size_t i = 0; i < PARTS && s->which == 0; i++)
+		REQUIRE(rma(&e, false, &d[i], 0, local, LEAST) == RPW_ERR_ACCESS, "late %zu", i);
+	REQUIRE(pair_sync(s));
+	s->ops->ep_close(e.ep);
+}
+
 const struct conformance_case memory_cases[] = {
 	{"rma", case_rma, false},
 	{"rma-allocated", case_rma_allocated, false},
@@ -541,6 +591,7 @@ const struct conformance_case memory_cases[] = {
 	{"rma-stops-all", case_rma_stops_all, false},
 	{"regions", case_regions, false},
 	{"released", case_released, false},
+	{"parts", case_parts, false},
 	{"rma-mixed", case_rma_mixed, false},
 	{"atomic", case_atomic, false},
 	{"answers-wait", case_answers_wait, false},

@@ -50,10 +50,10 @@ struct row {
 	double bare_goal; /* ... 0: only shown */
 };
 static const struct row rows[] = {
-	{"shm_lat_8", "shm", "tag_lat", PERF_TAG, FIGURE_LAT, 8, 0.9, "bare_cache_line", 0},
-	{"shm_rate_8", "shm", "tag_bw", PERF_TAG, FIGURE_RATE, 8, 1.3, NULL, 0},
-	{"shm_bw_64k", "shm", "tag_bw", PERF_TAG, FIGURE_BW, 65536, 1.3, NULL, 0},
-	{"shm_bw_8m", "shm", "tag_bw", PERF_TAG, FIGURE_BW, 8388608, 1.3, NULL, 0},
+	{"shm_lat_8", "shm", "tag_lat", PERF_TAG, FIGURE_LAT, 8, 1.1, "bare_cache_line", 0},
+	{"shm_rate_8", "shm", "tag_bw", PERF_TAG, FIGURE_RATE, 8, 1, NULL, 0},
+	{"shm_bw_64k", "shm", "tag_bw", PERF_TAG, FIGURE_BW, 65536, 1, NULL, 0},
+	{"shm_bw_8m", "shm", "tag_bw", PERF_TAG, FIGURE_BW, 8388608, 1, NULL, 0},
 	{"shm_put_8m", "shm", "ucp_put_bw", PERF_PUT, FIGURE_BW, 8388608, 1.0, NULL, 0},
 	{"tcp_lat_8", "tcp", "tag_lat", PERF_TAG, FIGURE_LAT, 8, 0.95, "bare_tcp_8", 1.1},
 	{"tcp_lat_4k", "tcp", "tag_lat", PERF_TAG, FIGURE_LAT, 4096, 0.95, "bare_tcp_4k", 1.1},
@@ -125,7 +125,7 @@ static unsigned contenders_add(const char *prefix)
 		struct contender *c = &contenders[contenders_n++];
 		*c = (struct contender){.peer = &peers[i], .prefix = prefix};
 		snprintf(c->label, sizeof(c->label), "%s%s%s%s", peers[i].label, prefix ? " (" : "",
-			name	   ? name + 1
+			name     ? name + 1
 			: prefix ? prefix
 				 : "",
 			prefix ? ")" : "");
@@ -144,8 +144,8 @@ static int contenders_find(char *prefixes)
 		while (len > 1 && prefix[len - 1] == '/')
 			prefix[--len] = '\0';
 		if (++places > PLACES_MAX)
-			return rpwi_cli_usage(PERF_NAME, "--peers: more than %u installations",
-				PLACES_MAX - 1);
+			return rpwi_cli_usage(
+				PERF_NAME, "--peers: more than %u installations", PLACES_MAX - 1);
 		if (!contenders_add(prefix))
 			return rpwi_cli_usage(PERF_NAME,
 				"--peers: '%s' has neither bin/ucx_perftest nor bin/fi_pingpong",

@@ -27,7 +27,7 @@ struct options {
 	struct cli_sizes sizes;
 	uint64_t iterations, window, buffers;
 	unsigned rounds;
-	bool op[PERF_OPS], mode[PERF_MODES], json, verify, bare, serves;
+	bool op[PERF_OPS], mode[PERF_MODES], json, verify, malloc, bare, serves;
 	double seconds;
 	int core;
 };
@@ -59,6 +59,9 @@ static const struct cli_option option[] = {
 		.most = PERF_BUFFERS_MOST, .preset = "1", CLI_INTO(struct options, buffers)},
 	{"verify", 'v', CLI_FLAG, NULL, "check every byte, not only a few of each figure",
 		CLI_INTO(struct options, verify)},
+	{"malloc", 0, CLI_FLAG, NULL,
+		"send from malloc'ed memory, not the library's (rpw_memory_allocate)",
+		CLI_INTO(struct options, malloc)},
 	{"core", 'c', CLI_NUMBER, "N", "run on core N (default: two cores, if without HOST)",
 		.most = 4095, CLI_INTO(struct options, core)},
 	{"json", 'j', CLI_FLAG, NULL, "print JSON", CLI_INTO(struct options, json)},
@@ -285,7 +288,8 @@ static int measure_all(
 					.window = window_for(o, r->size),
 					.buffers = o->buffers,
 					.seed = rpwi_now_ns(),
-					.verify = o->verify};
+					.verify = o->verify,
+					.malloc = o->malloc};
 				if (!o->mode[m])
 					continue;
 				rc = rpwi_perf_measure(s, &job, o->seconds, r);

@@ -33,6 +33,7 @@ struct perf_job {
 	enum perf_mode mode;
 	uint64_t size, n, window, buffers, seed; /* buffers: that most messages take turns with */
 	bool verify;                             /* each message, rather than a few */
+	bool malloc;                             /* sends from malloc'ed memory */
 };
 
 /* Seconds; of half a round trip, but of a get a whole one. */

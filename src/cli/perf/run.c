@@ -30,7 +30,9 @@
 
 enum {
 	MAGIC = 0x72707066, /* "rppf" */
-	VERSION = 3,
+	VERSION = 4,
+	FLAG_VERIFY = 1,
+	FLAG_MALLOC = 2,
 	SPIN_NS = 5000000,
 	FEW = 8, /* messages that are checked, unless all are */
 	FEW_LARGE = 2,
@@ -60,7 +62,7 @@ const char *const rpwi_perf_op_name[PERF_OPS + 1] = {
 /* Control messages: little-endian. */
 struct request_wire {
 	uint32_t magic, version;
-	uint64_t op, mode, size, n, window, buffers, seed, verify, key_len;
+	uint64_t op, mode, size, n, window, buffers, seed, flags, key_len;
 	uint8_t key[RPW_RKEY_BYTES_MAX];
 };
 struct answer_wire { /* READY and RESULT */
@@ -92,9 +94,10 @@ struct perf_side {
 	/* of the messages, each 2^few_shift-th has such a buffer: no division while the clock
 	 * runs */
 	unsigned few_shift;
-	char *out, *in;     /* of our own */
-	rpw_memory *memory; /* what the peer writes and reads */
-	rpw_rkey *key;      /* the peer's */
+	char *out, *in;      /* of our own */
+	rpw_memory *memory;  /* what the peer writes and reads */
+	rpw_memory *sending; /* where `out` is; NULL: malloc'ed */
+	rpw_rkey *key;       /* the peer's */
 	struct flight *flight, *flight_in;
 	uint64_t got, last_ns; /* active messages and notifications; when something came last */
 	uint64_t checked, wrong;
@@ -181,19 +184,32 @@ static void buffers_free(struct perf_side *s)
 {
 	rpw_rkey_destroy(s->key);
 	rpw_memory_destroy(s->memory);
-	free(s->out);
+	if (!s->sending)
+		free(s->out);
+	rpw_memory_destroy(s->sending);
 	free(s->in);
 	free(s->flight);
 	free(s->flight_in);
 	free(s->ticks);
 	s->key = NULL;
-	s->memory = NULL;
+	s->memory = s->sending = NULL;
 	s->out = s->in = NULL;
 	s->flight = s->flight_in = NULL;
 	s->ticks = NULL;
 }
 
 static bool one_sided(const struct perf_job *j) { return j->op == PERF_PUT || j->op == PERF_GET; }
+
+/* What messages are sent from: memory that the library allocated, as ucx_perftest has its
+ * buffers. */
+static char *sending_make(struct perf_side *s, uint64_t bytes)
+{
+	if (s->job.malloc || one_sided(&s->job))
+		return pages(bytes);
+	if (rpw_memory_allocate(s->c, bytes, RPW_REMOTE_READ, &s->sending))
+		return NULL;
+	return memset(rpw_memory_address(s->sending), 0x5a, bytes);
+}
 
 static int buffers_make(struct perf_side *s)
 {
@@ -207,7 +223,7 @@ static int buffers_make(struct perf_side *s)
 	if (j->size <= 64)
 		s->pitch = 64;
 	uint64_t bytes = (s->slots + 1 + j->buffers) * s->pitch + s->pitch;
-	s->out = pages(bytes);
+	s->out = sending_make(s, bytes);
 	s->in = pages(bytes);
 	s->flight = calloc(j->window, sizeof(*s->flight));
 	s->flight_in = calloc(j->window, sizeof(*s->flight));
@@ -685,7 +701,7 @@ static int job_asked(struct perf_side *s, struct answer_wire *answer)
 		.window = htole64(j->window),
 		.buffers = htole64(j->buffers),
 		.seed = htole64(j->seed),
-		.verify = htole64(j->verify)};
+		.flags = htole64((j->verify ? FLAG_VERIFY : 0) | (j->malloc ? FLAG_MALLOC : 0))};
 	int rc = key_pack(s, q.key, &q.key_len);
 	rc = rc ? rc : now_send(s, &q, sizeof(q), TAG_REQUEST);
 	rc = rc ? rc : now_recv(s, answer, sizeof(*answer), TAG_READY);
@@ -935,7 +951,7 @@ static int job_accept(const struct request_wire *q, struct perf_job *j)
 	uint64_t op = le64toh(q->op), mode = le64toh(q->mode), size = le64toh(q->size),
 		 n = le64toh(q->n), window = le64toh(q->window);
 	uint64_t turns = le64toh(q->buffers);
-	bool verify = le64toh(q->verify) & 1;
+	bool verify = le64toh(q->flags) & FLAG_VERIFY;
 	if (op >= PERF_OPS || mode >= PERF_MODES || size > PERF_SIZE_MOST || !n || n > UINT32_MAX ||
 		!window || window > PERF_WINDOW_MOST || !turns || turns > PERF_BUFFERS_MOST)
 		return rpwi_cli_fail(RPW_ERR_INVALID, PERF_NAME,
@@ -955,7 +971,8 @@ static int job_accept(const struct request_wire *q, struct perf_job *j)
 		.window = window,
 		.buffers = turns,
 		.seed = le64toh(q->seed),
-		.verify = verify};
+		.verify = verify,
+		.malloc = le64toh(q->flags) & FLAG_MALLOC};
 	return 0;
 }
 

@@ -297,13 +297,16 @@ int rpwi_shm_ep_send(struct tran_ep *base, const void *head, size_t head_len,
 }
 
 /* A fetch costs a frame each way beside the bytes. */
-bool rpwi_shm_ep_eager(struct tran_ep *base, size_t len)
+bool rpwi_shm_ep_eager(struct tran_ep *base, const void *buf, size_t len)
 {
 	enum { FETCH_NS = 1000 };
 	struct shm_link *l = shm_ep_of(base)->link;
 	if (len < SHM_SAMPLED || !l || l->state != SHM_LINK_UP)
 		return true;
-	uint32_t fetch = atomic_load_explicit(&l->tx.shared->fetch_ns, memory_order_relaxed);
+	const struct shm_mem *of = buf ? rpwi_shm_mem_allocated(l->t, buf, len) : NULL;
+	bool mapped = of && of->base.access & TRAN_READ && !l->local;
+	uint32_t fetch = atomic_load_explicit(
+		mapped ? &l->tx.shared->mapped_ns : &l->tx.shared->fetch_ns, memory_order_relaxed);
 	if (fetch && fetch != RPWI_COST_NEVER)
 		fetch = (uint32_t)RPWI_MIN(fetch + (uint64_t)FETCH_NS * RPWI_COST_BYTES / len,
 			(uint64_t)RPWI_COST_NEVER - 1);

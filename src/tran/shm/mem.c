@@ -58,6 +58,65 @@ static void mem_huge(void *at, size_t len)
 		madvise(at, len, MADV_HUGEPAGE);
 }
 
+/* The first one that begins behind addr. */
+static unsigned allocated_after(const struct shm *t, const void *addr)
+{
+	unsigned low = 0, high = t->allocated_count;
+	while (low < high) {
+		unsigned middle = (low + high) / 2;
+		if ((uintptr_t)t->allocated[middle]->base.addr <= (uintptr_t)addr)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+struct shm_mem *rpwi_shm_mem_allocated(const struct shm *t, const void *addr, size_t len)
+{
+	unsigned at = t->allocated_count ? allocated_after(t, addr) : 0;
+	struct shm_mem *m = at ? t->allocated[at - 1] : NULL;
+	uintptr_t offset = m ? (uintptr_t)addr - (uintptr_t)m->base.addr : 0;
+	return m && offset <= m->base.len && len <= m->base.len - offset ? m : NULL;
+}
+
+static bool allocated_add(struct shm *t, struct shm_mem *m)
+{
+	if (t->allocated_count == t->allocated_room) {
+		unsigned room = t->allocated_room ? t->allocated_room * 2 : 8;
+		struct shm_mem **bigger = realloc(t->allocated, room * sizeof *bigger);
+		if (!bigger)
+			return false;
+		t->allocated = bigger;
+		t->allocated_room = room;
+	}
+	unsigned at = allocated_after(t, m->base.addr);
+	memmove(&t->allocated[at + 1], &t->allocated[at],
+		(t->allocated_count++ - at) * sizeof *t->allocated);
+	t->allocated[at] = m;
+	return true;
+}
+
+static void allocated_del(struct shm *t, const struct shm_mem *m)
+{
+	unsigned at = allocated_after(t, m->base.addr) - 1;
+	memmove(&t->allocated[at], &t->allocated[at + 1],
+		(--t->allocated_count - at) * sizeof *t->allocated);
+}
+
+static void mem_describe(struct shm *t, struct shm_mem *m, bool mappable, uint64_t base)
+{
+	struct shm_desc d = {.version = SHM_VERSION,
+		.mappable = mappable,
+		.index = m->index,
+		.nonce = m->nonce,
+		.check = shm_desc_check(base),
+		.base = base};
+	memcpy(d.context, t->context, sizeof d.context);
+	m->base.desc.len = sizeof d;
+	memcpy(m->base.desc.bytes, &d, sizeof d);
+}
+
 static int mem_publish(struct shm *t, struct shm_mem *m)
 {
 	if (!rpwi_slots_reserve(&t->mems, SHM_MEMS_MAX))
@@ -71,14 +130,24 @@ static int mem_publish(struct shm *t, struct shm_mem *m)
 	atomic_store_explicit(&e->len, m->base.len, memory_order_relaxed);
 	atomic_store_explicit(&e->access, m->base.access, memory_order_relaxed);
 	atomic_store_explicit(&e->nonce, m->nonce, memory_order_release);
-	struct shm_desc d = {.version = SHM_VERSION,
-		.mappable = m->fd >= 0,
-		.index = m->index,
-		.nonce = m->nonce};
-	memcpy(d.context, t->context, sizeof d.context);
-	m->base.desc.len = sizeof d;
-	memcpy(m->base.desc.bytes, &d, sizeof d);
+	mem_describe(t, m, m->fd >= 0, 0);
 	return 0;
+}
+
+/* A message out of allocated memory needs no registration of its own, and the peer copies it out of
+ * its mapping. */
+static struct shm_mem *view_new(struct shm *t, const struct shm_mem *of, void *addr, size_t len)
+{
+	struct shm_mem *m = calloc(1, sizeof *m);
+	if (!m)
+		return NULL;
+	*m = (struct shm_mem){
+		.t = t, .index = of->index, .nonce = of->nonce, .fd = -1, .is_view = true};
+	m->base.addr = addr;
+	m->base.len = len;
+	m->base.access = TRAN_READ;
+	mem_describe(t, m, true, (uint64_t)((uintptr_t)addr - (uintptr_t)of->base.addr));
+	return m;
 }
 
 /* addr NULL: allocated. */
@@ -106,6 +175,11 @@ static int mem_new(
 	}
 	if (!rc)
 		rc = mem_publish(t, m);
+	if (!rc && m->fd >= 0 && !allocated_add(t, m)) {
+		atomic_store_explicit(&t->board->entries[m->index].nonce, 0, memory_order_seq_cst);
+		rpwi_slots_give(&t->mems, m->index);
+		rc = tran_no_memory(tran, "one more registration");
+	}
 	if (rc) {
 		if (m->fd >= 0) {
 			munmap(m->base.addr, len);
@@ -120,6 +194,15 @@ static int mem_new(
 
 int rpwi_shm_mem_add(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out)
 {
+	const struct shm_mem *of =
+		access == TRAN_READ ? rpwi_shm_mem_allocated(shm_of(t), addr, len) : NULL;
+	if (of && of->base.access & TRAN_READ) {
+		struct shm_mem *m = view_new(shm_of(t), of, addr, len);
+		if (!m)
+			return tran_no_memory(t, "one more registration");
+		*out = &m->base;
+		return 0;
+	}
 	return addr ? mem_new(t, addr, len, access, out)
 		    : rpwi_fail(RPW_ERR_INVALID, "shm: no address to register");
 }
@@ -153,10 +236,15 @@ void rpwi_shm_mem_del(struct tran *tran, struct tran_mem *base)
 {
 	struct shm *t = shm_of(tran);
 	struct shm_mem *m = RPWI_CONTAINER_OF(base, struct shm_mem, base);
+	if (m->is_view) {
+		free(m);
+		return;
+	}
 	atomic_store_explicit(&t->board->entries[m->index].nonce, 0, memory_order_seq_cst);
 	touches_await(t, m);
 	rpwi_slots_give(&t->mems, m->index);
 	if (m->fd >= 0) {
+		allocated_del(t, m);
 		/* Peers that have it mapped can let go of the pages. One that misses this does so
 		 * when its table of mappings is full. */
 		struct shm_ctl ctl = {.index = m->index, .nonce = m->nonce};
@@ -200,7 +288,7 @@ uint8_t *rpwi_shm_mem_own(struct shm *t, uint32_t index, uint64_t nonce, uint64_
 int rpwi_shm_mem_remote(struct shm_link *l, const struct shm_desc *d, uint64_t offset, uint64_t len,
 	unsigned access, uint64_t *addr)
 {
-	if (d->version != SHM_VERSION || d->zero ||
+	if (d->version != SHM_VERSION || d->check != shm_desc_check(d->base) ||
 		memcmp(d->context, l->context, sizeof l->context) || d->index >= SHM_MEMS_MAX ||
 		!d->nonce)
 		return rpwi_fail(RPW_ERR_ACCESS,

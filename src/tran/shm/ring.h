@@ -50,8 +50,8 @@ struct ring_shared {
 	_Alignas(64) _Atomic uint64_t cells_done; /* consumed, counted from the beginning */
 	_Atomic uint64_t bulk_done;
 	/* What 64 KiB cost the consumer (base/cost.h): out of this ring; by process_vm, out of the
-	 * producer's memory */
-	_Atomic uint32_t out_ns, fetch_ns;
+	 * producer's memory; out of memory of the producer's that it has mapped */
+	_Atomic uint32_t out_ns, fetch_ns, mapped_ns;
 	_Alignas(64) _Atomic uint32_t producer_waits; /* the producer sleeps until there is room */
 	_Atomic uint32_t in_ns; /* what 64 KiB cost the producer, into this ring */
 };

@@ -222,7 +222,7 @@ static _Atomic uint32_t *fetch_cost(struct shm_link *l) { return &l->rx.shared->
 static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
 {
 	int status = touches(op) ? touch_begin(op) : RPW_OK;
-	bool fetches = op->link->local && op->kind == SHM_OP_GET;
+	bool fetches = op->kind == SHM_OP_GET;
 	uint64_t began_ns = fetches ? shm_sample(op->link, n) : 0;
 	if (!status && op_is_atomic(op))
 		atomic_here(op, at);
@@ -232,7 +232,8 @@ static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
 		copy_long(op->local + op->done, at + op->done, n, op->link->t->base.polled);
 	if (touches(op))
 		touch_end(op);
-	shm_sampled(fetch_cost(op->link), began_ns, n);
+	shm_sampled(op->link->local ? fetch_cost(op->link) : &op->link->rx.shared->mapped_ns,
+		began_ns, n);
 	op->done += n;
 	if (status || op->done == op->len)
 		op_finish(op, status);
@@ -482,12 +483,15 @@ static void op_begin(struct shm_op *op)
 
 /* ---- the three operations ---- */
 
-static int desc_read(const struct tran_desc *remote, struct shm_desc *d)
+/* What the peer described, and where in it. Version 0 is refused by rpwi_shm_mem_remote. */
+static void op_target(struct shm_op *op, const struct tran_desc *remote, uint64_t offset)
 {
-	memset(d, 0, sizeof *d); /* version 0 is refused by rpwi_shm_mem_remote */
+	struct shm_desc *d = &op->desc;
+	memset(d, 0, sizeof *d);
 	if (remote->len == sizeof *d)
 		memcpy(d, remote->bytes, sizeof *d);
-	return 0;
+	if (__builtin_add_overflow(offset, d->base, &op->offset))
+		op->offset = UINT64_MAX; /* beyond all memory */
 }
 
 int rpwi_shm_rma(struct tran_ep *base, bool is_put, const struct tran_desc *remote, uint64_t offset,
@@ -499,8 +503,7 @@ int rpwi_shm_rma(struct tran_ep *base, bool is_put, const struct tran_desc *remo
 	struct shm_op *op = op_new(ep, is_put ? SHM_OP_PUT : SHM_OP_GET, cookie);
 	if (!op)
 		return tran_no_memory(base->tran, "an operation");
-	desc_read(remote, &op->desc);
-	op->offset = offset;
+	op_target(op, remote, offset);
 	op->local = local;
 	op->len = len;
 	op_begin(op);
@@ -516,8 +519,7 @@ int rpwi_shm_atomic(struct tran_ep *base, enum tran_atomic kind, const struct tr
 	struct shm_op *op = op_new(ep, kind == TRAN_FETCH_ADD ? SHM_OP_ADD : SHM_OP_SWAP, cookie);
 	if (!op)
 		return tran_no_memory(base->tran, "an operation");
-	desc_read(remote, &op->desc);
-	op->offset = offset;
+	op_target(op, remote, offset);
 	op->operand = operand;
 	op->compare = compare;
 	op->before = before;

@@ -96,6 +96,7 @@ static void shm_free(struct shm *t)
 		free(op);
 	}
 	free(t->links);
+	free(t->allocated);
 	rpwi_slots_fini(&t->eps);
 	rpwi_slots_fini(&t->mems);
 	free(t);

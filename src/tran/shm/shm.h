@@ -22,7 +22,7 @@
 #include "ring.h"
 
 enum {
-	SHM_VERSION = 2,
+	SHM_VERSION = 3,
 	SHM_EPS_MAX = 1 << 20, /* the width of the field in the cell */
 	SHM_MEMS_MAX = 256 * 1024,
 	SHM_FRAME_MAX = RING_BODY_MAX,
@@ -83,12 +83,17 @@ struct shm_handle {
 
 struct shm_desc {
 	uint8_t version, mappable;
-	uint16_t zero;
+	uint16_t check; /* of base: else a garbled one would be another good place */
 	uint32_t index;
 	uint64_t nonce;
+	uint64_t base; /* where it begins in that registration */
 	uint8_t context[16];
 };
 _Static_assert(sizeof(struct shm_desc) <= TRAN_DESC_MAX - 1, "fits");
+static inline uint16_t shm_desc_check(uint64_t base)
+{
+	return (uint16_t)(base ^ base >> 16 ^ base >> 32 ^ base >> 48);
+}
 
 /* What each context shows to its peers, who can not write it (sealed): whether it sleeps, and what
  * it has registered. */
@@ -142,7 +147,8 @@ struct shm_mem {
 	struct shm *t;
 	uint32_t index;
 	uint64_t nonce;
-	int fd; /* -1: the program's own memory */
+	int fd;       /* -1: the program's own memory */
+	bool is_view; /* of allocated memory, whose index and nonce it has; not on the board */
 };
 
 /* Memory of the peer's that we have mapped, or asked for. */
@@ -300,6 +306,9 @@ struct shm {
 	unsigned link_count, link_room, hot_count, cold_next,
 		local_count /* links within this process */;
 	struct rpwi_slots eps, mems;
+	/* what was allocated, by address */
+	struct shm_mem **allocated;
+	unsigned allocated_count, allocated_room;
 	uint64_t nonces[64];
 	unsigned nonces_left;
 	struct rpwi_list starting, embryos, ops_free;
@@ -367,7 +376,7 @@ int rpwi_shm_ep_make(struct tran *t, const struct tran_control *control, void *u
 	struct tran_ep **out, uint8_t *handle, size_t *handle_len);
 int rpwi_shm_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 void rpwi_shm_ep_close(struct tran_ep *ep);
-bool rpwi_shm_ep_eager(struct tran_ep *ep, size_t len);
+bool rpwi_shm_ep_eager(struct tran_ep *ep, const void *buf, size_t len);
 int rpwi_shm_ep_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
 	int iovcnt, size_t body_len);
 static inline struct shm_ep *rpwi_shm_ep_find(const struct shm *t, uint32_t index)
@@ -396,6 +405,8 @@ void rpwi_shm_mem_inherited_free(struct shm *t); /* in a forked child: peers see
 int rpwi_shm_memfd(const char *name, size_t len, void **at, unsigned seals);
 /* Does a descriptor that came from the peer have at least that size, and can it not shrink? */
 bool rpwi_shm_memfd_sound(int fd, size_t len, bool exactly);
+/* The allocated memory that all of this lies in, or NULL. */
+struct shm_mem *rpwi_shm_mem_allocated(const struct shm *t, const void *addr, size_t len);
 /* Our memory for the peer: NULL when it may not. */
 uint8_t *rpwi_shm_mem_own(struct shm *t, uint32_t index, uint64_t nonce, uint64_t offset,
 	uint64_t len, unsigned access);
