@@ -2,8 +2,8 @@
 /* against.c - the programs that others measure with, beside ours: ucx_perftest and fi_pingpong, on
  * the same two cores, in turn with ours, so that what the machine does to one it does to the other.
  *
- * Of each peer the figure is the median over the rounds; of several peers, versions and settings the
- * best one counts. */
+ * Of each peer the figure is the median over the rounds; of several peers, versions and settings
+ * the best one counts. */
 #include "cli/perf/perf.h"
 
 #include <errno.h>
