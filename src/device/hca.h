@@ -174,7 +174,9 @@ struct dqp {
 	uint64_t board_word; /* what the board says of it (board.c) */
 	struct dpeer *peer;
 	uint32_t events_got;
-	bool gathers; /* is in tx_list for progress_gather */
+	bool gathers;    /* is in tx_list for progress_gather */
+	bool blocks_own; /* IBV_QP_CREATE_BLOCK_SELF_MCAST_LB */
+	unsigned groups; /* that it is attached to (mcast.c) */
 	struct rpwi_list rx_link;
 	uint64_t heard_ns;        /* a packet for it came last; 0: none yet */
 	uint64_t told_ns;         /* its connection was told to be over; 0: it has none */
@@ -379,6 +381,8 @@ int dev_get_srq_num(struct ibv_srq *srq, uint32_t *num);
 struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *attr);
 
 /* ah.c; the lock is held */
+void ah_gid_text(const uint8_t *raw, char *out); /* INET6_ADDRSTRLEN */
+void ah_gid_to_addr(const union ibv_gid *gid, int ifindex, struct rpwi_addr *a);
 /* Resolve an address vector: 0, or a positive errno (EINVAL: bad port, no GRH, GID index empty or
  * not usable, families differ), with the reason in the log. `dqpn`: of a RC QP at the other end,
  * else 0; one that a lane reaches needs no UDP port. On success *port and *peer are

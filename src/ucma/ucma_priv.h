@@ -98,6 +98,7 @@ struct id {
 	struct claim *claim;
 	struct rpwi_list claim_link;
 	uint32_t events_reported;
+	struct rpwi_list mcasts; /* groups that it has joined (multicast.c) */
 
 	/* the connection */
 	bool has_conn;
@@ -127,10 +128,12 @@ struct id {
 	struct id *listener;
 };
 
+struct mcast;
 struct event {
 	struct rpwi_list link;
 	struct id *id; /* whom destroying takes it away from: a CONNECT_REQUEST is its listener's */
 	struct id *child;
+	struct mcast *mcast; /* MULTICAST_JOIN: the group that it is of */
 	struct rdma_ucm_event_resp resp;
 };
 
@@ -141,6 +144,7 @@ struct channel *channel_intact(int fd); /* NULL, too, when the number is another
  * resp.param afterwards: the lock is held. */
 struct event *event_new(struct id *id, enum cm_event type, int status);
 void events_of_id_drop(struct id *id); /* destroys the connections of requests that nobody took */
+void events_of_mcast_drop(struct channel *ch, const struct mcast *m);
 void events_move(struct id *id, struct channel *from, struct channel *to);
 void channel_signal(struct channel *ch); /* after its list of events changed */
 /* takes the lock itself; 0 or -errno */
@@ -185,6 +189,15 @@ void cm_incoming(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_msg
 void cm_addresses_changed(void *user);
 uint16_t listen_port_ephemeral(void);
 
+/* multicast.c */
+/* 0, and its number; -EINVAL: state, address or flags (RDMA_MC_JOIN_FLAG_*); or another -errno */
+int multicast_join(struct id *id, const struct endpoint *group, unsigned flags, uint64_t uid,
+	uint32_t *handle);
+/* -ENOENT: no such number; -EINVAL: another channel's */
+int multicast_leave(struct channel *ch, uint32_t handle, uint32_t *events_reported);
+void multicast_id_end(struct id *id);
+void multicast_reported(struct mcast *m); /* an event of it went to the program */
+
 /* real.c: -ENODEV from any of them means "not the kernel's business" */
 int real_bind(struct id *id, const struct endpoint *e);
 void real_bind_beside(struct id *id);
@@ -201,7 +214,6 @@ void real_close(struct channel *ch);
 int endpoint_read(const void *sockaddr, size_t room, struct endpoint *e);
 void endpoint_write(const struct endpoint *e, struct sockaddr_in6 *out);
 bool addr_is_any(const struct rpwi_addr *a);
-bool addr_is_multicast(const struct rpwi_addr *a);
 /* The local address from which the kernel would send to dst. src: one that the program chose, or
  * any. 0 or -errno (ENETUNREACH and so on). Takes no lock. */
 int addr_route(const struct rpwi_addr *src, const struct rpwi_addr *dst, struct rpwi_addr *local);
