@@ -10,23 +10,6 @@
 
 static const uint8_t v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
-void ah_gid_text(const uint8_t *raw, char *out) { inet_ntop(AF_INET6, raw, out, INET6_ADDRSTRLEN); }
-
-/* An IPv4 group is IPv4-mapped, as an IPv4 host is; an IPv6 one is the GID (A17.4.5). */
-void ah_gid_to_addr(const union ibv_gid *gid, int ifindex, struct rpwi_addr *a)
-{
-	memset(a, 0, sizeof(*a));
-	if (!memcmp(gid->raw, v4_mapped, 12)) {
-		a->family = 4;
-		memcpy(a->bytes, gid->raw + 12, 4);
-		return;
-	}
-	a->family = 6;
-	memcpy(a->bytes, gid->raw, 16);
-	if ((gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80) || rpwi_addr_is_mcast(a))
-		a->scope = (uint32_t)ifindex;
-}
-
 /* The made-up link-local GID of lo is carried by another address: see io.h. */
 static void translate_own_gid(const struct dev *d, const union ibv_gid *gid, struct rpwi_addr *a)
 {
@@ -66,12 +49,12 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 		.sgid_index = (uint8_t)gi,
 		.flow_label = attr->grh.flow_label};
 	av->flow.src = own->addr;
-	ah_gid_to_addr(&attr->grh.dgid, d->net.ifindex, &av->flow.dst);
+	gid_to_addr(&attr->grh.dgid, d->net.ifindex, &av->flow.dst);
 	translate_own_gid(d, &attr->grh.dgid, &av->flow.dst);
 	av->flow.dport = RPWI_UDP_PORT;
 	if (av->flow.src.family != av->flow.dst.family) {
-		ah_gid_text(own->raw, text);
-		ah_gid_text(attr->grh.dgid.raw, text2);
+		gid_text(own->raw, text);
+		gid_text(attr->grh.dgid.raw, text2);
 		rpwi_warn("%s: own GID %u (%s) and the peer's (%s) are of different IP versions: "
 			  "choose the same GID index kind on both sides",
 			d->net.name, gi, text, text2);

@@ -380,9 +380,12 @@ int dev_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_re
 int dev_get_srq_num(struct ibv_srq *srq, uint32_t *num);
 struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *attr);
 
+/* gid.c */
+void gid_text(const uint8_t *raw, char *out); /* INET6_ADDRSTRLEN */
+/* ifindex: of the device, for addresses that need one */
+void gid_to_addr(const union ibv_gid *gid, int ifindex, struct rpwi_addr *a);
+
 /* ah.c; the lock is held */
-void ah_gid_text(const uint8_t *raw, char *out); /* INET6_ADDRSTRLEN */
-void ah_gid_to_addr(const union ibv_gid *gid, int ifindex, struct rpwi_addr *a);
 /* Resolve an address vector: 0, or a positive errno (EINVAL: bad port, no GRH, GID index empty or
  * not usable, families differ), with the reason in the log. `dqpn`: of a RC QP at the other end,
  * else 0; one that a lane reaches needs no UDP port. On success *port and *peer are

@@ -10,14 +10,11 @@
  */
 #include "device/mcast.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 
 #include "device/fault.h"
-#include "device/gsi.h"
 #include "device/path.h"
-#include "explain/verbs.h"
 #include "wire/icrc.h"
 
 enum {
@@ -81,7 +78,6 @@ static int group_get(const struct rpwi_addr *a, int ifindex, struct group **out)
 	rpwi_list_add_tail(&groups, &g->link);
 	ngroups++;
 	*out = g;
-	service_wake(); /* there is a descriptor more to sleep on */
 	return 0;
 }
 
@@ -99,14 +95,13 @@ static void group_end_if_unused(struct group *g)
 		return;
 	rpwi_mcast_leave(g->io);
 	group_free(g);
-	service_wake();
 }
 
 /* ---- attaching ---- */
 
 static bool read_gid(const struct dqp *q, const union ibv_gid *gid, struct rpwi_addr *a)
 {
-	ah_gid_to_addr(gid, q->ctx->dev->net.ifindex, a);
+	gid_to_addr(gid, q->ctx->dev->net.ifindex, a);
 	return q->t.type == IBV_QPT_UD && rpwi_addr_is_mcast(a);
 }
 
@@ -148,61 +143,42 @@ static void remove_at(struct group *g, unsigned i)
 		rpwi_mcast_deaf(g->io, true);
 }
 
-static void account(const struct dqp *q, const union ibv_gid *gid, const char *call, int rc)
+int mcast_attach(struct dqp *q, const union ibv_gid *gid)
 {
-	char text[INET6_ADDRSTRLEN];
-	if (RPWI_LIKELY(!rpwi_explain_on))
-		return;
-	ah_gid_text(gid->raw, text);
-	rpwi_explain(RPWI_EXPLAIN_CALL, "%s: QP 0x%06x, group %s%s%s", call, q->t.qpn, text,
-		rc ? ": failed: " : "", rc ? strerror(-rc) : "");
-}
-
-int rpwi_dev_attach_mcast(struct ibv_qp *ibv, const union ibv_gid *gid, uint16_t lid)
-{
-	struct dqp *q = to_dqp(ibv);
 	struct rpwi_addr a;
 	struct group *g;
-	hca_lock();
 	int rc = read_gid(q, gid, &a) ? group_get(&a, q->ctx->dev->net.ifindex, &g) : -EINVAL;
-	if (!rc) {
-		rc = add(g, q);
-		group_end_if_unused(g);
-	}
-	account(q, gid, "ibv_attach_mcast", rc);
-	hca_unlock();
-	return -rc;
+	if (rc)
+		return rc;
+	rc = add(g, q);
+	group_end_if_unused(g);
+	return rc;
 }
 
-int rpwi_dev_detach_mcast(struct ibv_qp *ibv, const union ibv_gid *gid, uint16_t lid)
+int mcast_detach(struct dqp *q, const union ibv_gid *gid)
 {
-	struct dqp *q = to_dqp(ibv);
 	struct rpwi_addr a;
-	hca_lock();
 	struct group *g = read_gid(q, gid, &a) ? group_find(&a, q->ctx->dev->net.ifindex) : NULL;
 	unsigned i = g ? index_of(g, q) : 0;
-	int rc = g && i < g->nqps ? 0 : -EINVAL;
-	if (!rc) {
-		remove_at(g, i);
-		group_end_if_unused(g);
-	}
-	account(q, gid, "ibv_detach_mcast", rc);
-	hca_unlock();
-	return -rc;
+	if (!g || i == g->nqps)
+		return -EINVAL;
+	remove_at(g, i);
+	group_end_if_unused(g);
+	return 0;
 }
 
-int rpwi_gsi_mcast_join(const struct rpwi_addr *group, int ifindex)
+int mcast_join(const struct rpwi_addr *addr, int ifindex)
 {
 	struct group *g;
-	int rc = group_get(group, ifindex, &g);
+	int rc = group_get(addr, ifindex, &g);
 	if (!rc)
 		g->joins++;
 	return rc;
 }
 
-void rpwi_gsi_mcast_leave(const struct rpwi_addr *group, int ifindex)
+void mcast_leave(const struct rpwi_addr *addr, int ifindex)
 {
-	struct group *g = group_find(group, ifindex);
+	struct group *g = group_find(addr, ifindex);
 	if (!g || !g->joins) /* joined by the process that this one was forked from */
 		return;
 	g->joins--;
@@ -211,12 +187,20 @@ void rpwi_gsi_mcast_leave(const struct rpwi_addr *group, int ifindex)
 
 /* ---- receiving ---- */
 
-static void deliver(
-	struct dqp *q, const struct rpwi_pkt *pkt, const struct rpwi_rx *rx, uint64_t now_ns)
+/* Sent from here? What we send goes from a port that is open. */
+static bool is_from_here(const struct hca *h, const struct rpwi_addr *src)
 {
-	struct hca *h = &hca_here;
+	for (unsigned i = 0; i < h->nports; i++)
+		if (h->port[i].refs && rpwi_addr_eq(&h->port[i].addr, src))
+			return true;
+	return false;
+}
+
+static void deliver(struct hca *h, struct dqp *q, const struct rpwi_pkt *pkt,
+	const struct rpwi_rx *rx, uint64_t now_ns)
+{
 	const struct rpwi_rxmeta meta = {.flow = &rx->flow, .ttl = rx->ttl, .tos = rx->tos};
-	if (q->blocks_own && pkt->sqpn == q->t.qpn && gsi_is_own(&rx->flow.src)) {
+	if (q->blocks_own && pkt->sqpn == q->t.qpn && is_from_here(h, &rx->flow.src)) {
 		n.own++;
 		return;
 	}
@@ -237,10 +221,9 @@ static bool is_datagram(const struct rpwi_pkt *pkt)
 	       (op == RPWI_OP_SEND_ONLY || op == RPWI_OP_SEND_ONLY_IMM);
 }
 
-static void rx_segment(struct group *g, const struct rpwi_rx *rx, const uint8_t *seg, size_t len,
-	unsigned index, uint64_t now_ns)
+static void rx_segment(struct hca *h, struct group *g, const struct rpwi_rx *rx, const uint8_t *seg,
+	size_t len, unsigned index, uint64_t now_ns)
 {
-	struct hca *h = &hca_here;
 	struct rpwi_pkt pkt;
 	uint16_t ip_id = (uint16_t)index;
 	n.datagrams++;
@@ -268,7 +251,7 @@ static void rx_segment(struct group *g, const struct rpwi_rx *rx, const uint8_t 
 		rpwi_tap(&rx->flow, ip_id, rx->ttl, rx->tos, 0, &part, 1);
 	}
 	for (unsigned i = 0; i < g->nqps; i++)
-		deliver(g->qps[i], &pkt, rx, now_ns);
+		deliver(h, g->qps[i], &pkt, rx, now_ns);
 }
 
 bool mcast_due(bool all)
@@ -279,7 +262,7 @@ bool mcast_due(bool all)
 	return all || quiet < QUIET_POLLS || !(++round % QUIET_EVERY);
 }
 
-bool mcast_rx(uint64_t *now_ns)
+bool mcast_rx(struct hca *h, uint64_t *now_ns)
 {
 	struct rpwi_rx rx;
 	void *user;
@@ -290,11 +273,11 @@ bool mcast_rx(uint64_t *now_ns)
 	quiet = 0;
 	if (!*now_ns)
 		*now_ns = rpwi_now_ns();
-	hca_here.n.rx_batches++;
+	h->n.rx_batches++;
 	unsigned index = 0;
 	for (size_t at = 0; at < rx.len; at += rx.seg_len, index++)
-		rx_segment(
-			user, &rx, rx.data + at, RPWI_MIN(rx.seg_len, rx.len - at), index, *now_ns);
+		rx_segment(h, user, &rx, rx.data + at, RPWI_MIN(rx.seg_len, rx.len - at), index,
+			*now_ns);
 	return true;
 }
 
@@ -319,9 +302,10 @@ static void detach_all(const struct dctx *c)
 void mcast_context_gone(const struct dctx *c) { detach_all(c); }
 void mcast_hca_gone(void) { detach_all(NULL); }
 
-/* The sockets were closed (rpwi_io_atfork_child); the copies of QPs are nobody's. */
+/* The copies of QPs are nobody's. */
 void mcast_left_to_parent(void)
 {
+	rpwi_mcast_forget();
 	while (!rpwi_list_empty(&groups))
 		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it does not see rpwi_list_del */
 		group_free(RPWI_CONTAINER_OF(groups.next, struct group, link));

@@ -632,7 +632,7 @@ static unsigned rx_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
 static unsigned rx_groups(uint64_t *now_ns)
 {
 	unsigned n = 0;
-	while (n < RX_BATCHES_MAX && mcast_rx(now_ns)) {
+	while (n < RX_BATCHES_MAX && mcast_rx(&hca_here, now_ns)) {
 		n++;
 		rx_answer(true, *now_ns);
 	}

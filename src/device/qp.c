@@ -399,7 +399,7 @@ static int ud_ports_open(struct dqp *q)
 static bool is_to_group(const struct dqp *q, const struct ibv_ah_attr *attr)
 {
 	struct rpwi_addr a;
-	ah_gid_to_addr(&attr->grh.dgid, q->ctx->dev->net.ifindex, &a);
+	gid_to_addr(&attr->grh.dgid, q->ctx->dev->net.ifindex, &a);
 	return attr->is_global && rpwi_addr_is_mcast(&a);
 }
 

@@ -178,6 +178,8 @@ void rpwi_mcast_deaf(struct rpwi_mcast *m, bool deaf);
 int rpwi_mcast_fd(void); /* readable when any group has something; -1: no groups */
 /* As rpwi_port_recv, from the group that `user` was given with. */
 int rpwi_mcast_recv(struct rpwi_rx *rx, void **user);
+/* In the child of a fork, as rpwi_io_atfork_child: the memberships are the parent's. */
+void rpwi_mcast_forget(void);
 uint64_t rpwi_mcast_overflow(void); /* datagrams lost in full sockets so far */
 
 /* ---- icmp.c: what routers and hosts say of packets that did not arrive. Anybody may have made

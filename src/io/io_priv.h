@@ -278,11 +278,6 @@ struct rpwi_group *rpwi_port_group(const struct rpwi_port *p);
 int rpwi_port_send_to_self(struct rpwi_port *p, const void *data, size_t len);
 void rpwi_port_forget(struct rpwi_port *p); /* in a fork's child: close what is the parent's */
 
-/* ---- mcast.c, towards steer.c and tx.c ---- */
-void rpwi_mcast_forget(void); /* in a fork's child: close what is the parent's */
-/* before p sends to a group; ttl: 1 to 255 */
-void rpwi_mcast_prepare(struct rpwi_port *p, const struct rpwi_addr *group, int ttl);
-
 /* ---- pace.c: the page in which a process publishes what it has drained ---- */
 struct rpwi_pace;
 int rpwi_pace_new(struct rpwi_pace **out);

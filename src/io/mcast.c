@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mcast.c - IP multicast: the groups that this process is a member of, one socket for each group
- * and interface, and what a port's sending socket needs before it sends to a group.
+ * and interface. Sending to one is a port's business (tx.c).
  *
  * A group's socket is bound to the group's address, with SO_REUSEADDR: Linux gives a multicast
  * datagram to each socket that it fits (udp(7), ip(7)), so every process, of any user, has its own
@@ -10,7 +10,7 @@
  *
  * Threads: as io.h says.
  */
-#include "io/port_priv.h"
+#include "io/io_priv.h"
 
 #include "base/lock.h"
 
@@ -216,31 +216,4 @@ uint64_t rpwi_mcast_overflow(void)
 	for (struct rpwi_list *l = here.groups.next; l != &here.groups; l = l->next)
 		sum += overflow_of(RPWI_CONTAINER_OF(l, struct rpwi_mcast, link));
 	return sum;
-}
-
-/* ---- sending: the options of a port's socket, which last ---- */
-
-/* The interface is that of the port's address; members on this host get copies by default
- * (IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP are 1), the sending process among them. */
-static void choose_interface(struct rpwi_port *p, const struct rpwi_addr *group)
-{
-	if (group->family == 6) {
-		rpwi_udp_set(p->tx_fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, (int)group->scope);
-		return;
-	}
-	struct ip_mreqn r = {0};
-	memcpy(&r.imr_address, p->local.bytes, sizeof(r.imr_address));
-	setsockopt(p->tx_fd, IPPROTO_IP, IP_MULTICAST_IF, &r, sizeof(r));
-}
-
-void rpwi_mcast_prepare(struct rpwi_port *p, const struct rpwi_addr *group, int ttl)
-{
-	bool v6 = group->family == 6;
-	if (!p->mcast_ttl)
-		choose_interface(p, group);
-	if (p->mcast_ttl == ttl)
-		return;
-	rpwi_udp_set(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
-		v6 ? IPV6_MULTICAST_HOPS : IP_MULTICAST_TTL, ttl);
-	p->mcast_ttl = ttl;
 }

@@ -193,7 +193,6 @@ void rpwi_io_atfork_child(void)
 		next = rpwi_port_next(p);
 		rpwi_port_forget(p);
 	}
-	rpwi_mcast_forget();
 	rpwi_ports.first = NULL; /* the next one to be opened for the same address is a new one */
 	if (open_steers)
 		close_lines(open_steers);

@@ -115,12 +115,38 @@ void rpwi_tx_close(struct rpwi_port *p)
 	p->fault = NULL;
 }
 
+/* The interface is that of the port's address. Members on this host get copies by default
+ * (IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP are 1), the sending process among them. What is set here
+ * stays as long as the socket. */
+static void choose_interface(struct rpwi_port *p, const struct rpwi_addr *group)
+{
+	if (group->family == 6) {
+		rpwi_udp_set(p->tx_fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, (int)group->scope);
+		return;
+	}
+	struct ip_mreqn r = {0};
+	memcpy(&r.imr_address, p->local.bytes, sizeof(r.imr_address));
+	setsockopt(p->tx_fd, IPPROTO_IP, IP_MULTICAST_IF, &r, sizeof(r));
+}
+
+static void prepare_for_group(struct rpwi_port *p, const struct rpwi_addr *group, int ttl)
+{
+	bool v6 = group->family == 6;
+	if (!p->mcast_ttl)
+		choose_interface(p, group);
+	if (p->mcast_ttl == ttl)
+		return;
+	rpwi_udp_set(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
+		v6 ? IPV6_MULTICAST_HOPS : IP_MULTICAST_TTL, ttl);
+	p->mcast_ttl = ttl;
+}
+
 static void set_hops(struct rpwi_port *p, const struct rpwi_addr *dst, unsigned ttl, unsigned tos)
 {
 	bool v6 = p->local.family == 6;
 	ttl = ttl ? ttl : HOP_LIMIT_DEFAULT;
 	if (RPWI_UNLIKELY(rpwi_addr_is_mcast(dst))) {
-		rpwi_mcast_prepare(p, dst, (int)ttl);
+		prepare_for_group(p, dst, (int)ttl);
 	} else if (p->ttl != (int)ttl) {
 		rpwi_udp_set(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
 			v6 ? IPV6_UNICAST_HOPS : IP_TTL, (int)ttl);

@@ -433,7 +433,7 @@ static bool event_take(struct channel *ch, struct rdma_ucm_event_resp *out)
 		rpwi_explain(RPWI_EXPLAIN_CM_EVENT, "event %s", cm_event_name[e->resp.event]);
 	e->id->events_reported++;
 	if (e->mcast)
-		multicast_reported(e->mcast);
+		e->mcast->events_reported++;
 	if (e->child) {
 		e->child->listener = NULL;
 		e->id->backlog++;

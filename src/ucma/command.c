@@ -200,8 +200,22 @@ static int join(struct id *id, const void *addr, size_t room, unsigned flags, ui
 	struct rdma_ucm_create_id_resp *resp)
 {
 	struct endpoint group;
+	struct mcast *m;
 	int rc = endpoint_read(addr, room, &group);
-	return rc ? rc : multicast_join(id, &group, flags, uid, &resp->id);
+	if (!rc)
+		rc = multicast_join(id, &group, flags, uid, &m);
+	if (rc)
+		return rc;
+	/* There is nobody to ask, and so nothing to wait for. */
+	struct event *e = event_new(id, EV_MULTICAST_JOIN, 0);
+	if (!e) {
+		multicast_free(m);
+		return -ENOMEM;
+	}
+	e->mcast = m;
+	multicast_event(m, &e->resp);
+	resp->id = m->handle;
+	return 0;
 }
 
 static int join_ip(struct channel *ch, struct id *id, const void *buf, void *out)
@@ -221,7 +235,14 @@ static int leave(struct channel *ch, struct id *none, const void *buf, void *out
 {
 	const struct rdma_ucm_destroy_id *cmd = buf;
 	struct rdma_ucm_destroy_id_resp *resp = out;
-	return multicast_leave(ch, cmd->id, &resp->events_reported);
+	int err;
+	struct mcast *m = multicast_find(ch, cmd->id, &err);
+	if (!m)
+		return err;
+	resp->events_reported = m->events_reported;
+	events_of_mcast_drop(ch, m);
+	multicast_free(m);
+	return 0;
 }
 
 enum { NO_ID = -1, NO_RESPONSE = -1 };

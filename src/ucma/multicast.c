@@ -18,17 +18,6 @@ enum {
 	HOP_LIMIT = 64, /* the kernel's IPV6_DEFAULT_HOPLIMIT */
 };
 
-struct mcast {
-	struct rpwi_list link; /* in its id's */
-	struct id *id;
-	uint32_t handle;
-	uint64_t uid;
-	struct rpwi_addr group;
-	int ifindex;
-	bool is_member;
-	uint32_t events_reported;
-};
-
 static struct mcast *mcasts[MCASTS_MAX];
 
 static struct mcast *mcast_new(struct id *id, uint64_t uid)
@@ -52,9 +41,8 @@ static struct mcast *mcast_new(struct id *id, uint64_t uid)
 	return NULL;
 }
 
-static void mcast_free(struct mcast *m)
+void multicast_free(struct mcast *m)
 {
-	events_of_mcast_drop(m->id->ch, m);
 	if (m->is_member)
 		rpwi_gsi_mcast_leave(&m->group, m->ifindex);
 	mcasts[m->handle] = NULL;
@@ -62,26 +50,19 @@ static void mcast_free(struct mcast *m)
 	free(m);
 }
 
-void multicast_reported(struct mcast *m) { m->events_reported++; }
-
-static void tell(struct mcast *m)
+void multicast_event(const struct mcast *m, struct rdma_ucm_event_resp *resp)
 {
-	const struct id *id = m->id;
-	struct event *e = event_new(m->id, EV_MULTICAST_JOIN, 0);
-	if (!e)
-		return;
-	e->mcast = m;
-	e->resp.uid = m->uid;
-	e->resp.id = m->handle;
-	struct rdma_ucm_ud_param *ud = &e->resp.param.ud;
+	struct rdma_ucm_ud_param *ud = &resp->param.ud;
+	resp->uid = m->uid;
+	resp->id = m->handle;
 	ud->qp_num = RPWI_MCAST_QPN;
-	ud->qkey = id->qkey;
+	ud->qkey = m->id->qkey;
 	ud->ah_attr.is_global = 1;
 	ud->ah_attr.port_num = 1;
 	rpwi_gsi_gid(&m->group, ud->ah_attr.grh.dgid);
-	ud->ah_attr.grh.sgid_index = (uint8_t)id->dev.gid_index;
+	ud->ah_attr.grh.sgid_index = (uint8_t)m->id->dev.gid_index;
 	ud->ah_attr.grh.hop_limit = HOP_LIMIT;
-	ud->ah_attr.grh.traffic_class = id->tos;
+	ud->ah_attr.grh.traffic_class = m->id->tos;
 }
 
 /* 0 or -errno; the states are the kernel's. */
@@ -108,11 +89,11 @@ static int check(const struct id *id, const struct endpoint *group, unsigned fla
 	return 0;
 }
 
-int multicast_join(
-	struct id *id, const struct endpoint *group, unsigned flags, uint64_t uid, uint32_t *handle)
+int multicast_join(struct id *id, const struct endpoint *group, unsigned flags, uint64_t uid,
+	struct mcast **out)
 {
 	int rc = check(id, group, flags);
-	struct mcast *m = rc ? NULL : mcast_new(id, uid);
+	struct mcast *m = *out = rc ? NULL : mcast_new(id, uid);
 	if (!m)
 		return rc ? rc : -ENOMEM;
 	m->group = group->addr;
@@ -121,29 +102,23 @@ int multicast_join(
 	if (flags == FULL_MEMBER)
 		rc = rpwi_gsi_mcast_join(&m->group, m->ifindex);
 	if (rc) {
-		mcast_free(m);
+		multicast_free(m);
 		return rc;
 	}
 	m->is_member = flags == FULL_MEMBER;
-	*handle = m->handle;
-	tell(m);
 	return 0;
 }
 
-int multicast_leave(struct channel *ch, uint32_t handle, uint32_t *events_reported)
+struct mcast *multicast_find(const struct channel *ch, uint32_t handle, int *err)
 {
 	struct mcast *m = handle < MCASTS_MAX ? mcasts[handle] : NULL;
-	if (!m)
-		return -ENOENT;
-	if (m->id->ch != ch)
-		return -EINVAL;
-	*events_reported = m->events_reported;
-	mcast_free(m);
-	return 0;
+	*err = !m ? -ENOENT : m->id->ch != ch ? -EINVAL : 0;
+	return *err ? NULL : m;
 }
 
 void multicast_id_end(struct id *id)
 {
 	while (!rpwi_list_empty(&id->mcasts))
-		mcast_free(RPWI_CONTAINER_OF(id->mcasts.next, struct mcast, link));
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it does not see rpwi_list_del */
+		multicast_free(RPWI_CONTAINER_OF(id->mcasts.next, struct mcast, link));
 }

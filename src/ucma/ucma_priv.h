@@ -128,7 +128,18 @@ struct id {
 	struct id *listener;
 };
 
-struct mcast;
+/* A group that an id has joined. */
+struct mcast {
+	struct rpwi_list link; /* in its id's */
+	struct id *id;
+	uint32_t handle;
+	uint64_t uid;
+	struct rpwi_addr group;
+	int ifindex;
+	bool is_member;
+	uint32_t events_reported;
+};
+
 struct event {
 	struct rpwi_list link;
 	struct id *id; /* whom destroying takes it away from: a CONNECT_REQUEST is its listener's */
@@ -190,13 +201,15 @@ void cm_addresses_changed(void *user);
 uint16_t listen_port_ephemeral(void);
 
 /* multicast.c */
-/* 0, and its number; -EINVAL: state, address or flags (RDMA_MC_JOIN_FLAG_*); or another -errno */
+/* -EINVAL: state, address or flags (RDMA_MC_JOIN_FLAG_*); or another -errno */
 int multicast_join(struct id *id, const struct endpoint *group, unsigned flags, uint64_t uid,
-	uint32_t *handle);
-/* -ENOENT: no such number; -EINVAL: another channel's */
-int multicast_leave(struct channel *ch, uint32_t handle, uint32_t *events_reported);
+	struct mcast **out);
+/* what its event says */
+void multicast_event(const struct mcast *m, struct rdma_ucm_event_resp *resp);
+/* NULL: -ENOENT, or -EINVAL: another channel's */
+struct mcast *multicast_find(const struct channel *ch, uint32_t handle, int *err);
+void multicast_free(struct mcast *m); /* after its events were dropped */
 void multicast_id_end(struct id *id);
-void multicast_reported(struct mcast *m); /* an event of it went to the program */
 
 /* real.c: -ENODEV from any of them means "not the kernel's business" */
 int real_bind(struct id *id, const struct endpoint *e);

@@ -252,6 +252,7 @@ int rpwi_mcast_join(const struct rpwi_addr *group, int ifindex, void *user, stru
 	return -EPERM;
 }
 void rpwi_mcast_leave(struct rpwi_mcast *m) {}
+void rpwi_mcast_forget(void) {}
 void rpwi_mcast_deaf(struct rpwi_mcast *m, bool deaf) {}
 int rpwi_mcast_fd(void) { return -1; }
 int rpwi_mcast_recv(struct rpwi_rx *rx, void **user) { return 0; }
