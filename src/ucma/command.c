@@ -239,6 +239,8 @@ static int leave(struct channel *ch, struct id *none, const void *buf, void *out
 	struct mcast *m = multicast_find(ch, cmd->id, &err);
 	if (!m)
 		return err;
+	if (m->is_real)
+		real_leave(m);
 	resp->events_reported = m->events_reported;
 	events_of_mcast_drop(ch, m);
 	multicast_free(m);
@@ -369,7 +371,12 @@ static int run(
 	}
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		account_call(number, in);
-	if (!rc && id && id->real == REAL_ONLY && number != RDMA_USER_CM_CMD_DESTROY_ID)
+	bool joins =
+		number == RDMA_USER_CM_CMD_JOIN_IP_MCAST || number == RDMA_USER_CM_CMD_JOIN_MCAST;
+	if (!rc && id && id->real == REAL_ONLY && joins)
+		rc = real_join(id, number, in, commands[number].in, commands[number].id_at,
+			(struct rdma_ucm_create_id_resp *)out, commands[number].response_at);
+	else if (!rc && id && id->real == REAL_ONLY && number != RDMA_USER_CM_CMD_DESTROY_ID)
 		rc = real_command(id, number, in, commands[number].in, commands[number].id_at, out,
 			commands[number].out, commands[number].response_at);
 	else if (!rc)

@@ -20,8 +20,9 @@ enum {
 
 static struct mcast *mcasts[MCASTS_MAX];
 
-static struct mcast *mcast_new(struct id *id, uint64_t uid)
+struct mcast *multicast_new(struct id *id, uint64_t uid)
 {
+	static uint64_t serials;
 	static uint32_t hint;
 	struct mcast *m = calloc(1, sizeof(*m));
 	for (uint32_t i = 0; m && i < MCASTS_MAX; i++) {
@@ -33,6 +34,7 @@ static struct mcast *mcast_new(struct id *id, uint64_t uid)
 		m->handle = h;
 		m->id = id;
 		m->uid = uid;
+		m->serial = ++serials << 16 | h;
 		rpwi_list_init(&m->link);
 		rpwi_list_add_tail(&id->mcasts, &m->link);
 		return m;
@@ -93,7 +95,7 @@ int multicast_join(struct id *id, const struct endpoint *group, unsigned flags, 
 	struct mcast **out)
 {
 	int rc = check(id, group, flags);
-	struct mcast *m = *out = rc ? NULL : mcast_new(id, uid);
+	struct mcast *m = *out = rc ? NULL : multicast_new(id, uid);
 	if (!m)
 		return rc ? rc : -ENOMEM;
 	m->group = group->addr;
@@ -114,6 +116,12 @@ struct mcast *multicast_find(const struct channel *ch, uint32_t handle, int *err
 	struct mcast *m = handle < MCASTS_MAX ? mcasts[handle] : NULL;
 	*err = !m ? -ENOENT : m->id->ch != ch ? -EINVAL : 0;
 	return *err ? NULL : m;
+}
+
+struct mcast *multicast_of_serial(const struct channel *ch, uint64_t serial)
+{
+	struct mcast *m = mcasts[serial % MCASTS_MAX];
+	return m && m->serial == serial && m->id->ch == ch ? m : NULL;
 }
 
 void multicast_id_end(struct id *id)

@@ -137,6 +137,10 @@ struct mcast {
 	struct rpwi_addr group;
 	int ifindex;
 	bool is_member;
+	/* of an id that is the kernel's: its number there, and what its event is known by */
+	bool is_real;
+	uint32_t real_handle;
+	uint64_t serial;
 	uint32_t events_reported;
 };
 
@@ -204,6 +208,8 @@ uint16_t listen_port_ephemeral(void);
 /* -EINVAL: state, address or flags (RDMA_MC_JOIN_FLAG_*); or another -errno */
 int multicast_join(struct id *id, const struct endpoint *group, unsigned flags, uint64_t uid,
 	struct mcast **out);
+struct mcast *multicast_new(struct id *id, uint64_t uid); /* NULL: no memory, or too many */
+struct mcast *multicast_of_serial(const struct channel *ch, uint64_t serial); /* NULL: none */
 /* what its event says */
 void multicast_event(const struct mcast *m, struct rdma_ucm_event_resp *resp);
 /* NULL: -ENOENT, or -EINVAL: another channel's */
@@ -218,6 +224,10 @@ void real_listen_beside(struct id *id, uint32_t backlog);
 int real_resolve_addr(struct id *id, const struct endpoint *src, const struct endpoint *dst);
 int real_command(struct id *id, uint32_t number, const void *in, size_t in_len, int id_at,
 	void *out, size_t out_len, int response_at);
+/* JOIN_IP_MCAST or JOIN_MCAST, and LEAVE_MCAST, of an id that is the kernel's. 0 or -errno */
+int real_join(struct id *id, uint32_t number, const void *in, size_t in_len, int id_at,
+	struct rdma_ucm_create_id_resp *out, int response_at);
+int real_leave(const struct mcast *m);
 int real_migrate(struct id *id, struct channel *from, struct channel *to);
 void real_end(struct id *id);
 void real_close(struct channel *ch);
