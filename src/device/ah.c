@@ -10,26 +10,6 @@
 
 static const uint8_t v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
-static void gid_text(const uint8_t *raw, char *out)
-{
-	inet_ntop(AF_INET6, raw, out, INET6_ADDRSTRLEN);
-}
-
-static struct rpwi_addr gid_to_addr(const union ibv_gid *gid, int ifindex)
-{
-	struct rpwi_addr a = {0};
-	if (!memcmp(gid->raw, v4_mapped, 12)) {
-		a.family = 4;
-		memcpy(a.bytes, gid->raw + 12, 4);
-	} else {
-		a.family = 6;
-		memcpy(a.bytes, gid->raw, 16);
-		if (gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80)
-			a.scope = (uint32_t)ifindex;
-	}
-	return a;
-}
-
 /* The made-up link-local GID of lo is carried by another address: see io.h. */
 static void translate_own_gid(const struct dev *d, const union ibv_gid *gid, struct rpwi_addr *a)
 {
@@ -69,7 +49,7 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 		.sgid_index = (uint8_t)gi,
 		.flow_label = attr->grh.flow_label};
 	av->flow.src = own->addr;
-	av->flow.dst = gid_to_addr(&attr->grh.dgid, d->net.ifindex);
+	gid_to_addr(&attr->grh.dgid, d->net.ifindex, &av->flow.dst);
 	translate_own_gid(d, &attr->grh.dgid, &av->flow.dst);
 	av->flow.dport = RPWI_UDP_PORT;
 	if (av->flow.src.family != av->flow.dst.family) {
@@ -80,7 +60,9 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 			d->net.name, gi, text, text2);
 		return -EINVAL;
 	}
-	av->loopback_zone = rpwi_netdev_is_local(&av->flow.dst);
+	/* Members of a group on this host get it by UDP as all others do, and do not pace it. */
+	av->loopback_zone =
+		!rpwi_addr_is_mcast(&av->flow.dst) && rpwi_netdev_is_local(&av->flow.dst);
 	int err = 0;
 	bool lanes_do = dqpn && av->loopback_zone && rpwi_lane_reaches(hca_here.lanes, dqpn);
 	*port = port_get(&av->flow.src, lanes_do, why, sizeof(why), &err);

@@ -14,6 +14,7 @@
 #include "device/board.h"
 #include "device/farewell.h"
 #include "device/fault.h"
+#include "device/mcast.h"
 #include "wire/icrc.h"
 
 struct hca hca_here = {
@@ -523,6 +524,7 @@ static int place_leave_to_parent(void)
 	char why[RPWI_WHY_LEN];
 	h->forked_from = 0;
 	rpwi_io_atfork_child();
+	mcast_left_to_parent();
 	board_left_to_parent();
 	farewell_close();
 	alive_forget();
@@ -629,6 +631,7 @@ void hca_put(void)
 	service_stop();
 	h->closing = false;
 	gsi_hca_gone();
+	mcast_hca_gone();
 	alive_forget();
 	farewell_close();
 	descriptors_close();
@@ -727,6 +730,7 @@ int rpwi_dev_close_device(struct ibv_context *ctx)
 	hca_unlock();
 	rpwi_unlock(RPWI_LOCK_DEVICES);
 	hca_lock();
+	mcast_context_gone(c);
 	hca_put();
 	hca_unlock();
 	events_forget(c, NULL);
@@ -940,6 +944,7 @@ void rpwi_dev_stats_print(FILE *to)
 			cc->cwnd, cc->cwnd_max, cc->inflight, (double)cc->srtt_ns / 1000,
 			(unsigned long long)cc->losses + (unsigned long long)cc->timeouts);
 	}
+	mcast_stats_print(to);
 	gsi_stats_print(to);
 	hca_unlock();
 	rpwi_plan_print(to);

@@ -174,7 +174,9 @@ struct dqp {
 	uint64_t board_word; /* what the board says of it (board.c) */
 	struct dpeer *peer;
 	uint32_t events_got;
-	bool gathers; /* is in tx_list for progress_gather */
+	bool gathers;    /* is in tx_list for progress_gather */
+	bool blocks_own; /* IBV_QP_CREATE_BLOCK_SELF_MCAST_LB */
+	unsigned groups; /* that it is attached to (mcast.c) */
 	struct rpwi_list rx_link;
 	uint64_t heard_ns;        /* a packet for it came last; 0: none yet */
 	uint64_t told_ns;         /* its connection was told to be over; 0: it has none */
@@ -377,6 +379,11 @@ void cq_purge_qp(struct dcq *cq, uint32_t qpn);
 int dev_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int dev_get_srq_num(struct ibv_srq *srq, uint32_t *num);
 struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *attr);
+
+/* gid.c */
+void gid_text(const uint8_t *raw, char *out); /* INET6_ADDRSTRLEN */
+/* ifindex: of the device, for addresses that need one */
+void gid_to_addr(const union ibv_gid *gid, int ifindex, struct rpwi_addr *a);
 
 /* ah.c; the lock is held */
 /* Resolve an address vector: 0, or a positive errno (EINVAL: bad port, no GRH, GID index empty or

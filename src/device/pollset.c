@@ -9,6 +9,8 @@ unsigned pollset_fill(const struct hca *h, struct pollfd *fds)
 		fds[n++] = (struct pollfd){.fd = h->steer_fd, .events = POLLIN};
 	if (rpwi_lanes_fd(h->lanes) >= 0)
 		fds[n++] = (struct pollfd){.fd = rpwi_lanes_fd(h->lanes), .events = POLLIN};
+	if (rpwi_mcast_fd() >= 0)
+		fds[n++] = (struct pollfd){.fd = rpwi_mcast_fd(), .events = POLLIN};
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs && rpwi_port_fd(h->port[i].io) >= 0)
 			fds[n++] = (struct pollfd){

@@ -20,7 +20,7 @@ struct pollset_ready {
 static const struct pollset_ready pollset_all_ready = {.ports = ~0ull, .steer = true};
 _Static_assert(DEV_PORTS_MAX <= 64, "a bit for each port");
 
-/* Fills room for 2 * DEV_PORTS_MAX + 2; how many. */
+/* Fills room for 2 * DEV_PORTS_MAX + 3; how many. */
 unsigned pollset_fill(const struct hca *h, struct pollfd *fds);
 /* What such a set says after poll. The lock is held again, and ports may have come and gone: those
  * that the set does not have are read. */

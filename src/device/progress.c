@@ -23,6 +23,7 @@
 #include "device/board.h"
 #include "device/farewell.h"
 #include "device/fault.h"
+#include "device/mcast.h"
 #include "device/path.h"
 #include "device/pollset.h"
 #include "device/spin.h"
@@ -500,6 +501,10 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 	/* QPs 0 and 1 are every process's: what a packet says tells whose it is */
 	bool management = qpn <= RPWI_GSI_QPN;
 	if (RPWI_UNLIKELY(!q && port && !management && !rpwi_steer_owns(h->steer, (uint32_t)qpn))) {
+		if (qpn == RPWI_MCAST_QPN) {
+			mcast_by_unicast();
+			return;
+		}
 		h->n.handed_over++;
 		rpwi_port_hand_over(port->io, rx, seg, len, (uint32_t)qpn);
 		return;
@@ -624,6 +629,16 @@ static unsigned rx_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
 	return n;
 }
 
+static unsigned rx_groups(uint64_t *now_ns)
+{
+	unsigned n = 0;
+	while (n < RX_BATCHES_MAX && mcast_rx(&hca_here, now_ns)) {
+		n++;
+		rx_answer(true, *now_ns);
+	}
+	return n;
+}
+
 /* ---- lanes ---- */
 
 /* A packet that came through memory. Its headers are ours, and no ICRC is needed: nothing between
@@ -722,6 +737,8 @@ static bool progress(bool all_ports, bool hold_ack, struct pollset_ready ready)
 	}
 	if (all_looked_at)
 		rpwi_lanes_sockets_empty(h->lanes);
+	if (mcast_due(all_ports))
+		got += rx_groups(&now_ns);
 	/* What others hand over: now and then, and at once while it keeps coming, for their queue
 	 * is short. */
 	static bool more_handed;
@@ -783,7 +800,7 @@ void service_wait_end(void) { atomic_fetch_sub(&hca_here.waiters, 1); }
 int progress_wait(int fd)
 {
 	struct hca *h = &hca_here;
-	struct pollfd fds[2 * DEV_PORTS_MAX + 3];
+	struct pollfd fds[2 * DEV_PORTS_MAX + 4];
 	hca_lock_serving();
 	bool got = progress(true, false, pollset_all_ready);
 	progress_flush_held(rpwi_now_ns());
@@ -864,7 +881,7 @@ static bool program_owns(void)
 static void *service_main(void *arg)
 {
 	struct hca *h = &hca_here;
-	struct pollfd fds[2 * DEV_PORTS_MAX + 4];
+	struct pollfd fds[2 * DEV_PORTS_MAX + 5];
 	/* After poll only what it found is read, until that is empty; but now and then everything,
 	 * for a stream may go on for long. */
 	struct pollset_ready ready = pollset_all_ready;

@@ -274,6 +274,17 @@ struct ibv_qp *rpwi_dev_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *at
 	return &q->ibv;
 }
 
+static uint32_t create_flags(const struct ibv_qp_init_attr_ex *a)
+{
+	return a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS ? a->create_flags : 0;
+}
+
+static bool create_flags_known(const struct ibv_qp_init_attr_ex *a)
+{
+	const uint32_t known = a->qp_type == IBV_QPT_UD ? IBV_QP_CREATE_BLOCK_SELF_MCAST_LB : 0;
+	return !(create_flags(a) & ~known);
+}
+
 struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr)
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
@@ -282,7 +293,7 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 		(attr->comp_mask &
 			~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
 				    IBV_QP_INIT_ATTR_CREATE_FLAGS)) ||
-		((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)) {
+		!create_flags_known(attr)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
@@ -299,6 +310,7 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 	struct dqp *q = qp_new(c, attr);
 	if (!q)
 		return NULL;
+	q->blocks_own = create_flags(attr) & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 		wr_build_attach(q);
 	rpwi_explain(RPWI_EXPLAIN_CALL,
@@ -319,6 +331,14 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 {
 	struct dqp *q = to_dqp(ibv);
 	hca_lock();
+	if (RPWI_UNLIKELY(q->groups)) {
+		/* as the kernel has it */
+		rpwi_warn("ibv_destroy_qp: QP 0x%06x is attached to %u multicast group%s: "
+			  "ibv_detach_mcast first",
+			q->t.qpn, q->groups, q->groups == 1 ? "" : "s");
+		hca_unlock();
+		return EBUSY;
+	}
 	if (rpwi_qp_ack_owed(&q->t)) /* the peer may still wait for the last one */
 		progress_qp_kick(q, false, rpwi_now_ns());
 	if (RPWI_UNLIKELY(rpwi_explain_on))
@@ -376,6 +396,13 @@ static int ud_ports_open(struct dqp *q)
 	return err;
 }
 
+static bool is_to_group(const struct dqp *q, const struct ibv_ah_attr *attr)
+{
+	struct rpwi_addr a;
+	gid_to_addr(&attr->grh.dgid, q->ctx->dev->net.ifindex, &a);
+	return attr->is_global && rpwi_addr_is_mcast(&a);
+}
+
 int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct dqp *q = to_dqp(ibv);
@@ -398,6 +425,9 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		rpwi_warn("%s: path MTU %u is larger than the %u bytes that interface %s allows",
 			q->ctx->dev->net.name, mtu_bytes(attr->path_mtu),
 			mtu_bytes(dev_mtu(q->ctx->dev)), q->ctx->dev->net.ifname);
+		rc = -EINVAL;
+	} else if ((mask & IBV_QP_AV) && is_to_group(q, &attr->ah_attr)) {
+		rpwi_warn("QP 0x%06x: only UD sends to a multicast group", q->t.qpn);
 		rc = -EINVAL;
 	} else if (mask & IBV_QP_AV) {
 		rc = ah_resolve(q->ctx, &attr->ah_attr,
@@ -804,15 +834,4 @@ struct ibv_qp_ex *rpwi_dev_qp_to_qp_ex(struct ibv_qp *ibv)
 {
 	struct dqp *q = to_dqp(ibv);
 	return q->has_wr_ops ? &q->ex : NULL;
-}
-
-/* Multicast over RoCEv2 needs IGMP and a group of sockets of its own; nothing asked for it yet:
- * programs get the error of a device without it (max_mcast_grp is 0). */
-int rpwi_dev_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	return EOPNOTSUPP;
-}
-int rpwi_dev_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	return EOPNOTSUPP;
 }

@@ -3,7 +3,7 @@
 #include <endian.h>
 #include <errno.h>
 
-#include "device/hca.h"
+#include "device/mcast.h"
 #include "fault/fault.h"
 
 enum ibv_mtu dev_mtu(const struct dev *d)
@@ -53,6 +53,9 @@ int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 	a->max_srq_wr = DEV_SRQ_WR_MAX;
 	a->max_srq_sge = RPWI_SGE_MAX;
 	a->max_pkeys = 1;
+	a->max_mcast_grp = MCAST_GROUPS_MAX;
+	a->max_mcast_qp_attach = MCAST_QPS_MAX;
+	a->max_total_mcast_qp_attach = MCAST_GROUPS_MAX * MCAST_QPS_MAX;
 	a->local_ca_ack_delay = 15;
 	a->phys_port_cnt = 1;
 	return 0;

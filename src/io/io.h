@@ -165,6 +165,23 @@ struct rpwi_port_stats {
 };
 void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out);
 
+/* ---- mcast.c: the multicast groups that this process is a member of ---- */
+struct rpwi_mcast; /* a group on an interface */
+/* Be a member (IGMP, MLD), and get what is sent to the group on UDP port 4791 of that interface:
+ * this process's own copies, whoever else of this host gets some. Once for each group and
+ * interface. `user` comes back from rpwi_mcast_recv. 0 or -errno, and why (RPWI_WHY_LEN bytes). */
+int rpwi_mcast_join(const struct rpwi_addr *group, int ifindex, void *user, struct rpwi_mcast **out,
+	char *why, size_t why_len);
+void rpwi_mcast_leave(struct rpwi_mcast *m);
+/* A member that takes nothing, or does again. What waits in the socket is still received. */
+void rpwi_mcast_deaf(struct rpwi_mcast *m, bool deaf);
+int rpwi_mcast_fd(void); /* readable when any group has something; -1: no groups */
+/* As rpwi_port_recv, from the group that `user` was given with. */
+int rpwi_mcast_recv(struct rpwi_rx *rx, void **user);
+/* In the child of a fork, as rpwi_io_atfork_child: the memberships are the parent's. */
+void rpwi_mcast_forget(void);
+uint64_t rpwi_mcast_overflow(void); /* datagrams lost in full sockets so far */
+
 /* ---- icmp.c: what routers and hosts say of packets that did not arrive. Anybody may have made
  * such a message: believe it only where what it quotes was sent. ---- */
 enum rpwi_icmp_kind {

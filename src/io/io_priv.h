@@ -15,11 +15,12 @@
 #include "io/io.h"
 
 enum {
-	IO_SLOTS_MAX = 64,        /* of one process: 262,144 QPNs */
-	IO_GRO_BYTES_MAX = 65536, /* the most one receive can bring */
-	IO_GSO_SEGS_MAX = 64,     /* UDP_MAX_SEGMENTS of kernels before 6.9 */
-	IO_GSO_BYTES_MAX = 65507, /* 65535 less the IPv4 and UDP headers */
-	IO_PROBE_SLOT = 4095,     /* no QP has it: probes of the port group go there */
+	IO_RCVBUF_BYTES = 8 << 20, /* what a receiving socket asks for */
+	IO_SLOTS_MAX = 64,         /* of one process: 262,144 QPNs */
+	IO_GRO_BYTES_MAX = 65536,  /* the most one receive can bring */
+	IO_GSO_SEGS_MAX = 64,      /* UDP_MAX_SEGMENTS of kernels before 6.9 */
+	IO_GSO_BYTES_MAX = 65507,  /* 65535 less the IPv4 and UDP headers */
+	IO_PROBE_SLOT = 4095,      /* no QP has it: probes of the port group go there */
 	/* from here to RPWI_SLOT_MAX: of processes that take their packets from a stranger's hands
 	 * (ROPEWAY_SHARE_PORT) */
 	IO_SHARED_SLOT_MIN = 3583,
@@ -44,6 +45,15 @@ bool rpwi_sockaddr_read(
 	const union io_sockaddr *sa, socklen_t len, struct rpwi_addr *a, uint16_t *port);
 enum { IO_ADDR_TEXT = 64 };
 const char *rpwi_addr_text(const struct rpwi_addr *a, char text[IO_ADDR_TEXT]);
+
+/* ---- udp.c: sockets that receive on port 4791 ---- */
+int rpwi_udp_set(int fd, int level, int name, int value); /* an option: 0 or -errno */
+/* Not bound yet: non-blocking, with GRO and a large buffer. A descriptor or -errno. */
+int rpwi_udp_rx_socket(bool v6);
+void rpwi_udp_want_ttl(int fd, bool v6, bool want);
+/* One datagram or GRO batch for `dst` into buf[IO_GRO_BYTES_MAX]: 1 with *rx filled, 0: nothing
+ * there, or -errno. */
+int rpwi_udp_recv(int fd, uint8_t *buf, const struct rpwi_addr *dst, struct rpwi_rx *rx);
 
 /* ---- holder.c: who has (address, 4791), as /proc/net/udp tells ---- */
 struct io_holder {

@@ -7,17 +7,11 @@
 
 #include <errno.h>
 #include <linux/sock_diag.h>
-#include <netinet/udp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#ifndef UDP_NO_CHECK6_RX
-#define UDP_NO_CHECK6_RX 102
-#endif
-
 enum {
-	RCVBUF_BYTES = 8 << 20,
 	REBIND_MS = 1000,
 	/* receives between two looks at what others ask: a sender may wait for the answer */
 	SERVE_EVERY = 32,
@@ -28,38 +22,18 @@ struct io_port_list rpwi_ports;
 
 /* ---- opening ---- */
 
-static int set_int(int fd, int level, int name, int value)
-{
-	return setsockopt(fd, level, name, &value, sizeof(value)) ? -errno : 0;
-}
-
-static void set_rcvbuf(struct rpwi_port *p)
+static int make_rx_socket(struct rpwi_port *p)
 {
 	int have = 0;
 	socklen_t len = sizeof(have);
-	if (set_int(p->rx_fd, SOL_SOCKET, SO_RCVBUFFORCE, RCVBUF_BYTES))
-		set_int(p->rx_fd, SOL_SOCKET, SO_RCVBUF, RCVBUF_BYTES);
-	if (!getsockopt(p->rx_fd, SOL_SOCKET, SO_RCVBUF, &have, &len) && have > 0)
-		rpwi_pace_set_limit(rpwi_steer_pace(p->steer), (size_t)have);
-}
-
-static int make_rx_socket(struct rpwi_port *p)
-{
-	bool v6 = p->local.family == 6;
-	p->rx_fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	p->rx_fd = rpwi_udp_rx_socket(p->local.family == 6);
 	if (p->rx_fd < 0)
-		return -errno;
-	int rc = set_int(p->rx_fd, SOL_SOCKET, SO_REUSEPORT, 1);
+		return p->rx_fd;
+	int rc = rpwi_udp_set(p->rx_fd, SOL_SOCKET, SO_REUSEPORT, 1);
 	if (rc)
 		return rc;
-	set_rcvbuf(p);
-	/* before Linux 5.0 there is none: then packets come one by one */
-	set_int(p->rx_fd, IPPROTO_UDP, UDP_GRO, 1);
-	if (v6) {
-		set_int(p->rx_fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
-		/* kernel rxe and NICs send UDP checksum 0 on IPv6 too */
-		set_int(p->rx_fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
-	}
+	if (!getsockopt(p->rx_fd, SOL_SOCKET, SO_RCVBUF, &have, &len) && have > 0)
+		rpwi_pace_set_limit(rpwi_steer_pace(p->steer), (size_t)have);
 	rpwi_port_want_ttl(p, rpwi_tap_enabled);
 	return 0;
 }
@@ -218,77 +192,11 @@ struct rpwi_group *rpwi_port_group(const struct rpwi_port *p) { return p->group;
 void rpwi_port_want_ttl(struct rpwi_port *p, bool want)
 {
 	p->want_ttl = want || rpwi_tap_enabled;
-	if (p->rx_fd < 0)
-		return;
-	bool v6 = p->local.family == 6;
-	set_int(p->rx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVHOPLIMIT : IP_RECVTTL,
-		p->want_ttl);
-	set_int(p->rx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVTCLASS : IP_RECVTOS,
-		p->want_ttl);
+	if (p->rx_fd >= 0)
+		rpwi_udp_want_ttl(p->rx_fd, p->local.family == 6, p->want_ttl);
 }
 
 /* ---- receiving ---- */
-
-static int cmsg_int(const struct cmsghdr *c)
-{
-	int v = 0;
-	size_t n = c->cmsg_len - CMSG_LEN(0);
-	if (n >= sizeof(int))
-		memcpy(&v, CMSG_DATA(c), sizeof(int));
-	else if (n >= 1)
-		v = *(const uint8_t *)CMSG_DATA(c); /* IP_TOS comes as a byte */
-	return v;
-}
-
-static void read_cmsgs(struct msghdr *m, struct rpwi_rx *rx)
-{
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-		if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO)
-			rx->seg_len = (size_t)cmsg_int(c);
-		else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TTL)
-			rx->ttl = (uint8_t)cmsg_int(c);
-		else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS)
-			rx->tos = (uint8_t)cmsg_int(c);
-		else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_HOPLIMIT)
-			rx->ttl = (uint8_t)cmsg_int(c);
-		else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS)
-			rx->tos = (uint8_t)cmsg_int(c);
-	}
-}
-
-/* 1, 0 empty, or -errno. */
-static int receive(struct rpwi_port *p, struct rpwi_rx *rx)
-{
-	union io_sockaddr from;
-	union {
-		char room[CMSG_SPACE(sizeof(int)) * 3];
-		struct cmsghdr align;
-	} control;
-	struct iovec iov = {p->buf, IO_GRO_BYTES_MAX};
-	struct msghdr m = {.msg_name = &from,
-		.msg_namelen = sizeof(from),
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control)};
-	ssize_t n = recvmsg(p->rx_fd, &m, MSG_DONTWAIT);
-	p->n.rx_syscalls++;
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-	rx->data = p->buf;
-	rx->len = (size_t)n;
-	rx->seg_len = 0;
-	rx->ttl = IO_TTL_UNKNOWN;
-	rx->tos = 0;
-	rx->ip_id = -1;
-	rx->flow.dst = p->local;
-	rx->flow.dport = RPWI_UDP_PORT;
-	read_cmsgs(&m, rx);
-	if (!rx->seg_len || rx->seg_len > rx->len)
-		rx->seg_len = rx->len;
-	return rpwi_sockaddr_read(&from, m.msg_namelen, &rx->flow.src, &rx->flow.sport) ? 1
-											: -EPROTO;
-}
 
 static unsigned segments(const struct rpwi_rx *rx)
 {
@@ -298,7 +206,7 @@ static unsigned segments(const struct rpwi_rx *rx)
 static bool is_probe(const struct rpwi_rx *rx)
 {
 	int32_t qpn = rpwi_pkt_peek_qpn(rx->data, rx->len);
-	return qpn >> RPWI_SLOT_SHIFT == IO_PROBE_SLOT;
+	return qpn >> RPWI_SLOT_SHIFT == IO_PROBE_SLOT && qpn != RPWI_MCAST_QPN;
 }
 
 int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx)
@@ -312,7 +220,8 @@ int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx)
 		return 0;
 	for (int i = 0; i < PROBES_A_CALL; i++) {
 		uint64_t snapshot = rpwi_pace_snapshot(pace);
-		int rc = receive(p, rx);
+		int rc = rpwi_udp_recv(p->rx_fd, p->buf, &p->local, rx);
+		p->n.rx_syscalls++;
 		if (rc <= 0) {
 			if (!rc)
 				rpwi_pace_empty(pace, snapshot);
@@ -462,7 +371,7 @@ size_t rpwi_rcvbuf_bytes(void)
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), have = 212992;
 	socklen_t len = sizeof(have);
 	if (fd >= 0) {
-		set_int(fd, SOL_SOCKET, SO_RCVBUF, RCVBUF_BYTES);
+		rpwi_udp_set(fd, SOL_SOCKET, SO_RCVBUF, IO_RCVBUF_BYTES);
 		getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &have, &len);
 		close(fd);
 	}

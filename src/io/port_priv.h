@@ -84,8 +84,9 @@ struct rpwi_port {
 	/* sending */
 	int tx_fd;
 	uint16_t sport;
-	bool gso_off; /* the kernel or the NIC refuses it */
-	int ttl, tos; /* what tx_fd has now, -1 unknown */
+	bool gso_off;  /* the kernel or the NIC refuses it */
+	int ttl, tos;  /* what tx_fd has now, -1 unknown */
+	int mcast_ttl; /* and for groups; 0: nothing was sent to one */
 	struct rpwi_fault *fault;
 	struct later *later; /* by due_ns */
 	unsigned nlater;

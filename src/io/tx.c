@@ -52,11 +52,6 @@ static int bind_some_port(int fd, const struct rpwi_addr *local, uint16_t *sport
 	return -EADDRINUSE;
 }
 
-static int set_int(int fd, int level, int name, int value)
-{
-	return setsockopt(fd, level, name, &value, sizeof(value)) ? -errno : 0;
-}
-
 /* What arrives at the source port is nobody's: the kernel drops it, so that it cannot fill
  * memory. */
 static void drop_all_input(int fd)
@@ -64,7 +59,7 @@ static void drop_all_input(int fd)
 	struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
 	struct sock_fprog prog = {.len = 1, .filter = &drop};
 	if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)))
-		set_int(fd, SOL_SOCKET, SO_RCVBUF, 0);
+		rpwi_udp_set(fd, SOL_SOCKET, SO_RCVBUF, 0);
 }
 
 static int open_socket(struct rpwi_port *p)
@@ -74,12 +69,12 @@ static int open_socket(struct rpwi_port *p)
 	if (fd < 0)
 		return -errno;
 	p->tx_fd = fd;
-	set_int(fd, SOL_SOCKET, SO_SNDBUF, SNDBUF_BYTES);
+	rpwi_udp_set(fd, SOL_SOCKET, SO_SNDBUF, SNDBUF_BYTES);
 	drop_all_input(fd);
 	/* what ICMP says of our packets: icmp.c */
-	set_int(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVERR : IP_RECVERR, 1);
-	int rc = v6 ? set_int(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO)
-		    : set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+	rpwi_udp_set(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVERR : IP_RECVERR, 1);
+	int rc = v6 ? rpwi_udp_set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO)
+		    : rpwi_udp_set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
 	return rc ? rc : bind_some_port(fd, &p->local, &p->sport);
 }
 
@@ -89,6 +84,7 @@ int rpwi_tx_open(struct rpwi_port *p, char *why, size_t why_len)
 	char text[IO_ADDR_TEXT];
 	p->tx_fd = -1;
 	p->ttl = p->tos = -1;
+	p->mcast_ttl = 0;
 	if (spec && *spec && !rpwi_script_is_file(spec)) {
 		int rc = rpwi_fault_parse(spec, &p->fault, why, why_len);
 		if (rc)
@@ -119,17 +115,45 @@ void rpwi_tx_close(struct rpwi_port *p)
 	p->fault = NULL;
 }
 
-static void set_hops(struct rpwi_port *p, unsigned ttl, unsigned tos)
+/* The interface is that of the port's address. Members on this host get copies by default
+ * (IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP are 1), the sending process among them. What is set here
+ * stays as long as the socket. */
+static void choose_interface(struct rpwi_port *p, const struct rpwi_addr *group)
+{
+	if (group->family == 6) {
+		rpwi_udp_set(p->tx_fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, (int)group->scope);
+		return;
+	}
+	struct ip_mreqn r = {0};
+	memcpy(&r.imr_address, p->local.bytes, sizeof(r.imr_address));
+	setsockopt(p->tx_fd, IPPROTO_IP, IP_MULTICAST_IF, &r, sizeof(r));
+}
+
+static void prepare_for_group(struct rpwi_port *p, const struct rpwi_addr *group, int ttl)
+{
+	bool v6 = group->family == 6;
+	if (!p->mcast_ttl)
+		choose_interface(p, group);
+	if (p->mcast_ttl == ttl)
+		return;
+	rpwi_udp_set(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
+		v6 ? IPV6_MULTICAST_HOPS : IP_MULTICAST_TTL, ttl);
+	p->mcast_ttl = ttl;
+}
+
+static void set_hops(struct rpwi_port *p, const struct rpwi_addr *dst, unsigned ttl, unsigned tos)
 {
 	bool v6 = p->local.family == 6;
 	ttl = ttl ? ttl : HOP_LIMIT_DEFAULT;
-	if (p->ttl != (int)ttl) {
-		set_int(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_UNICAST_HOPS : IP_TTL,
-			(int)ttl);
+	if (RPWI_UNLIKELY(rpwi_addr_is_mcast(dst))) {
+		prepare_for_group(p, dst, (int)ttl);
+	} else if (p->ttl != (int)ttl) {
+		rpwi_udp_set(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
+			v6 ? IPV6_UNICAST_HOPS : IP_TTL, (int)ttl);
 		p->ttl = (int)ttl;
 	}
 	if (p->tos != (int)tos) {
-		set_int(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_TCLASS : IP_TOS,
+		rpwi_udp_set(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_TCLASS : IP_TOS,
 			(int)tos);
 		p->tos = (int)tos;
 	}
@@ -315,8 +339,9 @@ static void tap_run(struct rpwi_port *p, const struct tx_run *r, uint64_t sent_n
 			}
 		}
 		struct rpwi_iov part = {pkt, have};
-		rpwi_tap(&p->tx.flow, (uint16_t)k, (uint8_t)p->ttl, (uint8_t)p->tos, sent_ns, &part,
-			1);
+		bool to_group = rpwi_addr_is_mcast(&p->tx.flow.dst);
+		rpwi_tap(&p->tx.flow, (uint16_t)k, (uint8_t)(to_group ? p->mcast_ttl : p->ttl),
+			(uint8_t)p->tos, sent_ns, &part, 1);
 	}
 }
 
@@ -451,7 +476,7 @@ static int send_by_udp(struct rpwi_port *p, const struct later *l)
 {
 	if (RPWI_UNLIKELY(p->mute))
 		return -ENETDOWN;
-	set_hops(p, l->ttl, l->tos);
+	set_hops(p, &l->flow.dst, l->ttl, l->tos);
 	for (int again = 0;; again++) {
 		p->n.tx_syscalls++;
 		if (sendto(p->tx_fd, l->data, l->len, 0, &l->to.sa, l->to_len) >= 0)
@@ -618,7 +643,7 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 		p->n.tx_refused += b->npkt;
 		return dead ? -ENETDOWN : -EAFNOSUPPORT;
 	}
-	set_hops(p, b->av->hop_limit, b->av->tclass);
+	set_hops(p, &b->av->flow.dst, b->av->hop_limit, b->av->tclass);
 	int rc = RPWI_UNLIKELY(p->fault || rpwi_plan_packets)
 			 ? send_datagrams(p, b, false, sent)
 			 : send_plain(p, b, 0, !p->gso_off, sent);

@@ -34,7 +34,8 @@ int endpoint_read(const void *sockaddr, size_t room, struct endpoint *e)
 		}
 		e->addr.family = 6;
 		memcpy(e->addr.bytes, &in6.sin6_addr, 16);
-		if (IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr))
+		if (IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr) ||
+			IN6_IS_ADDR_MC_LINKLOCAL(&in6.sin6_addr))
 			e->addr.scope = in6.sin6_scope_id;
 		return 0;
 	}
@@ -60,11 +61,6 @@ bool addr_is_any(const struct rpwi_addr *a)
 {
 	static const uint8_t zero[16];
 	return !memcmp(a->bytes, zero, sizeof(zero));
-}
-
-bool addr_is_multicast(const struct rpwi_addr *a)
-{
-	return a->family == 4 ? (a->bytes[0] & 0xf0) == 0xe0 : a->bytes[0] == 0xff;
 }
 
 const char *endpoint_text(const struct endpoint *e, char text[64])

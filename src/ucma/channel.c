@@ -390,6 +390,17 @@ void events_of_id_drop(struct id *id)
 	channel_signal(ch);
 }
 
+void events_of_mcast_drop(struct channel *ch, const struct mcast *m)
+{
+	for (struct rpwi_list *l = ch->events.next, *next; l != &ch->events; l = next) {
+		struct event *e = RPWI_CONTAINER_OF(l, struct event, link);
+		next = l->next;
+		if (e->mcast == m)
+			event_free(e);
+	}
+	channel_signal(ch);
+}
+
 void events_move(struct id *id, struct channel *from, struct channel *to)
 {
 	for (struct rpwi_list *l = from->events.next, *next; l != &from->events; l = next) {
@@ -421,6 +432,8 @@ static bool event_take(struct channel *ch, struct rdma_ucm_event_resp *out)
 	else
 		rpwi_explain(RPWI_EXPLAIN_CM_EVENT, "event %s", cm_event_name[e->resp.event]);
 	e->id->events_reported++;
+	if (e->mcast)
+		e->mcast->events_reported++;
 	if (e->child) {
 		e->child->listener = NULL;
 		e->id->backlog++;

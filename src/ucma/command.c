@@ -196,14 +196,56 @@ static int notify(struct channel *ch, struct id *id, const void *buf, void *out)
 	return id_notify(id, cmd->event);
 }
 
-/* Multicast groups need a subnet administrator, or IGMP and a socket in the group. */
-static int join(struct channel *ch, struct id *id, const void *buf, void *out)
+static int join(struct id *id, const void *addr, size_t room, unsigned flags, uint64_t uid,
+	struct rdma_ucm_create_id_resp *resp)
 {
-	rpwi_warn("rdma_join_multicast: multicast is not supported by the software device");
-	return -EOPNOTSUPP;
+	struct endpoint group;
+	struct mcast *m;
+	int rc = endpoint_read(addr, room, &group);
+	if (!rc)
+		rc = multicast_join(id, &group, flags, uid, &m);
+	if (rc)
+		return rc;
+	/* There is nobody to ask, and so nothing to wait for. */
+	struct event *e = event_new(id, EV_MULTICAST_JOIN, 0);
+	if (!e) {
+		multicast_free(m);
+		return -ENOMEM;
+	}
+	e->mcast = m;
+	multicast_event(m, &e->resp);
+	resp->id = m->handle;
+	return 0;
 }
 
-static int leave(struct channel *ch, struct id *id, const void *buf, void *out) { return -ENOENT; }
+static int join_ip(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	const struct rdma_ucm_join_ip_mcast *cmd = buf;
+	return join(id, &cmd->addr, sizeof(cmd->addr), RDMA_MC_JOIN_FLAG_FULLMEMBER, cmd->uid, out);
+}
+
+static int join_any(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	const struct rdma_ucm_join_mcast *cmd = buf;
+	return join(id, &cmd->addr, RPWI_MIN((size_t)cmd->addr_size, sizeof(cmd->addr)),
+		cmd->join_flags, cmd->uid, out);
+}
+
+static int leave(struct channel *ch, struct id *none, const void *buf, void *out)
+{
+	const struct rdma_ucm_destroy_id *cmd = buf;
+	struct rdma_ucm_destroy_id_resp *resp = out;
+	int err;
+	struct mcast *m = multicast_find(ch, cmd->id, &err);
+	if (!m)
+		return err;
+	if (m->is_real)
+		real_leave(m);
+	resp->events_reported = m->events_reported;
+	events_of_mcast_drop(ch, m);
+	multicast_free(m);
+	return 0;
+}
 
 enum { NO_ID = -1, NO_RESPONSE = -1 };
 
@@ -247,7 +289,7 @@ static const struct {
 		RESPONDS(rdma_ucm_init_qp_attr, ib_uverbs_qp_attr)},
 	[RDMA_USER_CM_CMD_SET_OPTION] = {"set_option", set_option, SILENT(rdma_ucm_set_option)},
 	[RDMA_USER_CM_CMD_NOTIFY] = {"notify", notify, SILENT(rdma_ucm_notify)},
-	[RDMA_USER_CM_CMD_JOIN_IP_MCAST] = {"join_multicast", join,
+	[RDMA_USER_CM_CMD_JOIN_IP_MCAST] = {"join_multicast", join_ip,
 		RESPONDS(rdma_ucm_join_ip_mcast, rdma_ucm_create_id_resp)},
 	[RDMA_USER_CM_CMD_LEAVE_MCAST] = {"leave_multicast", leave, NO_ID,
 		sizeof(struct rdma_ucm_destroy_id), sizeof(struct rdma_ucm_destroy_id_resp),
@@ -260,7 +302,7 @@ static const struct {
 	[RDMA_USER_CM_CMD_BIND] = {"bind_addr", bind_any, SILENT(rdma_ucm_bind)},
 	[RDMA_USER_CM_CMD_RESOLVE_ADDR] = {"resolve_addr", resolve_addr,
 		SILENT(rdma_ucm_resolve_addr)},
-	[RDMA_USER_CM_CMD_JOIN_MCAST] = {"join_multicast", join,
+	[RDMA_USER_CM_CMD_JOIN_MCAST] = {"join_multicast", join_any,
 		RESPONDS(rdma_ucm_join_mcast, rdma_ucm_create_id_resp)},
 #undef RESPONDS
 #undef SILENT
@@ -329,7 +371,12 @@ static int run(
 	}
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		account_call(number, in);
-	if (!rc && id && id->real == REAL_ONLY && number != RDMA_USER_CM_CMD_DESTROY_ID)
+	bool joins =
+		number == RDMA_USER_CM_CMD_JOIN_IP_MCAST || number == RDMA_USER_CM_CMD_JOIN_MCAST;
+	if (!rc && id && id->real == REAL_ONLY && joins)
+		rc = real_join(id, number, in, commands[number].in, commands[number].id_at,
+			(struct rdma_ucm_create_id_resp *)out, commands[number].response_at);
+	else if (!rc && id && id->real == REAL_ONLY && number != RDMA_USER_CM_CMD_DESTROY_ID)
 		rc = real_command(id, number, in, commands[number].in, commands[number].id_at, out,
 			commands[number].out, commands[number].response_at);
 	else if (!rc)

@@ -55,6 +55,7 @@ struct id *id_new(struct channel *ch, uint16_t ps, uint8_t qp_type, uint64_t uid
 	rpwi_list_init(&id->link);
 	rpwi_list_init(&id->listen_link);
 	rpwi_list_init(&id->claim_link);
+	rpwi_list_init(&id->mcasts);
 	rpwi_list_add_tail(&ch->ids, &id->link);
 	return id;
 }
@@ -62,6 +63,7 @@ struct id *id_new(struct channel *ch, uint16_t ps, uint8_t qp_type, uint64_t uid
 void id_free(struct id *id)
 {
 	events_of_id_drop(id);
+	multicast_id_end(id);
 	listen_end(id);
 	if (id->has_conn && id->conn.state == RPWI_CM_ESTABLISHED)
 		rpwi_explain_fact(RPWI_FACT_DISCONNECT, id->conn.local.qpn, 1);
@@ -137,12 +139,6 @@ int id_resolve_addr(struct id *id, const struct endpoint *src, const struct endp
 	}
 	if (id->state != ID_IDLE && id->state != ID_BOUND)
 		return -EINVAL;
-	if (addr_is_multicast(&to)) {
-		rpwi_warn("rdma_resolve_addr to %s: multicast is not supported by the software "
-			  "device",
-			endpoint_text(dst, text));
-		return -EOPNOTSUPP;
-	}
 	if (addr_is_any(&to))
 		to = to.family == 4 ? (struct rpwi_addr){.family = 4, .bytes = {127, 0, 0, 1}}
 				    : (struct rpwi_addr){.family = 6, .bytes = {[15] = 1}};

@@ -83,7 +83,9 @@ static void request_of_kernel(struct id *listener, const struct rdma_ucm_event_r
 
 static void event_of_kernel(struct channel *ch, const struct rdma_ucm_event_resp *resp)
 {
-	struct id *id = id_of_serial(ch, resp->uid);
+	bool of_group = resp->event == EV_MULTICAST_JOIN || resp->event == EV_MULTICAST_ERROR;
+	struct mcast *m = of_group ? multicast_of_serial(ch, resp->uid) : NULL;
+	struct id *id = !of_group ? id_of_serial(ch, resp->uid) : m ? m->id : NULL;
 	if (!id)
 		return;
 	if (resp->event == EV_CONNECT_REQUEST) {
@@ -103,6 +105,11 @@ static void event_of_kernel(struct channel *ch, const struct rdma_ucm_event_resp
 		return;
 	e->resp.param = resp->param;
 	e->resp.ece = resp->ece;
+	if (!m)
+		return;
+	e->mcast = m;
+	e->resp.uid = m->uid;
+	e->resp.id = m->handle;
 }
 
 static void fetch(int channel_fd)
@@ -304,6 +311,38 @@ int real_command(struct id *id, uint32_t number, const void *in, size_t in_len, 
 	if (rc && accepts)
 		id->uid = was;
 	return rc;
+}
+
+int real_join(struct id *id, uint32_t number, const void *in, size_t in_len, int id_at,
+	struct rdma_ucm_create_id_resp *out, int response_at)
+{
+	struct rdma_ucm_join_mcast cmd; /* JOIN_IP_MCAST begins alike, and is shorter */
+	_Static_assert(offsetof(struct rdma_ucm_join_ip_mcast, uid) ==
+			       offsetof(struct rdma_ucm_join_mcast, uid),
+		"one place for both");
+	assert(in_len <= sizeof(cmd));
+	memcpy(&cmd, in, in_len);
+	struct mcast *m = multicast_new(id, cmd.uid);
+	if (!m)
+		return -ENOMEM;
+	cmd.uid = m->serial;
+	int rc = real_command(id, number, &cmd, in_len, id_at, out, sizeof(*out), response_at);
+	if (rc) {
+		multicast_free(m);
+		return rc;
+	}
+	m->is_real = true;
+	m->real_handle = out->id;
+	out->id = m->handle;
+	return 0;
+}
+
+int real_leave(const struct mcast *m)
+{
+	struct rdma_ucm_destroy_id_resp gone;
+	struct rdma_ucm_destroy_id cmd = {.response = (uintptr_t)&gone, .id = m->real_handle};
+	return kernel_write(
+		m->id->ch->real_fd, RDMA_USER_CM_CMD_LEAVE_MCAST, &cmd, sizeof(cmd), sizeof(gone));
 }
 
 int real_migrate(struct id *id, struct channel *from, struct channel *to)

@@ -98,6 +98,7 @@ struct id {
 	struct claim *claim;
 	struct rpwi_list claim_link;
 	uint32_t events_reported;
+	struct rpwi_list mcasts; /* groups that it has joined (multicast.c) */
 
 	/* the connection */
 	bool has_conn;
@@ -127,10 +128,27 @@ struct id {
 	struct id *listener;
 };
 
+/* A group that an id has joined. */
+struct mcast {
+	struct rpwi_list link; /* in its id's */
+	struct id *id;
+	uint32_t handle;
+	uint64_t uid;
+	struct rpwi_addr group;
+	int ifindex;
+	bool is_member;
+	/* of an id that is the kernel's: its number there, and what its event is known by */
+	bool is_real;
+	uint32_t real_handle;
+	uint64_t serial;
+	uint32_t events_reported;
+};
+
 struct event {
 	struct rpwi_list link;
 	struct id *id; /* whom destroying takes it away from: a CONNECT_REQUEST is its listener's */
 	struct id *child;
+	struct mcast *mcast; /* MULTICAST_JOIN: the group that it is of */
 	struct rdma_ucm_event_resp resp;
 };
 
@@ -141,6 +159,7 @@ struct channel *channel_intact(int fd); /* NULL, too, when the number is another
  * resp.param afterwards: the lock is held. */
 struct event *event_new(struct id *id, enum cm_event type, int status);
 void events_of_id_drop(struct id *id); /* destroys the connections of requests that nobody took */
+void events_of_mcast_drop(struct channel *ch, const struct mcast *m);
 void events_move(struct id *id, struct channel *from, struct channel *to);
 void channel_signal(struct channel *ch); /* after its list of events changed */
 /* takes the lock itself; 0 or -errno */
@@ -185,6 +204,19 @@ void cm_incoming(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_msg
 void cm_addresses_changed(void *user);
 uint16_t listen_port_ephemeral(void);
 
+/* multicast.c */
+/* -EINVAL: state, address or flags (RDMA_MC_JOIN_FLAG_*); or another -errno */
+int multicast_join(struct id *id, const struct endpoint *group, unsigned flags, uint64_t uid,
+	struct mcast **out);
+struct mcast *multicast_new(struct id *id, uint64_t uid); /* NULL: no memory, or too many */
+struct mcast *multicast_of_serial(const struct channel *ch, uint64_t serial); /* NULL: none */
+/* what its event says */
+void multicast_event(const struct mcast *m, struct rdma_ucm_event_resp *resp);
+/* NULL: -ENOENT, or -EINVAL: another channel's */
+struct mcast *multicast_find(const struct channel *ch, uint32_t handle, int *err);
+void multicast_free(struct mcast *m); /* after its events were dropped */
+void multicast_id_end(struct id *id);
+
 /* real.c: -ENODEV from any of them means "not the kernel's business" */
 int real_bind(struct id *id, const struct endpoint *e);
 void real_bind_beside(struct id *id);
@@ -192,6 +224,10 @@ void real_listen_beside(struct id *id, uint32_t backlog);
 int real_resolve_addr(struct id *id, const struct endpoint *src, const struct endpoint *dst);
 int real_command(struct id *id, uint32_t number, const void *in, size_t in_len, int id_at,
 	void *out, size_t out_len, int response_at);
+/* JOIN_IP_MCAST or JOIN_MCAST, and LEAVE_MCAST, of an id that is the kernel's. 0 or -errno */
+int real_join(struct id *id, uint32_t number, const void *in, size_t in_len, int id_at,
+	struct rdma_ucm_create_id_resp *out, int response_at);
+int real_leave(const struct mcast *m);
 int real_migrate(struct id *id, struct channel *from, struct channel *to);
 void real_end(struct id *id);
 void real_close(struct channel *ch);
@@ -201,7 +237,6 @@ void real_close(struct channel *ch);
 int endpoint_read(const void *sockaddr, size_t room, struct endpoint *e);
 void endpoint_write(const struct endpoint *e, struct sockaddr_in6 *out);
 bool addr_is_any(const struct rpwi_addr *a);
-bool addr_is_multicast(const struct rpwi_addr *a);
 /* The local address from which the kernel would send to dst. src: one that the program chose, or
  * any. 0 or -errno (ENETUNREACH and so on). Takes no lock. */
 int addr_route(const struct rpwi_addr *src, const struct rpwi_addr *dst, struct rpwi_addr *local);

@@ -22,6 +22,7 @@
 #define RPWI_PKEY_DEFAULT 0xffff
 #define RPWI_PSN_MASK 0xffffffu
 #define RPWI_QPN_MASK 0xffffffu
+#define RPWI_MCAST_QPN 0xffffff /* all QPs of a multicast group (IB 3.5.3, 9.4.1 DestQP) */
 
 /* BTH opcodes: service in the top three bits, operation in the low five. */
 enum {
@@ -183,11 +184,16 @@ static inline void rpwi_pkt_set_psn(uint8_t *hdr, uint32_t psn, bool ackreq)
 struct rpwi_addr {
 	uint8_t family; /* 4 or 6 */
 	uint8_t bytes[16];
-	uint32_t scope; /* interface index for fe80::/10, else 0 */
+	uint32_t scope; /* interface index for fe80::/10 and ff00::/8, else 0 */
 };
 static inline bool rpwi_addr_eq(const struct rpwi_addr *a, const struct rpwi_addr *b)
 {
 	return a->family == b->family && !memcmp(a->bytes, b->bytes, 16);
+}
+/* 224.0.0.0/4 and ff00::/8 (RFC 1112, RFC 4291): a group, not a host. */
+static inline bool rpwi_addr_is_mcast(const struct rpwi_addr *a)
+{
+	return a->family == 4 ? (a->bytes[0] & 0xf0) == 0xe0 : a->bytes[0] == 0xff;
 }
 struct rpwi_flow {
 	struct rpwi_addr src, dst;

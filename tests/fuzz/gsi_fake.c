@@ -244,6 +244,20 @@ void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out)
 	*out = (struct rpwi_port_stats){0};
 }
 
+/* ---- no multicast groups ---- */
+
+int rpwi_mcast_join(const struct rpwi_addr *group, int ifindex, void *user, struct rpwi_mcast **out,
+	char *why, size_t why_len)
+{
+	return -EPERM;
+}
+void rpwi_mcast_leave(struct rpwi_mcast *m) {}
+void rpwi_mcast_forget(void) {}
+void rpwi_mcast_deaf(struct rpwi_mcast *m, bool deaf) {}
+int rpwi_mcast_fd(void) { return -1; }
+int rpwi_mcast_recv(struct rpwi_rx *rx, void **user) { return 0; }
+uint64_t rpwi_mcast_overflow(void) { return 0; }
+
 /* ---- captures: none ---- */
 
 int rpwi_tap_init(void) { return 0; }

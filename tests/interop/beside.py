@@ -23,6 +23,7 @@ PAIRS = [
     ("rping -V", "rping -s -C 3 -V -v -p {p}", "rping -c -a {a} -C 3 -V -v -p {p}", "rdma-ping-2"),
     ("ucmatose", "ucmatose", "ucmatose -s {a}", "test complete"),
     ("udaddy", "udaddy -b {a}", "udaddy -s {a}", "test complete"),
+    ("mckey", "mckey -m 239.7.7.7 -b {a}", "mckey -m 239.7.7.7 -b {a} -s", "joined dgid: ::ffff:239.7.7.7"),
     ("rdma_server", "rdma_server -s {a} -p {p}", "rdma_client -s {a} -p {p}", "end 0"),
     ("ib_send_bw -R", "ib_send_bw -R -n 50 -p {p}", "ib_send_bw -R -n 50 {a} -p {p}", "BW average"),
 ]

@@ -7,7 +7,7 @@ One line a case, then 'N passed, N failed, N skipped'. --peer rxe puts a second 
 when there can be no guest here. Needs root, or user namespaces.
 
 What checks the bytes: verbs_verify compares a pattern that differs in every message, rping -V its text, rdma_client and rdma-client what the server sends or writes. perftest,
-ucmatose and udaddy check nothing but their completions, and the pattern of `ibv_*_pingpong -c` is the same in every byte.
+ucmatose, udaddy and mckey check nothing but their completions, and the pattern of `ibv_*_pingpong -c` is the same in every byte.
 """
 import argparse
 import dataclasses
@@ -28,13 +28,15 @@ BUILD = os.environ.get("ROPEWAY_BUILD", str(ROOT / "build"))
 
 @dataclasses.dataclass
 class Case:
-    """{d} device, {g} GID index, {p} port, {a} the server's IPv4 address (where the GIDs are told by hand), {A} its address of the case's family, {b} build folder."""
+    """{d} device, {g} GID index, {p} port, {a} the server's IPv4 address (where the GIDs are told by hand), {A} its address of the case's family, {o} the side's own IPv4
+    address, {b} build folder."""
     name: str
     server: str
     client: str              # "+ X": the server's command and X
     size: str = ""           # goes after both commands
     size_loss: str = None    # the same where packets are lost; None where the program has no retries (UD)
     listens: int = 0         # the port space of rdma_cm in which it listens, 0 for a TCP socket
+    ready: str = ""          # of a server that listens to nothing: what it says when it is ready
     port: int = 0            # it cannot be chosen
     says: str = ""           # what the client has to say
     serves_on: bool = False  # the server ends when it is told to
@@ -60,6 +62,9 @@ CASES = [
     Case("rping -V", "rping -s -a {A} -p {p} -V", "rping -c -a {A} -p {p} -V", "-C 100 -S 4000", "-C 30 -S 4000", TCP, leaves_unheard=True),
     Case("ucmatose", "ucmatose -f {f} -b {A} -p {p}", "ucmatose -f {f} -s {A} -p {p}", "-c 10 -C 10", "-c 2 -C 5", TCP, says="return status 0"),
     Case("udaddy", "udaddy -f {f} -b {A}", "udaddy -f {f} -s {A}", "-c 4 -C 10 -S 900", None, UDP, 7174, says="return status 0"),
+    # A group of both; the kernel's rdma_cm has no IPv6 groups on RoCE v2.
+    Case("mckey", "stdbuf -oL mckey -m 239.7.7.7 -b {o}", "mckey -m 239.7.7.7 -b {o} -s", "-C 20 -S 1000", None, says="return status 0", ready="joined dgid: ::ffff:239.7.7.7",
+         families=("IPv4",)),
     # This perftest (4.5) asks for IPv4 addresses only where it connects by rdma_cm.
     Case("ib_send_bw -R", "ib_send_bw -R -F -p {p}", "+ {A}", "-n 200 -s 65536", "-n 40 -s 16384", TCP, families=("IPv4",)),
     *[Case(f"rdma-server {mode}", f"{{b}}/rdma-server -w 40 -n 1 {mode} {{p}}", f"{{b}}/rdma-client -w 40 {mode} {{A}} {{p}}", "", "", TCP, says="remote buffer: ")
@@ -170,12 +175,14 @@ def listening(port):
     return f"for i in 1 2 3 4 5 6 7 8 9 10; do grep -qi ':{port:04X} 0*:0000 0A' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 1"
 
 
-def wait_listening(peer, process, space, port, timeout_s=30):
-    """False when the process ended, or never listened."""
+def wait_listening(peer, process, space, port, ready="", timeout_s=30):
+    """False when the process ended, or never listened (ready: never said that)."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end and not process.ended():
-        if peer.is_listening(space, port):
+        if ready in process.text if ready else peer.is_listening(space, port):
             return True
+        if ready:
+            time.sleep(0.05)
     return False
 
 
@@ -221,7 +228,7 @@ def run_case(guest, other, case, family, guest_serves, with_loss, port, timeout_
         return f"no {family} GID: rxe {guest.gid}, {other.what} {other.gid}", False
 
     def command(peer, text):
-        words = {"d": peer.device, "g": peer.gid[family], "p": port, "a": server.ip4, "A": server.ip6 if family == "IPv6" else server.ip4, "b": shlex.quote(BUILD),
+        words = {"d": peer.device, "g": peer.gid[family], "p": port, "a": server.ip4, "A": server.ip6 if family == "IPv6" else server.ip4, "b": shlex.quote(BUILD), "o": peer.ip4,
                  "f": "ipv6" if family == "IPv6" else "ip"}
         return text.format(**words) + " " + (case.size_loss if with_loss else case.size)
 
@@ -229,7 +236,7 @@ def run_case(guest, other, case, family, guest_serves, with_loss, port, timeout_
     client_command = case.server + case.client[1:] if case.client.startswith("+") else case.client
     serving = server.start(command(server, case.server))
     try:
-        if not wait_listening(server, serving, case.listens, port):
+        if not wait_listening(server, serving, case.listens, port, case.ready):
             serving.kill()
             return f"the server ({server.what}) does not listen:\n{serving.text}", False
         running = client.start(command(client, client_command))

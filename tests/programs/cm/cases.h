@@ -49,6 +49,7 @@ void client_goes_server(struct side *s), client_goes_client(struct side *s);
 void wrong_state_server(struct side *s), wrong_state_client(struct side *s);
 void options_server(struct side *s), options_client(struct side *s);
 void multicast_server(struct side *s), multicast_client(struct side *s);
+void multicast_traffic_server(struct side *s), multicast_traffic_client(struct side *s);
 
 /* datagram.c: the UDP port space. */
 void ud_server(struct side *s), ud_client(struct side *s);

@@ -521,25 +521,3 @@ void options_client(struct side *s)
 	say_result("a path", rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &on, 0));
 	MUST(rdma_destroy_id(id));
 }
-
-void multicast_server(struct side *s) { tell(s, 0); }
-
-void multicast_client(struct side *s)
-{
-	struct sockaddr_in group = {.sin_family = AF_INET};
-	struct rdma_cm_id *id;
-	struct event e;
-	int rc;
-
-	hear(s);
-	inet_pton(AF_INET, "239.7.7.7", &group.sin_addr);
-	MUST(rdma_create_id(s->channel, &id, NULL, RDMA_PS_UDP));
-	MUST(rdma_bind_addr(id, server_address(s, 0)));
-	rc = rdma_join_multicast(id, (struct sockaddr *)&group, NULL);
-	say_result("rdma_join_multicast", rc);
-	if (!rc)
-		next_event_within(s, s->channel, &e, 5000);
-	say("rdma_leave_multicast: %s",
-		rdma_leave_multicast(id, (struct sockaddr *)&group) ? errno_name(errno) : "0");
-	MUST(rdma_destroy_id(id));
-}

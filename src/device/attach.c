@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* attach.c - the calls by which a program, or an rdma_cm id of it, enters and leaves multicast
+ * groups. What a group is and does: mcast.c. */
+#include <arpa/inet.h>
+
+#include "device/gsi.h"
+#include "device/mcast.h"
+#include "explain/verbs.h"
+
+static void account(const struct dqp *q, const union ibv_gid *gid, const char *call, int rc)
+{
+	char text[INET6_ADDRSTRLEN];
+	if (RPWI_LIKELY(!rpwi_explain_on))
+		return;
+	gid_text(gid->raw, text);
+	rpwi_explain(RPWI_EXPLAIN_CALL, "%s: QP 0x%06x, group %s%s%s", call, q->t.qpn, text,
+		rc ? ": failed: " : "", rc ? strerror(-rc) : "");
+}
+
+/* The LID is of InfiniBand subnets (A17.4.5: ignored). */
+int rpwi_dev_attach_mcast(struct ibv_qp *ibv, const union ibv_gid *gid, uint16_t lid)
+{
+	struct dqp *q = to_dqp(ibv);
+	hca_lock_serving();
+	int rc = mcast_attach(q, gid);
+	account(q, gid, "ibv_attach_mcast", rc);
+	hca_unlock();
+	service_wake(); /* there may be a descriptor more to sleep on */
+	return -rc;
+}
+
+int rpwi_dev_detach_mcast(struct ibv_qp *ibv, const union ibv_gid *gid, uint16_t lid)
+{
+	struct dqp *q = to_dqp(ibv);
+	hca_lock();
+	int rc = mcast_detach(q, gid);
+	account(q, gid, "ibv_detach_mcast", rc);
+	hca_unlock();
+	service_wake();
+	return -rc;
+}
+
+int rpwi_gsi_mcast_join(const struct rpwi_addr *group, int ifindex)
+{
+	return mcast_join(group, ifindex);
+}
+
+void rpwi_gsi_mcast_leave(const struct rpwi_addr *group, int ifindex)
+{
+	mcast_leave(group, ifindex);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gid.c - between GIDs and addresses. Pure. */
+#include <arpa/inet.h>
+
+#include "device/hca.h"
+
+static const uint8_t v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+void gid_text(const uint8_t *raw, char *out) { inet_ntop(AF_INET6, raw, out, INET6_ADDRSTRLEN); }
+
+/* An IPv4 group is IPv4-mapped, as an IPv4 host is; an IPv6 one is the GID (A17.4.5). */
+void gid_to_addr(const union ibv_gid *gid, int ifindex, struct rpwi_addr *a)
+{
+	memset(a, 0, sizeof(*a));
+	if (!memcmp(gid->raw, v4_mapped, 12)) {
+		a->family = 4;
+		memcpy(a->bytes, gid->raw + 12, 4);
+		return;
+	}
+	a->family = 6;
+	memcpy(a->bytes, gid->raw, 16);
+	if ((gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80) || rpwi_addr_is_mcast(a))
+		a->scope = (uint32_t)ifindex;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mcast.h - multicast groups of the device: which QPs are attached to which (IB 10.5), and who gets
+ * what comes. The HCA's lock is held over all but the verbs. Private to device/.
+ */
+#ifndef ROPEWAY_DEVICE_MCAST_H
+#define ROPEWAY_DEVICE_MCAST_H
+
+#include "device/hca.h"
+
+enum {
+	MCAST_GROUPS_MAX = 256, /* of the process: a descriptor each */
+	MCAST_QPS_MAX = 256,    /* attached to one group */
+};
+
+/* 0; -EINVAL: the GID is no group's, or the QP not UD; -ENOMEM: too many, as kernel rxe answers; or
+ * another -errno, with the reason in the log. Attached already: 0, and nothing more. */
+int mcast_attach(struct dqp *q, const union ibv_gid *gid);
+int mcast_detach(struct dqp *q, const union ibv_gid *gid); /* -EINVAL: it is not attached */
+/* A member without a QP, until mcast_leave is called as often. */
+int mcast_join(const struct rpwi_addr *addr, int ifindex);
+void mcast_leave(const struct rpwi_addr *addr, int ifindex);
+/* Is there a group to receive from in this round? While polls find nothing, now and then. */
+bool mcast_due(bool all);
+/* One batch of datagrams to the QPs that are attached, which are then in h->touched; false:
+ * nothing is there. *now_ns is read when it is 0. */
+bool mcast_rx(struct hca *h, uint64_t *now_ns);
+/* A packet for QP 0xffffff that came to an address of a host: dropped, counted. */
+void mcast_by_unicast(void);
+void mcast_context_gone(const struct dctx *c); /* its QPs are detached */
+void mcast_hca_gone(void);                     /* all groups end */
+void mcast_left_to_parent(void);               /* after a fork, in the child: it has none */
+void mcast_stats_print(FILE *to);
+
+#endif
