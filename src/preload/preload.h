@@ -42,9 +42,20 @@ struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
 #define RPWI_BARE __attribute__((no_sanitize("address", "undefined", "thread")))
 #endif
 
+/* ---- find.c ---- */
+/* Does another ropeway, which the loader took before this one, answer for this process? */
+bool rpwi_handed_on(void);
+/* Its call, past every hook; NULL: it has none, or there is no other. */
+void *rpwi_first_symbol(const char *name);
+/* A handle of the distribution's libibverbs.so.1, or NULL. Opens it the first time. */
+void *rpwi_distribution(void);
+/* Set while this thread is inside a real library on our account: it sees real devices only, and its
+ * dlsym calls are left alone. */
+extern __thread int rpwi_inside_real __attribute__((tls_model("initial-exec")));
+
 /* ---- real.c ---- */
 struct rpwi_real {
-	bool found; /* there is a libibverbs.so.1 */
+	bool found; /* there is a libibverbs.so.1, or another ropeway that answers */
 #define X(name, missing) __typeof__(&name) name;
 	RPWI_CALLS(X)
 #undef X
@@ -56,10 +67,6 @@ const struct rpwi_real *rpwi_real(void);
 const struct rpwi_real *rpwi_invalid(void);
 const struct rpwi_real *rpwi_refused(void);
 
-/* Set while this thread is inside a real library on our account: it sees real devices only, and its
- * dlsym calls are left alone. */
-extern __thread int rpwi_inside_real __attribute__((tls_model("initial-exec")));
-
 /* A call of ours that stands for the real one: its place in the table, or -1. Calls nothing outside
  * (a sanitizer runtime may not have started yet). */
 int rpwi_call_find(const char *name);
@@ -69,6 +76,9 @@ void *rpwi_call_real(int call);
 /* ---- resolve.c ---- */
 /* What `name` means to the libraries after this one: glibc's, or a sanitizer runtime's. */
 void *rpwi_next(const char *name);
+/* Called before librdmacm opens a file: the versioned library makes its hooks reach it
+ * (library/reach.c). */
+void rpwi_reach(void);
 
 /* ---- signals.c ---- */
 /* Called before the first device is opened, and with it the guard installed. */
