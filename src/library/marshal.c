@@ -33,7 +33,7 @@ RPWI_EXPORT void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *to, struct ib_uv
 
 RPWI_EXPORT void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *to, struct ib_uverbs_qp_attr *from)
 {
-	to->qp_state = from->qp_state;
+	/* not qp_state: librdmacm has set it, and rdma_cm answers for that state */
 	to->cur_qp_state = from->cur_qp_state;
 	to->path_mtu = from->path_mtu;
 	to->path_mig_state = from->path_mig_state;
