@@ -42,17 +42,6 @@ struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
 #define RPWI_BARE __attribute__((no_sanitize("address", "undefined", "thread")))
 #endif
 
-/* ---- find.c ---- */
-/* Does another ropeway, which the loader took before this one, answer for this process? */
-bool rpwi_handed_on(void);
-/* Its call, past every hook; NULL: it has none, or there is no other. */
-void *rpwi_first_symbol(const char *name);
-/* A handle of the distribution's libibverbs.so.1, or NULL. Opens it the first time. */
-void *rpwi_distribution(void);
-/* Set while this thread is inside a real library on our account: it sees real devices only, and its
- * dlsym calls are left alone. */
-extern __thread int rpwi_inside_real __attribute__((tls_model("initial-exec")));
-
 /* ---- real.c ---- */
 struct rpwi_real {
 	bool found; /* there is a libibverbs.so.1, or another ropeway that answers */
@@ -67,11 +56,23 @@ const struct rpwi_real *rpwi_real(void);
 const struct rpwi_real *rpwi_invalid(void);
 const struct rpwi_real *rpwi_refused(void);
 
+/* Set while this thread is inside a real library on our account: it sees real devices only, and its
+ * dlsym calls are left alone. */
+extern __thread int rpwi_inside_real __attribute__((tls_model("initial-exec")));
+
 /* A call of ours that stands for the real one: its place in the table, or -1. Calls nothing outside
  * (a sanitizer runtime may not have started yet). */
 int rpwi_call_find(const char *name);
 void *rpwi_call_ours(int call);
 void *rpwi_call_real(int call);
+
+/* ---- find.c ---- */
+/* Does another ropeway, which the loader took before this one, answer for this process? */
+bool rpwi_handed_on(void);
+/* Its call, past every hook; NULL: it has none, or there is no other. */
+void *rpwi_first_symbol(const char *name);
+/* A handle of the distribution's libibverbs.so.1, or NULL. Opens it the first time. */
+void *rpwi_distribution(void);
 
 /* ---- resolve.c ---- */
 /* What `name` means to the libraries after this one: glibc's, or a sanitizer runtime's. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* marshal.c - the versioned library's conversions of rdma_cm's structs beside the distribution's, on
- * bytes that do not repeat. Usage: marshal OURS THEIRS, both by path.
+/* marshal.c - the versioned library's conversions of rdma_cm's structs beside the distribution's,
+ * on bytes that do not repeat. Usage: marshal OURS THEIRS, both by path.
  */
 #include "check.h"
 

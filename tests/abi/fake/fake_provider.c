@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fake_provider.c - a driver as libmlx5.so.1 is one: needs libibverbs.so.1 and registers itself when
- * it is loaded. */
+/* fake_provider.c - a driver as libmlx5.so.1 is one: needs libibverbs.so.1 and registers itself
+ * when it is loaded. */
 #define EXPORT __attribute__((visibility("default")))
 
 void verbs_register_driver_34(const void *ops);
