@@ -3,6 +3,7 @@
 
 Usage: library_test.py BUILD_DIR [unittest arguments]. MERGED, MARSHAL and FAKE_DIR are in the environment.
 """
+import ast
 import glob
 import os
 import pathlib
@@ -23,7 +24,7 @@ LIBRARY = FOLDER / "libibverbs.so.1"
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("ROPEWAY_") and k not in ("LD_PRELOAD", "LD_LIBRARY_PATH", "ASAN_OPTIONS")}
 FAKE = pathlib.Path(os.environ["FAKE_DIR"])
 # As exports_test.py has them: the calls of the C library that it stands in front of.
-HOOKS = re.search(r'^HOOKS = re.compile\(r"(.*)"\)$', (HERE / "exports_test.py").read_text(), re.MULTILINE)[1]
+HOOKS, = (ast.literal_eval(n.value.args[0]) for n in ast.parse((HERE / "exports_test.py").read_text()).body if isinstance(n, ast.Assign) and n.targets[0].id == "HOOKS")
 
 DEVICES = """
 import ctypes, sys
