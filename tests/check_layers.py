@@ -24,6 +24,8 @@ MAY = {
     "ucma": {"base", "wire", "explain", "fault", "cm", "device"},
     # io: the files under /sys/class/infiniband show the interfaces as they are, also while no device is open.
     "preload": {"base", "explain", "io", "device", "ucma"},
+    # The versioned libibverbs.so.1: the drop-in's objects under other names.
+    "library": {"base", "preload"},
     # NCCL's plugin API, and calling plugins; the plugin itself (nccl) takes only the tables of it.
     "ncclnet": {"base"},
     # TLS with a pre-shared key, by GnuTLS: for the control path and for the streams of tcp.

@@ -76,9 +76,10 @@ static bool find_program(char path[PATH_MAX])
 	if (dladdr((const void *)(uintptr_t)&rpwi_helper_start, &info) && info.dli_fname) {
 		const char *end = strrchr(info.dli_fname, '/');
 		int dir = end ? (int)(end - info.dli_fname) : 0;
+		/* The last two: as seen from the versioned library's own folder */
 		static const char *const places[] = {"ropeway-helper",
-			"../libexec/ropeway/ropeway-helper",
-			"../../libexec/ropeway/ropeway-helper"};
+			"../libexec/ropeway/ropeway-helper", "../../libexec/ropeway/ropeway-helper",
+			"../../../libexec/ropeway/ropeway-helper", "../../ropeway-helper"};
 		for (size_t i = 0; end && i < RPWI_ARRAY_LEN(places); i++) {
 			snprintf(path, PATH_MAX, "%.*s/%s", dir, info.dli_fname, places[i]);
 			if (!access(path, X_OK))

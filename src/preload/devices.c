@@ -67,7 +67,8 @@ RPWI_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 	int nreal = 0, nsoft = 0;
 	if (rpwi_fork_broken)
 		return rpwi_refused()->ibv_get_device_list(num_devices);
-	if (rpwi_inside_real || env_is_one("ROPEWAY_DISABLE"))
+	rpwi_reach();
+	if (rpwi_inside_real || env_is_one("ROPEWAY_DISABLE") || rpwi_handed_on())
 		return real_list(num_devices);
 	if (num_devices)
 		*num_devices = 0;
@@ -212,6 +213,7 @@ RPWI_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
 
 RPWI_EXPORT const char *ibv_get_sysfs_path(void)
 {
+	rpwi_reach(); /* librdmacm asks for it before all else */
 	const char *path = rpwi_real()->ibv_get_sysfs_path();
 	return path ? path : "/sys";
 }

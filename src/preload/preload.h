@@ -44,7 +44,7 @@ struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
 
 /* ---- real.c ---- */
 struct rpwi_real {
-	bool found; /* there is a libibverbs.so.1 */
+	bool found; /* there is a libibverbs.so.1, or another ropeway that answers */
 #define X(name, missing) __typeof__(&name) name;
 	RPWI_CALLS(X)
 #undef X
@@ -66,9 +66,20 @@ int rpwi_call_find(const char *name);
 void *rpwi_call_ours(int call);
 void *rpwi_call_real(int call);
 
+/* ---- find.c ---- */
+/* Does another ropeway, which the loader took before this one, answer for this process? */
+bool rpwi_handed_on(void);
+/* Its call, past every hook; NULL: it has none, or there is no other. */
+void *rpwi_first_symbol(const char *name);
+/* A handle of the distribution's libibverbs.so.1, or NULL. Opens it the first time. */
+void *rpwi_distribution(void);
+
 /* ---- resolve.c ---- */
 /* What `name` means to the libraries after this one: glibc's, or a sanitizer runtime's. */
 void *rpwi_next(const char *name);
+/* Called before librdmacm opens a file: the versioned library makes its hooks reach it
+ * (library/reach.c). */
+void rpwi_reach(void);
 
 /* ---- signals.c ---- */
 /* Called before the first device is opened, and with it the guard installed. */

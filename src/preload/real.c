@@ -8,8 +8,6 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-__thread int rpwi_inside_real __attribute__((tls_model("initial-exec")));
-
 static struct rpwi_real real;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -87,17 +85,16 @@ static void *real_symbol(void *library, const char *name)
 static void open_real(void)
 {
 	rpwi_inside_real++;
-	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
-	real.found = library != NULL;
-	if (!library)
-		rpwi_debug("no libibverbs.so.1 here: software devices only");
+	void *library = rpwi_handed_on() ? NULL : rpwi_distribution();
+	real.found = rpwi_handed_on() || library;
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(calls); i++) {
-		void *p = library ? real_symbol(library, calls[i].name) : NULL;
+		void *p = library ? real_symbol(library, calls[i].name)
+				  : rpwi_first_symbol(calls[i].name);
 		if (!p)
 			p = (void *)calls[i].missing;
 		memcpy((char *)&real + calls[i].slot, &p, sizeof(p));
 	}
-	dlerror(); /* no library, or one that lacks newer calls: not the program's business */
+	dlerror(); /* one that lacks newer calls: not the program's business */
 	rpwi_inside_real--;
 }
 

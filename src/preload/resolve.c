@@ -11,11 +11,10 @@
  * while it starts. So they call nothing that could be wrapped, and this file, like signals.c and
  * files.c, is never instrumented itself (meson.build).
  */
+#include "preload/loaded.h"
 #include "preload/preload.h"
 
 #include <dlfcn.h>
-#include <elf.h>
-#include <link.h>
 
 typedef void *dlsym_fn(void *handle, const char *name);
 typedef void *dlvsym_fn(void *handle, const char *name, const char *version);
@@ -31,43 +30,11 @@ dlvsym_fn *rpwi_next_dlvsym;
 void *rpwi_hook_dlsym(void *handle, const char *name);
 void *rpwi_hook_dlvsym(void *handle, const char *name, const char *version);
 
-/* The tables of one loaded object that a look-up needs. */
-typedef ElfW(Sym) elf_symbol;
-struct object {
-	const elf_symbol *symbols;
-	const char *strings;
-	const uint32_t *hash; /* DT_GNU_HASH */
-};
-
-static bool object_read(const struct link_map *m, struct object *o)
-{
-	*o = (struct object){0};
-	for (const ElfW(Dyn) *d = m->l_ld; d && d->d_tag != DT_NULL; d++) {
-		ElfW(Addr) at = d->d_un.d_ptr;
-		if (at < m->l_addr) /* the loader leaves some objects' addresses relative */
-			at += m->l_addr;
-		if (d->d_tag == DT_SYMTAB)
-			o->symbols = (const void *)at;
-		else if (d->d_tag == DT_STRTAB)
-			o->strings = (const void *)at;
-		else if (d->d_tag == DT_GNU_HASH)
-			o->hash = (const void *)at;
-	}
-	return o->symbols && o->strings && o->hash;
-}
-
 static bool starts_with(const char *s, const char *prefix)
 {
 	while (*prefix && *s == *prefix)
 		s++, prefix++;
 	return !*prefix;
-}
-
-static bool equal(const char *a, const char *b)
-{
-	while (*a && *a == *b)
-		a++, b++;
-	return *a == *b;
 }
 
 static const char *base_name(const char *path)
@@ -79,40 +46,16 @@ static const char *base_name(const char *path)
 	return base;
 }
 
-/* The GNU hash section: 4 words of header, a Bloom filter, buckets, then for each symbol its hash,
- * the low bit set at the end of a chain. */
-static void *object_find(const struct link_map *m, const struct object *o, const char *name)
-{
-	uint32_t h = 5381;
-	for (const char *c = name; *c; c++)
-		h = h * 33 + (uint8_t)*c;
-	uint32_t nbuckets = o->hash[0], first = o->hash[1], bloom_words = o->hash[2];
-	const uint32_t *buckets = o->hash + 4 + bloom_words * (sizeof(ElfW(Addr)) / 4);
-	const uint32_t *chain = buckets + nbuckets;
-	uint32_t i = nbuckets ? buckets[h % nbuckets] : 0;
-	for (; i >= first && i; i++) {
-		uint32_t have = chain[i - first];
-		const elf_symbol *s = &o->symbols[i];
-		if ((have | 1) == (h | 1) && s->st_shndx != SHN_UNDEF &&
-			ELF64_ST_TYPE(s->st_info) == STT_FUNC &&
-			equal(o->strings + s->st_name, name))
-			return (void *)(m->l_addr + s->st_value);
-		if (have & 1)
-			break;
-	}
-	return NULL;
-}
-
 /* glibc's dlsym cannot be asked for itself: our own definition of it would be found. It is in libc
  * since 2.34, in libdl before. */
 static void *find_in_libc(const char *name)
 {
 	for (const struct link_map *m = _r_debug.r_map; m; m = m->l_next) {
-		struct object o;
+		struct rpwi_loaded o;
 		const char *base = base_name(m->l_name);
 		if (!starts_with(base, "libc.so.") && !starts_with(base, "libdl.so."))
 			continue;
-		void *p = object_read(m, &o) ? object_find(m, &o, name) : NULL;
+		void *p = rpwi_loaded_read(m, &o) ? rpwi_loaded_find(m, &o, name, NULL) : NULL;
 		if (p)
 			return p;
 	}
@@ -171,3 +114,6 @@ void *rpwi_next(const char *name)
 void *rpwi_next(const char *name) { return dlsym(RTLD_NEXT, name); }
 
 #endif
+
+/* The drop-in stands in front of the C library for every object: nothing to do. */
+void rpwi_reach(void) {}

@@ -16,7 +16,11 @@ static inline const struct rpwi_real *others(const struct ibv_context *c)
 #define CONTEXT_OF(object) ((object) ? (object)->context : NULL)
 
 /* The account (ROPEWAY_EXPLAIN) begins before the first call. */
-__attribute__((constructor)) static void begin_account(void) { rpwi_explain_init(); }
+__attribute__((constructor)) static void begin_account(void)
+{
+	if (!rpwi_handed_on())
+		rpwi_explain_init();
+}
 
 /* What no software device can do: NULL, and why. */
 static void *unsupported(void)
@@ -496,9 +500,12 @@ RPWI_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 unsigned ropeway_path_word(struct ibv_qp *qp, unsigned *mtu, char *text, size_t room);
 RPWI_EXPORT unsigned ropeway_path_word(struct ibv_qp *qp, unsigned *mtu, char *text, size_t room)
 {
+	__typeof__(&ropeway_path_word) first = rpwi_first_symbol("ropeway_path_word");
 	*mtu = 0;
 	if (room)
 		*text = 0;
+	if (first)
+		return first(qp, mtu, text, room);
 	return ours(CONTEXT_OF(qp)) ? rpwi_dev_path_word(qp, mtu, text, room) : 0;
 }
 

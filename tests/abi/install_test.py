@@ -48,6 +48,14 @@ def main():
         for name in ["libropeway-verbs.so", "libropeway-verbs.so.0"]:
             if not (libdir / name).exists():
                 sys.exit(f"install_test: {name} is not installed in {libdir}")
+        # The versioned library is where neither the loader nor a link editor looks.
+        versioned = libdir / "ropeway" / "libibverbs.so.1"
+        if not versioned.exists() or list(libdir.glob("libibverbs*")):
+            sys.exit(f"install_test: libibverbs.so.1 is not in {versioned.parent} alone")
+        command, = pathlib.Path(temp).rglob("bin/ropeway")
+        printed = run(command, "run", "--print-library", LD_LIBRARY_PATH=str(libdir))
+        if printed != f"{versioned.parent}\n":
+            sys.exit(f"install_test: ropeway run --print-library: {printed!r}")
         flags = run("pkg-config", "--cflags", "--libs", "ropeway-verbs", PKG_CONFIG_PATH=str(pc.parent), PKG_CONFIG_SYSROOT_DIR=temp).split()
         for compiler, source in ("cc", "program.c"), ("c++", "program.cc"):
             path, binary = pathlib.Path(temp, source), pathlib.Path(temp, "program")

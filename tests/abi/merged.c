@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* merged.c - real and software devices in one list. Run with the drop-in preloaded and the fake
- * libibverbs in the real one's place. Usage: merged real-first|software-first|disabled
+ * libibverbs in the real one's place; or with the versioned library in that place, and the fake one
+ * where only that finds it, which is FAKE. Usage: merged real-first|software-first|disabled [FAKE]
  */
 #include "check.h"
 
@@ -12,10 +13,13 @@
 static int (*fake_references)(int device);
 static int (*fake_calls)(void);
 
-static int find_fakes(void)
+static int find_fakes(const char *path)
 {
-	fake_references = (int (*)(int))dlsym(RTLD_DEFAULT, "fake_references");
-	fake_calls = (int (*)(void))dlsym(RTLD_DEFAULT, "fake_calls");
+	void *fake = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* NULL: what the program has */
+	if (!fake)
+		return 0;
+	fake_references = (int (*)(int))dlsym(fake, "fake_references");
+	fake_calls = (int (*)(void))dlsym(fake, "fake_calls");
 	return fake_references && fake_calls;
 }
 
@@ -113,7 +117,7 @@ static void check_forwarding(int with_software)
 int main(int argc, char **argv)
 {
 	const char *want = argc > 1 ? argv[1] : "real-first";
-	if (!find_fakes()) {
+	if (!find_fakes(argc > 2 ? argv[2] : NULL)) {
 		fprintf(stderr, "merged: the fake libraries are not in LD_LIBRARY_PATH\n");
 		return 99;
 	}

@@ -238,6 +238,13 @@ class Run(Case):
         got = ropeway("run", BUILD / "ropeway", "run", "printenv", "LD_PRELOAD")
         self.assertEqual(got.stdout.count("libropeway-verbs.so"), 1, got)
 
+    def test_the_versioned_library_goes_before_what_is_there(self):
+        printed = ropeway("run", "--print-library")
+        self.assertEqual((printed.returncode, printed.stderr), (0, ""))
+        folder = printed.stdout.removesuffix("\n")
+        self.assertTrue(pathlib.Path(folder, "libibverbs.so.1").exists())
+        self.assertEqual(self.environment("--library", LD_LIBRARY_PATH="/a")["LD_LIBRARY_PATH"], f"{folder}:/a")
+
     def test_a_wrong_fault_says_what_is_wrong(self):
         for spec in ("drop", "drop=2", "drop=x", "lose=0.1", "drop=0.1,dup", "seed=-1"):
             got = ropeway("run", "--fault", spec, "--", "true")

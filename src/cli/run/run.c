@@ -11,6 +11,7 @@
 #include "io/io.h"
 #include "cli/run/launch.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #define NAME "ropeway run"
+#define VERSIONED "libibverbs.so.1"
 
 /* ---- what a preload cannot do, said before it fails silently ---- */
 
@@ -78,22 +80,47 @@ static bool path_of_self(char dir[PATH_MAX])
 }
 
 /* Beside the command (build tree), else where `meson install` put it, as seen from the command: a
- * moved tree works too. */
-static int find_dropin(char path[PATH_MAX])
+ * moved tree works too. The path of `name`, 0 or -errno. */
+static int find_library(const char *const places[2], const char *name, char path[PATH_MAX])
 {
-	static const char *const places[] = {"", "/" ROPEWAY_LIBDIR_FROM_BINDIR};
 	char self[PATH_MAX], place[2 * PATH_MAX], dir[PATH_MAX];
 
 	if (!path_of_self(self))
 		return -errno;
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(places); i++) {
+	for (size_t i = 0; i < 2; i++) {
 		snprintf(place, sizeof(place), "%s%s", self, places[i]);
 		if (realpath(place, dir) &&
-			snprintf(path, PATH_MAX, "%s/libropeway-verbs.so", dir) < PATH_MAX &&
+			snprintf(path, PATH_MAX, "%s/%s", dir, name) < PATH_MAX &&
 			!access(path, R_OK))
 			return 0;
 	}
 	return -ENOENT;
+}
+
+static int find_dropin(char path[PATH_MAX])
+{
+	static const char *const places[] = {"", "/" ROPEWAY_LIBDIR_FROM_BINDIR};
+
+	return find_library(places, "libropeway-verbs.so", path);
+}
+
+/* The folder of the versioned library, which holds nothing else. */
+static int find_versioned(char dir[PATH_MAX])
+{
+	static const char *const places[] = {
+		"/src/library", "/" ROPEWAY_LIBDIR_FROM_BINDIR "/ropeway"};
+	int err = find_library(places, VERSIONED, dir);
+
+	if (!err)
+		*strrchr(dir, '/') = '\0';
+	return err;
+}
+
+static int no_versioned(void)
+{
+	return rpwi_cli_fail(CLI_FAILED, NAME,
+		"ropeway's own " VERSIONED " is neither in the build folder of this command nor "
+		"in its library folder; build or install it again");
 }
 
 /* `list` without `library`: a run within a run needs no second one. */
@@ -136,11 +163,55 @@ static int set_preload(void)
 	return CLI_OK;
 }
 
+/* Before all others if the user asks for it; after them where the system has none, since programs
+ * that need libibverbs.so.1 would not start. */
+static int set_library(bool asked)
+{
+	char dir[PATH_MAX];
+	const char *have = getenv("LD_LIBRARY_PATH");
+	void *library = asked ? NULL : dlopen(VERSIONED, RTLD_LAZY | RTLD_LOCAL);
+
+	if (library) {
+		dlclose(library);
+		return CLI_OK;
+	}
+	if (find_versioned(dir)) /* many programs do without */
+		return asked ? no_versioned() : CLI_OK;
+	if (strpbrk(dir, ":;"))
+		return rpwi_cli_fail(CLI_FAILED, NAME,
+			"%s has a colon or a semicolon in its path, where the loader would split "
+			"it; put ropeway elsewhere",
+			dir);
+	size_t len = strlen(dir), have_len = have ? strlen(have) : 0;
+	if (have_len && !strncmp(have, dir, len) && (!have[len] || have[len] == ':'))
+		return CLI_OK; /* a run within a run */
+	char *value = malloc(len + have_len + 2);
+	if (!value)
+		return rpwi_cli_fail(CLI_FAILED, NAME, "no memory for LD_LIBRARY_PATH");
+	sprintf(value, "%s%s%s", asked || !have_len ? dir : have, have_len ? ":" : "",
+		!have_len ? ""
+		: asked   ? have
+			  : dir);
+	setenv("LD_LIBRARY_PATH", value, 1);
+	free(value);
+	return CLI_OK;
+}
+
+static int print_library(void)
+{
+	char dir[PATH_MAX];
+
+	if (find_versioned(dir))
+		return no_versioned();
+	puts(dir);
+	return CLI_OK;
+}
+
 /* ---- options ---- */
 
 struct options {
 	const char *pcap, *fault, *wire, *explain; /* explain "-": standard error */
-	bool stats;
+	bool stats, library, print_library;
 };
 
 static const struct cli_option option[] = {
@@ -164,11 +235,19 @@ static const struct cli_option option[] = {
 		"UDP; udp: always UDP; copy, fetch: as auto, but payloads are always copied (and "
 		"nobody's memory is read), large ones always fetched from the sender",
 		.words = rpwi_wire_names, CLI_INTO(struct options, wire)},
+	{"library", 'l', CLI_FLAG, NULL,
+		"also put a libibverbs.so.1 of ropeway's own before the system's, whose symbols "
+		"have rdma-core's versions; done unasked where the system has none",
+		CLI_INTO(struct options, library)},
+	{"print-library", 0, CLI_FLAG, NULL,
+		"print the folder of that library and run nothing: for "
+		"LD_LIBRARY_PATH, or for a program that is told a path",
+		CLI_INTO(struct options, print_library)},
 	{},
 };
 static const struct cli_command command = {
 	.name = NAME,
-	.usage = "[OPTIONS] [--] PROGRAM [ARGUMENTS...]",
+	.usage = "[OPTIONS] [--] PROGRAM [ARGUMENTS...]\n--print-library",
 	.about = "Runs PROGRAM, unmodified, with the software RoCEv2 devices first in its list of "
 		 "RDMA devices. The exit status is PROGRAM's; 126 if it cannot "
 		 "be run, 127 if there is none.",
@@ -176,8 +255,6 @@ static const struct cli_command command = {
 	.after = "A %p in FILE becomes the process ID. The same with environment variables: "
 		 "ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT, "
 		 "ROPEWAY_WIRE, ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.",
-	.operands_least = 1,
-	.missing = "no program given",
 	.ends_at_operand = true,
 };
 
@@ -273,6 +350,10 @@ int rpwi_cli_run(int argc, char **argv)
 	int status = cli_options_parse(&command, &o, &argc, &argv);
 	if (status != CLI_GO_ON)
 		return status;
+	if (o.print_library)
+		return print_library();
+	if (!argc)
+		return rpwi_cli_usage(NAME, "no program given");
 	status = set_environment(&o);
 	if (status)
 		return status;
@@ -280,6 +361,8 @@ int rpwi_cli_run(int argc, char **argv)
 	if (err)
 		return cannot_run(argv[0], -err);
 	status = set_preload();
+	if (!status)
+		status = set_library(o.library);
 	if (status)
 		return status;
 	warn_if_not_preloadable(&launch);
