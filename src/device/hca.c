@@ -669,6 +669,8 @@ static void context_ops(struct dctx *c)
 	c->v.dealloc_td = dev_dealloc_td;
 	c->v.alloc_parent_domain = dev_alloc_parent_domain;
 	c->v.get_srq_num = dev_get_srq_num;
+	c->v.advise_mr = dev_advise_mr;
+	c->v.alloc_null_mr = dev_alloc_null_mr;
 }
 
 struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
@@ -691,7 +693,8 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 	c->dev = d;
 	c->v.context.device = dev;
 	c->v.context.cmd_fd = -1;
-	c->v.context.num_comp_vectors = 1;
+	/* as kernel rxe: one for each processor. Who is woken where is the scheduler's affair. */
+	c->v.context.num_comp_vectors = RPWI_MAX(1, (int)sysconf(_SC_NPROCESSORS_CONF));
 	/* "this context has a verbs_context around it" */
 	c->v.context.abi_compat = (void *)UINTPTR_MAX;
 	pthread_mutex_init(&c->v.context.mutex, NULL);
@@ -710,6 +713,7 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 		errno = -rc;
 		return NULL;
 	}
+	import_context_init(c);
 	rpwi_lock(RPWI_LOCK_DEVICES);
 	hca_lock();
 	rpwi_list_add_tail(&hca_here.contexts, &c->link);
@@ -731,6 +735,8 @@ int rpwi_dev_close_device(struct ibv_context *ctx)
 	hca_unlock();
 	events_forget(c, NULL);
 	close(ctx->async_fd);
+	if (ctx->cmd_fd >= 0)
+		close(ctx->cmd_fd);
 	pthread_mutex_destroy(&ctx->mutex);
 	free(c);
 	return 0;
@@ -782,6 +788,11 @@ struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c)
 		return NULL;
 	pd->ibv.context = c;
 	pd->id = ++last_id;
+	pd->ibv.handle = pd->id;
+	pd->group = to_dctx(c)->group;
+	hca_lock();
+	import_pd_listed(pd);
+	hca_unlock();
 	return &pd->ibv;
 }
 
@@ -793,10 +804,19 @@ int rpwi_dev_dealloc_pd(struct ibv_pd *ibv)
 		hca_unlock();
 		return EBUSY;
 	}
+	if (pd->imported) {
+		hca_unlock();
+		rpwi_warn(
+			"ibv_dealloc_pd of an imported PD: its context's owner deallocates it; use "
+			"ibv_unimport_pd here");
+		return EINVAL;
+	}
 	if (pd->parent)
 		pd->parent->refs--;
+	bool frees = import_pd_free(pd);
 	hca_unlock();
-	free(pd);
+	if (frees)
+		free(pd);
 	return 0;
 }
 
@@ -834,6 +854,7 @@ struct ibv_pd *dev_alloc_parent_domain(
 		return NULL;
 	hca_lock();
 	struct dpd *pd = RPWI_CONTAINER_OF(ibv, struct dpd, ibv);
+	rpwi_list_del(&pd->link);
 	pd->parent = to_dpd(attr->pd);
 	pd->parent->refs++;
 	hca_unlock();

@@ -63,6 +63,7 @@ struct dctx {
 	struct dev *dev;
 	struct rpwi_list link; /* hca_here.contexts: changed under both locks, read under either */
 	struct rpwi_list events;
+	uint32_t group; /* with those that were imported from it, or it from them (import.c) */
 };
 static inline struct dctx *to_dctx(const struct ibv_context *c)
 {
@@ -71,9 +72,15 @@ static inline struct dctx *to_dctx(const struct ibv_context *c)
 
 struct dpd {
 	struct ibv_pd ibv;
-	struct dpd *parent; /* of a parent domain, else NULL */
-	uint32_t id;        /* unique in this process; 0 where there is a parent */
+	struct dpd *parent; /* of a parent domain or an imported PD, else NULL */
+	bool imported;
+	uint32_t id; /* unique in this process; 0 where there is a parent */
 	unsigned refs;
+	/* import.c */
+	uint32_t group;        /* contexts that may import it: dctx.group */
+	unsigned imports;      /* of it, that are not yet given back */
+	bool dead;             /* deallocated, but its imports are still there */
+	struct rpwi_list link; /* under the lock: all that are no import and no parent domain */
 };
 static inline struct dpd *to_dpd(const struct ibv_pd *p)
 {
@@ -84,7 +91,7 @@ static inline struct dpd *to_dpd(const struct ibv_pd *p)
 /* What a key leads to: a memory region or a memory window. The key is index << 8 | tag. */
 struct dkey {
 	uint32_t key;
-	bool is_mw, valid;
+	bool is_mw, is_null, valid; /* is_null: no memory, see ibv_alloc_null_mr(3) */
 	int access;
 	struct dpd *pd;
 	uint64_t iova, length;
@@ -98,6 +105,7 @@ struct dmr {
 	struct dkey k;
 	void *map; /* of a dma-buf, ours; else NULL */
 	size_t map_len;
+	bool imported; /* from another context of the group: the key is not this one's (import.c) */
 };
 struct dmw {
 	struct ibv_mw ibv;
@@ -111,6 +119,11 @@ struct dchannel {
 	/* a thread is in get_cq_event making progress itself: it needs no write to the
 	 * descriptor */
 	bool waiter_inline;
+};
+
+/* When it came to be: CLOCK_MONOTONIC and CLOCK_REALTIME. */
+struct cq_stamp {
+	uint64_t raw_ns, wall_ns;
 };
 
 enum { NOTIFY_NONE, NOTIFY_SOLICITED, NOTIFY_ALL };
@@ -129,7 +142,9 @@ struct dcq {
 	unsigned refs;                       /* QPs */
 	bool overflowed, is_ex, ignore_overrun;
 	struct ibv_wc cur; /* start_poll..end_poll */
-	uint64_t cur_ts_ns;
+	/* beside the ring, where time stamps were asked for; of the completion popped last */
+	struct cq_stamp *stamps, cur_stamp;
+	bool stamps_wall;
 	uint32_t ordinal; /* the n-th of the process: for fault scripts, as below */
 	/* completions that device/fault.c keeps, and when the last of them is due */
 	unsigned kept;
@@ -174,7 +189,8 @@ struct dqp {
 	uint64_t board_word; /* what the board says of it (board.c) */
 	struct dpeer *peer;
 	uint32_t events_got;
-	bool gathers; /* is in tx_list for progress_gather */
+	unsigned windows; /* of type 2, bound to it */
+	bool gathers;     /* is in tx_list for progress_gather */
 	struct rpwi_list rx_link;
 	uint64_t heard_ns;        /* a packet for it came last; 0: none yet */
 	uint64_t told_ns;         /* its connection was told to be over; 0: it has none */
@@ -348,7 +364,6 @@ int dev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr);
 /* an async event of it was handed to the program: destroy waits for its acknowledgement */
 void dev_qp_event_got(struct ibv_qp *qp);
-int dev_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 
 /* mr.c; the lock is held for key_* */
 struct dkey *mr_find(uint32_t key);
@@ -360,11 +375,31 @@ int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_
 const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
 int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare,
 	uint64_t swap_add, uint64_t *orig);
+int mem_atomic_write(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const void *value);
+struct dkey *mr_place(
+	uint32_t key);       /* what lies where this key would: of another tag, or another */
+int key_add(struct dkey *k); /* a new key of chance. 0 or -ENOMEM */
+void key_del(struct dkey *k);
+
+/* mw.c; the lock is held for mem_* and mw_qp_gone */
 int mem_invalidate(struct rpwi_qp *qp, uint32_t key, bool remote);
-int mem_bind_mw(
-	struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info);
+int mem_bind_mw(struct rpwi_qp *qp, const struct rpwi_bind *b);
+void mw_qp_gone(struct dqp *q);
+struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd);
 struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int dev_dealloc_mw(struct ibv_mw *mw);
+int dev_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+
+/* advise.c */
+int dev_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+	struct ibv_sge *sges, uint32_t n);
+
+/* import.c */
+/* A new context's command descriptor and group: -1 where there can be no descriptor. */
+void import_context_init(struct dctx *c);
+void import_pd_listed(struct dpd *pd); /* the lock is held for these two */
+/* deallocated: false if imports of it still need its memory, which the last one frees */
+bool import_pd_free(struct dpd *pd);
 
 /* cq.c */
 int dev_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);

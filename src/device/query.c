@@ -58,12 +58,17 @@ int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 	return 0;
 }
 
+/* By number: newer than the headers of rdma-core 44. */
+#define CAP_ATOMIC_WRITE (1ull << 40) /* IB_UVERBS_DEVICE_ATOMIC_WRITE */
+enum { ODP_ATOMIC_WRITE = 1 << 7 };   /* IBV_ODP_SUPPORT_ATOMIC_WRITE */
+
 int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in,
 	struct ibv_device_attr_ex *a, size_t size)
 {
 	if (in && in->comp_mask)
 		return EINVAL;
-	if (size < sizeof(a->orig_attr))
+	/* every rdma-core that has the call knows so much of the struct */
+	if (size < offsetof(struct ibv_device_attr_ex, completion_timestamp_mask))
 		return EINVAL;
 	memset(a, 0, size);
 	rpwi_dev_query_device(c, &a->orig_attr);
@@ -72,6 +77,19 @@ int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_
 		/* kHz: completion time stamps are CLOCK_MONOTONIC ns */
 		a->hca_core_clock = 1000000;
 	}
+	if (size >= offsetof(struct ibv_device_attr_ex, tso_caps))
+		a->device_cap_flags_ex = (uint64_t)a->orig_attr.device_cap_flags | CAP_ATOMIC_WRITE;
+	/* No region is pinned: all can what "on demand" asks for, and any address of the process
+	 * may become one's. */
+	a->odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+	a->odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
+						     IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+						     IBV_ODP_SUPPORT_ATOMIC |
+						     IBV_ODP_SUPPORT_SRQ_RECV | ODP_ATOMIC_WRITE;
+	a->odp_caps.per_transport_caps.uc_odp_caps =
+		IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE;
+	a->odp_caps.per_transport_caps.ud_odp_caps =
+		IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
 	if (size >= sizeof(*a))
 		a->phys_port_cnt_ex = 1;
 	return 0;
