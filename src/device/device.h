@@ -62,7 +62,7 @@ int rpwi_dev_rereg_mr(
 	struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t len, int access);
 int rpwi_dev_dereg_mr(struct ibv_mr *mr);
 
-/* ---- sharing by command descriptor (import.c) ---- */
+/* ---- sharing by command descriptor (context.c, pd.c) ---- */
 bool rpwi_dev_owns_cmd_fd(int fd); /* a context's of a ropeway, this process's or another's */
 struct ibv_context *rpwi_dev_import_device(int cmd_fd);
 struct ibv_pd *rpwi_dev_import_pd(struct ibv_context *c, uint32_t handle);

@@ -63,7 +63,7 @@ struct dctx {
 	struct dev *dev;
 	struct rpwi_list link; /* hca_here.contexts: changed under both locks, read under either */
 	struct rpwi_list events;
-	uint32_t group; /* with those that were imported from it, or it from them (import.c) */
+	uint32_t group; /* with those that were imported from it, or it from them (context.c) */
 };
 static inline struct dctx *to_dctx(const struct ibv_context *c)
 {
@@ -76,7 +76,7 @@ struct dpd {
 	bool imported;
 	uint32_t id; /* unique in this process; 0 where there is a parent */
 	unsigned refs;
-	/* import.c */
+	/* pd.c */
 	uint32_t group;        /* contexts that may import it: dctx.group */
 	unsigned imports;      /* of it, that are not yet given back */
 	bool dead;             /* deallocated, but its imports are still there */
@@ -105,7 +105,7 @@ struct dmr {
 	struct dkey k;
 	void *map; /* of a dma-buf, ours; else NULL */
 	size_t map_len;
-	bool imported; /* from another context of the group: the key is not this one's (import.c) */
+	bool imported; /* from another context of the group: the key is not its own (pd.c) */
 };
 struct dmw {
 	struct ibv_mw ibv;
@@ -306,16 +306,13 @@ static inline void *dev_refuse(const char *call)
 }
 
 /* hca.c */
+extern const struct fault_ops hca_fault_ops; /* fault.h */
 int hca_get(void); /* first open: steer, service thread. Lock held. 0 or -errno */
 void hca_put(void);
 void dev_event(struct dctx *c, const struct ibv_async_event *ev);
 /* an object goes away: its events that nobody took go too */
 void dev_events_forget(struct dctx *c, const void *object);
 void dev_stats_gone(const struct rpwi_qp_stats *s);
-struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr);
-int dev_dealloc_td(struct ibv_td *td);
-struct ibv_pd *dev_alloc_parent_domain(
-	struct ibv_context *c, struct ibv_parent_domain_init_attr *attr);
 void dev_refresh(void);      /* addresses changed: refresh the list, raise events */
 void dev_list_renew(void);   /* read the list of devices anew. The lock is not held */
 struct dev *dev_first(void); /* all that were ever seen, in that order. The lock is held */
@@ -365,7 +362,7 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 /* an async event of it was handed to the program: destroy waits for its acknowledgement */
 void dev_qp_event_got(struct ibv_qp *qp);
 
-/* mr.c; the lock is held for key_* */
+/* mr.c; the lock is held for all but the verbs */
 struct dkey *mr_find(uint32_t key);
 int mem_check(
 	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote);
@@ -377,9 +374,9 @@ int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, 
 	uint64_t swap_add, uint64_t *orig);
 int mem_atomic_write(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const void *value);
 struct dkey *mr_place(
-	uint32_t key);       /* what lies where this key would: of another tag, or another */
-int key_add(struct dkey *k); /* a new key of chance. 0 or -ENOMEM */
-void key_del(struct dkey *k);
+	uint32_t key);          /* what lies where this key would: of another tag, or another */
+int mr_key_add(struct dkey *k); /* a new key of chance. 0 or -ENOMEM */
+void mr_key_del(struct dkey *k);
 
 /* mw.c; the lock is held for mem_* and mw_qp_gone */
 int mem_invalidate(struct rpwi_qp *qp, uint32_t key, bool remote);
@@ -390,16 +387,15 @@ struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int dev_dealloc_mw(struct ibv_mw *mw);
 int dev_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 
+/* pd.c */
+struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr);
+int dev_dealloc_td(struct ibv_td *td);
+struct ibv_pd *dev_alloc_parent_domain(
+	struct ibv_context *c, struct ibv_parent_domain_init_attr *attr);
+
 /* advise.c */
 int dev_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 	struct ibv_sge *sges, uint32_t n);
-
-/* import.c */
-/* A new context's command descriptor and group: -1 where there can be no descriptor. */
-void import_context_init(struct dctx *c);
-void import_pd_listed(struct dpd *pd); /* the lock is held for these two */
-/* deallocated: false if imports of it still need its memory, which the last one frees */
-bool import_pd_free(struct dpd *pd);
 
 /* cq.c */
 int dev_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mr.c - memory regions: the key table, and every access that the transport makes to the program's
- * memory; windows are mw.c's. Nothing is pinned: a copy into memory that the program has unmapped is an
- * error of that request (base/guard.h), never a crash. */
+ * memory. Nothing is pinned: a copy into memory that the program has unmapped is an error of that
+ * request (base/guard.h), never a crash. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -67,7 +67,7 @@ static void key_put(struct dkey *k)
 	board_key_add(k);
 }
 
-int key_add(struct dkey *k)
+int mr_key_add(struct dkey *k)
 {
 	struct hca *h = &hca_here;
 	if (h->keys_used >= DEV_MR_MAX)
@@ -85,7 +85,7 @@ int key_add(struct dkey *k)
 	return 0;
 }
 
-void key_del(struct dkey *k)
+void mr_key_del(struct dkey *k)
 {
 	hca_here.keys[place_of(k->key, hca_here.keys_cap)] = NULL;
 	hca_here.keys_used--;
@@ -127,7 +127,7 @@ struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64
 		.length = len,
 		.addr = addr};
 	hca_lock();
-	int rc = to_dpd(pd)->dead ? -EINVAL : key_add(&mr->k);
+	int rc = to_dpd(pd)->dead ? -EINVAL : mr_key_add(&mr->k);
 	if (!rc)
 		to_dpd(pd)->refs++;
 	hca_unlock();
@@ -234,7 +234,7 @@ int rpwi_dev_rereg_mr(
 		errno = rc;
 		return IBV_REREG_MR_ERR_CMD;
 	}
-	key_del(&mr->k); /* who reads or fetches by it now has to look again */
+	mr_key_del(&mr->k); /* who reads or fetches by it now has to look again */
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
 		mr->k.pd->refs--;
 		mr->k.pd = to_dpd(pd);
@@ -250,7 +250,7 @@ int rpwi_dev_rereg_mr(
 		ibv->addr = addr;
 		ibv->length = len;
 		/* Other memory, another key: a peer that has the old one reaches none of it. */
-		(void)key_add(&mr->k); /* there is room: one has just gone */
+		(void)mr_key_add(&mr->k); /* there is room: one has just gone */
 		ibv->lkey = ibv->rkey = mr->k.key;
 		ibv->handle = mr->k.key >> 8;
 	} else {
@@ -273,7 +273,7 @@ int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
 		hca_unlock();
 		return EBUSY;
 	}
-	key_del(&mr->k);
+	mr_key_del(&mr->k);
 	mr->k.pd->refs--;
 	hca_unlock();
 	if (mr->map)
@@ -309,7 +309,7 @@ struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd)
 		.pd = to_dpd(pd),
 		.length = NULL_BYTES,
 		.addr = zeros};
-	int rc = !zeros ? -ENOMEM : mr->k.pd->dead ? -EINVAL : key_add(&mr->k);
+	int rc = !zeros ? -ENOMEM : mr->k.pd->dead ? -EINVAL : mr_key_add(&mr->k);
 	if (!rc)
 		mr->k.pd->refs++;
 	hca_unlock();

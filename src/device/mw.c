@@ -28,7 +28,7 @@ struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 		return NULL;
 	mw->k = (struct dkey){.is_mw = true, .pd = to_dpd(pd)};
 	hca_lock();
-	int rc = to_dpd(pd)->dead ? -EINVAL : key_add(&mw->k);
+	int rc = to_dpd(pd)->dead ? -EINVAL : mr_key_add(&mw->k);
 	if (!rc)
 		to_dpd(pd)->refs++;
 	hca_unlock();
@@ -64,7 +64,7 @@ int dev_dealloc_mw(struct ibv_mw *ibv)
 	struct dmw *mw = RPWI_CONTAINER_OF(ibv, struct dmw, ibv);
 	hca_lock();
 	unbind(&mw->k);
-	key_del(&mw->k);
+	mr_key_del(&mw->k);
 	mw->k.pd->refs--;
 	hca_unlock();
 	free(mw);

@@ -408,8 +408,8 @@ static void rx_atomic(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	qp->epsn++;
 }
 
-/* ATOMIC WRITE (IB A19): 8 bytes at once, after all that was placed before; refused as an atomic is,
- * and answered like a READ of nothing. */
+/* ATOMIC WRITE (IB A19): 8 bytes at once, after all that was placed before; refused as an atomic
+ * is, and answered like a READ of nothing. */
 static void rx_atomic_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) || (p->va & 7) ||
