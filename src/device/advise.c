@@ -32,7 +32,7 @@ static int find_range(struct ibv_pd *pd, enum ibv_advise_mr_advice advice,
 	if (sge->addr < k->iova || sge->length > k->length ||
 		sge->addr - k->iova > k->length - sge->length)
 		return EFAULT;
-	*r = (struct range){k->addr + (sge->addr - k->iova), sge->length};
+	*r = (struct range){(uint8_t *)((uintptr_t)k->addr + (sge->addr - k->iova)), sge->length};
 	return 0;
 }
 

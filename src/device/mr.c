@@ -342,7 +342,7 @@ static uint8_t *resolve(
 		return k->addr;
 	if (RPWI_UNLIKELY(addr < k->iova || len > k->length || addr - k->iova > k->length - len))
 		return NULL;
-	return k->addr + (addr - k->iova);
+	return (uint8_t *)((uintptr_t)k->addr + (addr - k->iova));
 }
 
 int mem_check(

@@ -104,7 +104,7 @@ static int bind_to_region(struct dmw *mw, struct dqp *q, const struct rpwi_bind 
 	unbind(&mw->k);
 	mw->k.mr = mr;
 	mr->refs++;
-	mw->k.addr = mr->addr + (b->addr - mr->iova);
+	mw->k.addr = (uint8_t *)((uintptr_t)mr->addr + (b->addr - mr->iova));
 	mw->k.iova = b->access & IBV_ACCESS_ZERO_BASED ? 0 : b->addr;
 	mw->k.length = b->length;
 	mw->k.access = (int)b->access;
