@@ -156,6 +156,15 @@ int dev_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 
 /* ---- the ring ---- */
 
+static struct cq_stamp stamp_now(const struct dcq *cq)
+{
+	struct cq_stamp s = {.raw_ns = rpwi_now_ns()};
+	struct timespec ts;
+	if (cq->stamps_wall && !clock_gettime(CLOCK_REALTIME, &ts))
+		s.wall_ns = (uint64_t)ts.tv_sec * RPWI_NS_PER_S + (uint64_t)ts.tv_nsec;
+	return s;
+}
+
 void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited)
 {
 	cq_lock(cq);
@@ -177,6 +186,8 @@ void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited)
 		return;
 	}
 	cq->ring[tail & cq->mask] = *wc;
+	if (RPWI_UNLIKELY(cq->stamps))
+		cq->stamps[tail & cq->mask] = stamp_now(cq);
 	atomic_store_explicit(&cq->tail, tail + 1, memory_order_release);
 	bool fire = cq->notify == NOTIFY_ALL || (cq->notify == NOTIFY_SOLICITED && solicited);
 	if (fire)
@@ -197,6 +208,8 @@ static int cq_pop(struct dcq *cq, int n, struct ibv_wc *wc)
 	int got = (int)RPWI_MIN((uint32_t)n, have);
 	for (int i = 0; i < got; i++)
 		wc[i] = cq->ring[(head + (uint32_t)i) & cq->mask];
+	if (RPWI_UNLIKELY(cq->stamps) && got)
+		cq->cur_stamp = cq->stamps[(head + (uint32_t)got - 1) & cq->mask];
 	atomic_store_explicit(&cq->head, head + (uint32_t)got, memory_order_release);
 	cq_unlock(cq);
 	return got;
@@ -267,6 +280,8 @@ void cq_purge_qp(struct dcq *cq, uint32_t qpn)
 		struct ibv_wc *wc = &cq->ring[i & cq->mask];
 		if (wc->qp_num == qpn)
 			continue;
+		if (cq->stamps)
+			cq->stamps[to & cq->mask] = cq->stamps[i & cq->mask];
 		cq->ring[to++ & cq->mask] = *wc;
 	}
 	atomic_store(&cq->tail, to);
@@ -333,17 +348,28 @@ int rpwi_dev_resize_cq(struct ibv_cq *ibv, int cqe)
 		return refused;
 	uint32_t mask;
 	struct ibv_wc *ring = ring_new(cqe, &mask), *old;
-	if (!ring)
+	struct cq_stamp *stamps = NULL, *old_stamps;
+	if (ring && cq->stamps)
+		stamps = malloc((mask + 1) * sizeof(*stamps));
+	if (!ring || (cq->stamps && !stamps)) {
+		free(ring);
 		return ENOMEM;
+	}
 	cq_lock(cq);
 	uint32_t head = atomic_load(&cq->head), tail = atomic_load(&cq->tail);
 	if (tail - head > mask + 1) {
 		cq_unlock(cq);
 		free(ring);
+		free(stamps);
 		return EINVAL;
 	}
-	for (uint32_t i = head; i != tail; i++)
+	for (uint32_t i = head; i != tail; i++) {
 		ring[i & mask] = cq->ring[i & cq->mask];
+		if (stamps)
+			stamps[i & mask] = cq->stamps[i & cq->mask];
+	}
+	old_stamps = cq->stamps;
+	cq->stamps = stamps;
 	old = cq->ring;
 	cq->ring = ring;
 	cq->mask = mask;
@@ -351,6 +377,7 @@ int rpwi_dev_resize_cq(struct ibv_cq *ibv, int cqe)
 	ibv->cqe = (int)cq->cap;
 	cq_unlock(cq);
 	free(old);
+	free(old_stamps);
 	return 0;
 }
 
@@ -383,6 +410,7 @@ int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
 	pthread_mutex_destroy(&ibv->mutex);
 	pthread_cond_destroy(&ibv->cond);
 	free(cq->ring);
+	free(cq->stamps);
 	free(cq);
 	return 0;
 }
@@ -408,7 +436,6 @@ static int ex_start(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 		return EINVAL;
 	if (dev_poll_cq(&cq->ibv, 1, &cq->cur) < 1)
 		return ENOENT;
-	cq->cur_ts_ns = rpwi_now_ns();
 	ex->wr_id = cq->cur.wr_id;
 	ex->status = cq->cur.status;
 	return 0;
@@ -431,31 +458,49 @@ static uint8_t ex_sl(struct ibv_cq_ex *ex) { return ex_cur(ex)->sl; }
 static uint8_t ex_path_bits(struct ibv_cq_ex *ex) { return ex_cur(ex)->dlid_path_bits; }
 static uint64_t ex_ts(struct ibv_cq_ex *ex)
 {
-	return RPWI_CONTAINER_OF(ex, struct dcq, ex)->cur_ts_ns;
+	return RPWI_CONTAINER_OF(ex, struct dcq, ex)->cur_stamp.raw_ns;
 }
 static uint64_t ex_wallclock(struct ibv_cq_ex *ex)
 {
-	struct timespec ts;
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (uint64_t)ts.tv_sec * RPWI_NS_PER_S + (uint64_t)ts.tv_nsec;
+	return RPWI_CONTAINER_OF(ex, struct dcq, ex)->cur_stamp.wall_ns;
 }
+
+enum {
+	STAMPED =
+		IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
+};
 
 struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *attr)
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_create_cq_ex");
-	const uint64_t known = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-			       IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+	/* VLAN and flow tags and tag matching are of raw packets and NICs */
+	const uint64_t known = IBV_WC_STANDARD_FLAGS | STAMPED;
 	if ((attr->comp_mask &
 		    ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)) ||
 		(attr->wc_flags & ~known)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
+	const uint32_t known_flags =
+		IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && attr->flags & ~known_flags) {
+		errno = EINVAL;
+		return NULL;
+	}
 	struct dcq *cq =
 		cq_new(c, (int)attr->cqe, attr->cq_context, attr->channel, (int)attr->comp_vector);
 	if (!cq)
 		return NULL;
+	if (attr->wc_flags & STAMPED) {
+		cq->stamps_wall = attr->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+		cq->stamps = malloc(cq->cap * sizeof(*cq->stamps));
+		if (!cq->stamps) {
+			rpwi_dev_destroy_cq(&cq->ibv);
+			errno = ENOMEM;
+			return NULL;
+		}
+	}
 	cq->is_ex = true;
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_cq_ex for %u completions", attr->cqe);
 	cq->ignore_overrun = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) &&

@@ -62,6 +62,14 @@ int rpwi_dev_rereg_mr(
 	struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t len, int access);
 int rpwi_dev_dereg_mr(struct ibv_mr *mr);
 
+/* ---- sharing by command descriptor (context.c, pd.c) ---- */
+bool rpwi_dev_owns_cmd_fd(int fd); /* a context's of a ropeway, this process's or another's */
+struct ibv_context *rpwi_dev_import_device(int cmd_fd);
+struct ibv_pd *rpwi_dev_import_pd(struct ibv_context *c, uint32_t handle);
+void rpwi_dev_unimport_pd(struct ibv_pd *pd);
+struct ibv_mr *rpwi_dev_import_mr(struct ibv_pd *pd, uint32_t handle);
+void rpwi_dev_unimport_mr(struct ibv_mr *mr);
+
 /* ---- CQ and channels ---- */
 struct ibv_comp_channel *rpwi_dev_create_comp_channel(struct ibv_context *c);
 int rpwi_dev_destroy_comp_channel(struct ibv_comp_channel *ch);

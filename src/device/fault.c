@@ -56,7 +56,7 @@ static bool is_atomic(enum ibv_wr_opcode op)
 static bool has_rkey(enum ibv_wr_opcode op)
 {
 	return op == IBV_WR_RDMA_WRITE || op == IBV_WR_RDMA_WRITE_WITH_IMM ||
-	       op == IBV_WR_RDMA_READ || is_atomic(op);
+	       op == IBV_WR_RDMA_READ || (int)op == RPWI_WR_ATOMIC_WRITE || is_atomic(op);
 }
 
 /* The same work request, so changed that it fails with `status` by itself. False: none such. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hca.c - the process's one HCA: the list of devices, contexts, async events, and what lives as
- * long as any context is open. */
+/* hca.c - the process's one HCA: the list of devices, async events, and what lives as long as any
+ * context is open; contexts are context.c's. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -150,21 +150,6 @@ bool rpwi_dev_owns_context(const struct ibv_context *c)
 		ours = &RPWI_CONTAINER_OF(l, struct dctx, link)->v.context == c;
 	rpwi_unlock(RPWI_LOCK_DEVICES);
 	return ours;
-}
-
-uint64_t rpwi_dev_get_guid(const struct ibv_device *dev)
-{
-	/* EUI-64 of the MAC, with the address in its place where there is none (lo), so that
-	 * devices differ. */
-	const struct dev *d = to_dev(dev);
-	const uint8_t *m = d->net.mac;
-	uint8_t g[8] = {m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
-	if (d->net.gid_count > 1)
-		for (int i = 0; i < 4; i++)
-			g[4 + i] ^= d->net.gid[1].raw[12 + i];
-	uint64_t v;
-	memcpy(&v, g, 8);
-	return v;
 }
 
 int rpwi_dev_get_index(const struct ibv_device *d) { return to_dev(d)->index; }
@@ -441,7 +426,7 @@ static void happen(const struct rpwi_happening *h)
 	}
 }
 
-static const struct fault_ops fault_ops = {
+const struct fault_ops hca_fault_ops = {
 	.key = mr_find,
 	.push = cq_push,
 	.to_error = qp_to_error,
@@ -650,96 +635,6 @@ void hca_put(void)
 	rpwi_tap_flush();
 }
 
-static void context_ops(struct dctx *c)
-{
-	struct ibv_context_ops *o = &c->v.context.ops;
-	o->alloc_mw = dev_alloc_mw;
-	o->bind_mw = dev_bind_mw;
-	o->dealloc_mw = dev_dealloc_mw;
-	o->poll_cq = dev_poll_cq;
-	o->req_notify_cq = dev_req_notify_cq;
-	o->post_srq_recv = dev_post_srq_recv;
-	o->post_send = dev_post_send;
-	o->post_recv = dev_post_recv;
-	c->v.sz = sizeof(c->v);
-	c->v.query_port = dev_query_port_ops;
-	c->v.query_device_ex = dev_query_device_ex;
-	c->v.query_rt_values = dev_query_rt_values;
-	c->v.create_cq_ex = dev_create_cq_ex;
-	c->v.create_qp_ex = dev_create_qp_ex;
-	c->v.create_srq_ex = dev_create_srq_ex;
-	c->v.alloc_td = dev_alloc_td;
-	c->v.dealloc_td = dev_dealloc_td;
-	c->v.alloc_parent_domain = dev_alloc_parent_domain;
-	c->v.get_srq_num = dev_get_srq_num;
-}
-
-struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
-{
-	struct dev *d = to_dev(dev);
-	fault_begin(&fault_ops);
-	rpwi_plan_wake = service_wake;
-	int refused = rpwi_plan_load();
-	if (refused) {
-		errno = -refused;
-		return NULL;
-	}
-	if (rpwi_plan_refuses(RPWI_CALL_OPEN_DEVICE))
-		return NULL;
-	struct dctx *c = calloc(1, sizeof(*c));
-	if (!c)
-		return NULL;
-	rpwi_list_init(&c->events);
-	rpwi_list_init(&c->link);
-	c->dev = d;
-	c->v.context.device = dev;
-	c->v.context.cmd_fd = -1;
-	c->v.context.num_comp_vectors = 1;
-	/* "this context has a verbs_context around it" */
-	c->v.context.abi_compat = (void *)UINTPTR_MAX;
-	pthread_mutex_init(&c->v.context.mutex, NULL);
-	context_ops(c);
-	c->v.context.async_fd = eventfd(0, EFD_CLOEXEC);
-	int rc = c->v.context.async_fd < 0 ? -errno : 0;
-	if (!rc) {
-		hca_lock();
-		rc = hca_get();
-		hca_unlock();
-	}
-	if (rc) {
-		if (c->v.context.async_fd >= 0)
-			close(c->v.context.async_fd);
-		free(c);
-		errno = -rc;
-		return NULL;
-	}
-	rpwi_lock(RPWI_LOCK_DEVICES);
-	hca_lock();
-	rpwi_list_add_tail(&hca_here.contexts, &c->link);
-	hca_unlock();
-	rpwi_unlock(RPWI_LOCK_DEVICES);
-	return &c->v.context;
-}
-
-int rpwi_dev_close_device(struct ibv_context *ctx)
-{
-	struct dctx *c = to_dctx(ctx);
-	rpwi_lock(RPWI_LOCK_DEVICES);
-	hca_lock();
-	rpwi_list_del(&c->link);
-	hca_unlock();
-	rpwi_unlock(RPWI_LOCK_DEVICES);
-	hca_lock();
-	mcast_context_gone(c);
-	hca_put();
-	hca_unlock();
-	events_forget(c, NULL);
-	close(ctx->async_fd);
-	pthread_mutex_destroy(&ctx->mutex);
-	free(c);
-	return 0;
-}
-
 int rpwi_dev_check(struct ibv_device *dev, char *why, size_t why_len)
 {
 	struct dev *d = to_dev(dev);
@@ -772,76 +667,6 @@ int rpwi_dev_check(struct ibv_device *dev, char *why, size_t why_len)
 	hca_put();
 	hca_unlock();
 	return rc;
-}
-
-/* ---- PDs ---- */
-
-struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c)
-{
-	static _Atomic uint32_t last_id;
-	if (rpwi_plan_refuses(RPWI_CALL_ALLOC_PD))
-		return NULL;
-	struct dpd *pd = calloc(1, sizeof(*pd));
-	if (!pd)
-		return NULL;
-	pd->ibv.context = c;
-	pd->id = ++last_id;
-	return &pd->ibv;
-}
-
-int rpwi_dev_dealloc_pd(struct ibv_pd *ibv)
-{
-	struct dpd *pd = RPWI_CONTAINER_OF(ibv, struct dpd, ibv);
-	hca_lock();
-	if (pd->refs) {
-		hca_unlock();
-		return EBUSY;
-	}
-	if (pd->parent)
-		pd->parent->refs--;
-	hca_unlock();
-	free(pd);
-	return 0;
-}
-
-/* Thread and parent domains are hints about locking; ours locks anyway. */
-struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr)
-{
-	if (attr->comp_mask) {
-		errno = EINVAL;
-		return NULL;
-	}
-	struct ibv_td *td = calloc(1, sizeof(*td));
-	if (td)
-		td->context = c;
-	return td;
-}
-
-int dev_dealloc_td(struct ibv_td *td)
-{
-	free(td);
-	return 0;
-}
-
-struct ibv_pd *dev_alloc_parent_domain(
-	struct ibv_context *c, struct ibv_parent_domain_init_attr *attr)
-{
-	if (RPWI_UNLIKELY(rpwi_fork_broken))
-		return dev_refuse("ibv_alloc_parent_domain");
-	if (!attr->pd || (attr->comp_mask & ~(uint32_t)(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
-							IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT))) {
-		errno = attr->pd ? EOPNOTSUPP : EINVAL;
-		return NULL;
-	}
-	struct ibv_pd *ibv = rpwi_dev_alloc_pd(c);
-	if (!ibv)
-		return NULL;
-	hca_lock();
-	struct dpd *pd = RPWI_CONTAINER_OF(ibv, struct dpd, ibv);
-	pd->parent = to_dpd(attr->pd);
-	pd->parent->refs++;
-	hca_unlock();
-	return ibv;
 }
 
 /* ---- statistics ---- */

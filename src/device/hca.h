@@ -63,6 +63,7 @@ struct dctx {
 	struct dev *dev;
 	struct rpwi_list link; /* hca_here.contexts: changed under both locks, read under either */
 	struct rpwi_list events;
+	uint32_t group; /* with those that were imported from it, or it from them (context.c) */
 };
 static inline struct dctx *to_dctx(const struct ibv_context *c)
 {
@@ -71,9 +72,15 @@ static inline struct dctx *to_dctx(const struct ibv_context *c)
 
 struct dpd {
 	struct ibv_pd ibv;
-	struct dpd *parent; /* of a parent domain, else NULL */
-	uint32_t id;        /* unique in this process; 0 where there is a parent */
+	struct dpd *parent; /* of a parent domain or an imported PD, else NULL */
+	bool imported;
+	uint32_t id; /* unique in this process; 0 where there is a parent */
 	unsigned refs;
+	/* pd.c */
+	uint32_t group;        /* contexts that may import it: dctx.group */
+	unsigned imports;      /* of it, that are not yet given back */
+	bool dead;             /* deallocated, but its imports are still there */
+	struct rpwi_list link; /* under the lock: all that are no import and no parent domain */
 };
 static inline struct dpd *to_dpd(const struct ibv_pd *p)
 {
@@ -84,7 +91,7 @@ static inline struct dpd *to_dpd(const struct ibv_pd *p)
 /* What a key leads to: a memory region or a memory window. The key is index << 8 | tag. */
 struct dkey {
 	uint32_t key;
-	bool is_mw, valid;
+	bool is_mw, is_null, valid; /* is_null: no memory, see ibv_alloc_null_mr(3) */
 	int access;
 	struct dpd *pd;
 	uint64_t iova, length;
@@ -98,6 +105,7 @@ struct dmr {
 	struct dkey k;
 	void *map; /* of a dma-buf, ours; else NULL */
 	size_t map_len;
+	bool imported; /* from another context of the group: the key is not its own (pd.c) */
 };
 struct dmw {
 	struct ibv_mw ibv;
@@ -111,6 +119,11 @@ struct dchannel {
 	/* a thread is in get_cq_event making progress itself: it needs no write to the
 	 * descriptor */
 	bool waiter_inline;
+};
+
+/* When it came to be: CLOCK_MONOTONIC and CLOCK_REALTIME. */
+struct cq_stamp {
+	uint64_t raw_ns, wall_ns;
 };
 
 enum { NOTIFY_NONE, NOTIFY_SOLICITED, NOTIFY_ALL };
@@ -129,7 +142,9 @@ struct dcq {
 	unsigned refs;                       /* QPs */
 	bool overflowed, is_ex, ignore_overrun;
 	struct ibv_wc cur; /* start_poll..end_poll */
-	uint64_t cur_ts_ns;
+	/* beside the ring, where time stamps were asked for; of the completion popped last */
+	struct cq_stamp *stamps, cur_stamp;
+	bool stamps_wall;
 	uint32_t ordinal; /* the n-th of the process: for fault scripts, as below */
 	/* completions that device/fault.c keeps, and when the last of them is due */
 	unsigned kept;
@@ -174,9 +189,10 @@ struct dqp {
 	uint64_t board_word; /* what the board says of it (board.c) */
 	struct dpeer *peer;
 	uint32_t events_got;
-	bool gathers;    /* is in tx_list for progress_gather */
-	bool blocks_own; /* IBV_QP_CREATE_BLOCK_SELF_MCAST_LB */
-	unsigned groups; /* that it is attached to (mcast.c) */
+	bool gathers;     /* is in tx_list for progress_gather */
+	bool blocks_own;  /* IBV_QP_CREATE_BLOCK_SELF_MCAST_LB */
+	unsigned groups;  /* that it is attached to (mcast.c) */
+	unsigned windows; /* of type 2, bound to it */
 	struct rpwi_list rx_link;
 	uint64_t heard_ns;        /* a packet for it came last; 0: none yet */
 	uint64_t told_ns;         /* its connection was told to be over; 0: it has none */
@@ -292,16 +308,13 @@ static inline void *dev_refuse(const char *call)
 }
 
 /* hca.c */
+extern const struct fault_ops hca_fault_ops; /* fault.h */
 int hca_get(void); /* first open: steer, service thread. Lock held. 0 or -errno */
 void hca_put(void);
 void dev_event(struct dctx *c, const struct ibv_async_event *ev);
 /* an object goes away: its events that nobody took go too */
 void dev_events_forget(struct dctx *c, const void *object);
 void dev_stats_gone(const struct rpwi_qp_stats *s);
-struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr);
-int dev_dealloc_td(struct ibv_td *td);
-struct ibv_pd *dev_alloc_parent_domain(
-	struct ibv_context *c, struct ibv_parent_domain_init_attr *attr);
 void dev_refresh(void);      /* addresses changed: refresh the list, raise events */
 void dev_list_renew(void);   /* read the list of devices anew. The lock is not held */
 struct dev *dev_first(void); /* all that were ever seen, in that order. The lock is held */
@@ -350,9 +363,8 @@ int dev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr);
 /* an async event of it was handed to the program: destroy waits for its acknowledgement */
 void dev_qp_event_got(struct ibv_qp *qp);
-int dev_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 
-/* mr.c; the lock is held for key_* */
+/* mr.c; the lock is held for all but the verbs */
 struct dkey *mr_find(uint32_t key);
 int mem_check(
 	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote);
@@ -362,11 +374,30 @@ int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_
 const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
 int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare,
 	uint64_t swap_add, uint64_t *orig);
+int mem_atomic_write(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const void *value);
+struct dkey *mr_place(
+	uint32_t key);          /* what lies where this key would: of another tag, or another */
+int mr_key_add(struct dkey *k); /* a new key of chance. 0 or -ENOMEM */
+void mr_key_del(struct dkey *k);
+
+/* mw.c; the lock is held for mem_* and mw_qp_gone */
 int mem_invalidate(struct rpwi_qp *qp, uint32_t key, bool remote);
-int mem_bind_mw(
-	struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info);
+int mem_bind_mw(struct rpwi_qp *qp, const struct rpwi_bind *b);
+void mw_qp_gone(struct dqp *q);
+struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd);
 struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int dev_dealloc_mw(struct ibv_mw *mw);
+int dev_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+
+/* pd.c */
+struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr);
+int dev_dealloc_td(struct ibv_td *td);
+struct ibv_pd *dev_alloc_parent_domain(
+	struct ibv_context *c, struct ibv_parent_domain_init_attr *attr);
+
+/* advise.c */
+int dev_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+	struct ibv_sge *sges, uint32_t n);
 
 /* cq.c */
 int dev_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);

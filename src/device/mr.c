@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mr.c - memory regions and windows: the key table, and every access that the transport makes to
- * the program's memory. Nothing is pinned: a copy into memory that the program has unmapped is an
- * error of that request (base/guard.h), never a crash. */
+/* mr.c - memory regions: the key table, and every access that the transport makes to the program's
+ * memory. Nothing is pinned: a copy into memory that the program has unmapped is an error of that
+ * request (base/guard.h), never a crash. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -14,7 +14,11 @@
 #include "fault/fault.h"
 
 enum {
-	REMOTE_ACCESS = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC
+	REMOTE_ACCESS = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+	/* ON_DEMAND: nothing is pinned in any case */
+	KNOWN_ACCESS = IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS | IBV_ACCESS_MW_BIND |
+		       IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND |
+		       IBV_ACCESS_OPTIONAL_RANGE
 };
 
 /* ---- the key table; the lock is held ---- */
@@ -34,6 +38,11 @@ struct dkey *mr_find(uint32_t key)
 	return k && k->key == key ? k : NULL;
 }
 
+struct dkey *mr_place(uint32_t key)
+{
+	return hca_here.keys_cap ? hca_here.keys[place_of(key, hca_here.keys_cap)] : NULL;
+}
+
 /* Two keys in different places of a table are so in one of twice the size. */
 static int keys_grow(struct hca *h)
 {
@@ -50,7 +59,15 @@ static int keys_grow(struct hca *h)
 	return 0;
 }
 
-static int key_add(struct dkey *k)
+/* Into its place, which is free. */
+static void key_put(struct dkey *k)
+{
+	hca_here.keys[place_of(k->key, hca_here.keys_cap)] = k;
+	hca_here.keys_used++;
+	board_key_add(k);
+}
+
+int mr_key_add(struct dkey *k)
 {
 	struct hca *h = &hca_here;
 	if (h->keys_used >= DEV_MR_MAX)
@@ -64,13 +81,11 @@ static int key_add(struct dkey *k)
 		k->key = (uint32_t)rpwi_random64();
 	/* every second one, at worst, is taken */
 	while (!(k->key >> 28) || h->keys[place_of(k->key, h->keys_cap)]);
-	h->keys[place_of(k->key, h->keys_cap)] = k;
-	h->keys_used++;
-	board_key_add(k);
+	key_put(k);
 	return 0;
 }
 
-static void key_del(struct dkey *k)
+void mr_key_del(struct dkey *k)
 {
 	hca_here.keys[place_of(k->key, hca_here.keys_cap)] = NULL;
 	hca_here.keys_used--;
@@ -86,15 +101,16 @@ static bool access_sane(int access)
 	       (access & IBV_ACCESS_LOCAL_WRITE);
 }
 
+/* All memory that this process has or will have ("implicit ODP", ibv_reg_mr(3)); what is not mapped
+ * when an access comes is an error of that access, as with every region. */
+static bool is_implicit(const void *addr, size_t len) { return !addr && len == SIZE_MAX; }
+
 struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access)
 {
-	enum {
-		KNOWN = IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS | IBV_ACCESS_MW_BIND |
-			IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE
-	};
-	if (!access_sane(access) || (access & ~KNOWN) || (uintptr_t)addr + len < (uintptr_t)addr ||
-		iova + len < iova) {
-		errno = (access & ~KNOWN) ? EOPNOTSUPP : EINVAL;
+	if (!access_sane(access) || (access & ~KNOWN_ACCESS) ||
+		(uintptr_t)addr + len < (uintptr_t)addr || iova + len < iova ||
+		(is_implicit(addr, len) && !(access & IBV_ACCESS_ON_DEMAND))) {
+		errno = (access & ~KNOWN_ACCESS) ? EOPNOTSUPP : EINVAL;
 		return NULL;
 	}
 	if (rpwi_plan_refuses(RPWI_CALL_REG_MR))
@@ -111,7 +127,7 @@ struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64
 		.length = len,
 		.addr = addr};
 	hca_lock();
-	int rc = key_add(&mr->k);
+	int rc = to_dpd(pd)->dead ? -EINVAL : mr_key_add(&mr->k);
 	if (!rc)
 		to_dpd(pd)->refs++;
 	hca_unlock();
@@ -173,46 +189,73 @@ struct ibv_mr *rpwi_dev_reg_dmabuf_mr(
 	return ibv;
 }
 
+/* A null MR and a dma-buf have no addresses of the program's, an imported MR is another's
+ * (libibverbs: mr_type). */
+static bool is_plain(const struct dmr *mr) { return !mr->map && !mr->k.is_null && !mr->imported; }
+
+/* What libibverbs itself refuses: an errno, or 0. */
+static int rereg_input(const struct dmr *mr, int flags, const void *addr, size_t len, int access)
+{
+	if (!is_plain(mr) ||
+		flags & ~(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
+				IBV_REREG_MR_CHANGE_ACCESS) ||
+		(flags & IBV_REREG_MR_CHANGE_TRANSLATION && (!len || !addr)) ||
+		(access && !(flags & IBV_REREG_MR_CHANGE_ACCESS)))
+		return EINVAL;
+	return 0;
+}
+
+/* What the kernel refuses, of the command. The lock is held. */
+static int rereg_command(const struct dmr *mr, int flags, const struct ibv_pd *pd, const void *addr,
+	size_t len, int access)
+{
+	if (!flags || (flags & IBV_REREG_MR_CHANGE_PD &&
+			      (!pd || to_dpd(pd)->dead || to_dpd(pd)->group != mr->k.pd->group)))
+		return EINVAL;
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION && (uintptr_t)addr + len < (uintptr_t)addr)
+		return EINVAL;
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS && (access & ~KNOWN_ACCESS || !access_sane(access)))
+		return access & ~KNOWN_ACCESS ? EOPNOTSUPP : EINVAL;
+	return mr->k.refs ? EBUSY : 0;
+}
+
 int rpwi_dev_rereg_mr(
 	struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t len, int access)
 {
 	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
-	if (mr->map && flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)) {
-		/* its mapping is as it was asked for */
-		errno = EOPNOTSUPP;
+	access &= ~IBV_ACCESS_OPTIONAL_RANGE;
+	errno = rereg_input(mr, flags, addr, len, access);
+	if (errno)
 		return IBV_REREG_MR_ERR_INPUT;
-	}
-	if (flags & ~(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
-			    IBV_REREG_MR_CHANGE_ACCESS) ||
-		!flags || ((flags & IBV_REREG_MR_CHANGE_ACCESS) && !access_sane(access))) {
-		errno = EINVAL;
-		return IBV_REREG_MR_ERR_INPUT;
-	}
 	hca_lock();
-	if (mr->k.refs) {
+	int rc = rereg_command(mr, flags, pd, addr, len, access);
+	if (rc) {
 		hca_unlock();
-		errno = EBUSY;
+		errno = rc;
 		return IBV_REREG_MR_ERR_CMD;
 	}
+	mr_key_del(&mr->k); /* who reads or fetches by it now has to look again */
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
 		mr->k.pd->refs--;
 		mr->k.pd = to_dpd(pd);
 		mr->k.pd->refs++;
 		ibv->pd = pd;
 	}
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		mr->k.access = access;
 	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
 		mr->k.addr = addr;
-		mr->k.iova = (uintptr_t)addr;
+		mr->k.iova = mr->k.access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr;
 		mr->k.length = len;
 		ibv->addr = addr;
 		ibv->length = len;
+		/* Other memory, another key: a peer that has the old one reaches none of it. */
+		(void)mr_key_add(&mr->k); /* there is room: one has just gone */
+		ibv->lkey = ibv->rkey = mr->k.key;
+		ibv->handle = mr->k.key >> 8;
+	} else {
+		key_put(&mr->k); /* the same, as kernel rxe and NICs have it */
 	}
-	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
-		mr->k.access = access;
-	/* A new key, so that a peer's old rkey stops working, as with hardware. */
-	key_del(&mr->k);
-	(void)key_add(&mr->k); /* there is room: one has just gone */
-	ibv->lkey = ibv->rkey = mr->k.key;
 	hca_unlock();
 	return 0;
 }
@@ -220,12 +263,17 @@ int rpwi_dev_rereg_mr(
 int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
 {
 	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
+	if (mr->imported) {
+		rpwi_warn("ibv_dereg_mr of an imported MR: its context's owner deregisters it; "
+			  "use ibv_unimport_mr here");
+		return EINVAL;
+	}
 	hca_lock();
 	if (mr->k.refs) {
 		hca_unlock();
 		return EBUSY;
 	}
-	key_del(&mr->k);
+	mr_key_del(&mr->k);
 	mr->k.pd->refs--;
 	hca_unlock();
 	if (mr->map)
@@ -234,115 +282,48 @@ int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
 	return 0;
 }
 
-/* ---- windows ---- */
+/* ---- a region without memory (ibv_alloc_null_mr(3)): reads as zeros, takes writes and drops them;
+ * ---- the lkey alone ---- */
 
-struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+/* A batch's payload at most: what is sent points into it. */
+enum { NULL_BYTES = RPWI_TXB_PKTS * RPWI_MTU_MAX };
+
+struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd)
 {
+	static uint8_t *zeros;
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
-		return dev_refuse("ibv_alloc_mw");
-	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
-		errno = EINVAL;
+		return dev_refuse("ibv_alloc_null_mr");
+	if (rpwi_plan_refuses(RPWI_CALL_REG_MR))
 		return NULL;
-	}
-	if (rpwi_plan_refuses(RPWI_CALL_ALLOC_MW))
+	struct dmr *mr = calloc(1, sizeof(*mr));
+	if (!mr)
 		return NULL;
-	struct dmw *mw = calloc(1, sizeof(*mw));
-	if (!mw)
-		return NULL;
-	mw->k = (struct dkey){.is_mw = true, .pd = to_dpd(pd)};
 	hca_lock();
-	int rc = key_add(&mw->k);
+	if (!zeros) {
+		void *at = mmap(NULL, NULL_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		zeros = at == MAP_FAILED ? NULL : at;
+	}
+	mr->k = (struct dkey){.valid = true,
+		.is_null = true,
+		.access = IBV_ACCESS_LOCAL_WRITE,
+		.pd = to_dpd(pd),
+		.length = NULL_BYTES,
+		.addr = zeros};
+	int rc = !zeros ? -ENOMEM : mr->k.pd->dead ? -EINVAL : mr_key_add(&mr->k);
 	if (!rc)
-		to_dpd(pd)->refs++;
+		mr->k.pd->refs++;
 	hca_unlock();
 	if (rc) {
-		free(mw);
+		free(mr);
 		errno = -rc;
 		return NULL;
 	}
-	mw->ibv = (struct ibv_mw){.context = pd->context,
+	mr->ibv = (struct ibv_mr){.context = pd->context,
 		.pd = pd,
-		.rkey = mw->k.key,
-		.handle = mw->k.key >> 8,
-		.type = type};
-	return &mw->ibv;
-}
-
-static void mw_unbind(struct dkey *k)
-{
-	if (k->mr)
-		k->mr->refs--;
-	k->mr = NULL;
-	k->valid = false;
-	k->qpn = 0;
-}
-
-int dev_dealloc_mw(struct ibv_mw *ibv)
-{
-	if (RPWI_UNLIKELY(rpwi_fork_broken))
-		return rpwi_fork_refuse("ibv_dealloc_mw");
-	struct dmw *mw = RPWI_CONTAINER_OF(ibv, struct dmw, ibv);
-	hca_lock();
-	mw_unbind(&mw->k);
-	key_del(&mw->k);
-	mw->k.pd->refs--;
-	hca_unlock();
-	free(mw);
-	return 0;
-}
-
-/* IB 10.6.7.2.2: the window must lie in a region with MW_BIND of the same PD; remote write or
- * atomic needs the region's local write. */
-int mem_bind_mw(
-	struct rpwi_qp *qp, struct ibv_mw *ibv, uint32_t rkey, const struct ibv_mw_bind_info *info)
-{
-	struct dmw *mw = RPWI_CONTAINER_OF(ibv, struct dmw, ibv);
-	struct dqp *q = dqp_of(qp);
-	if (mw->k.pd != q->pd)
-		return -EACCES;
-	if (ibv->type == IBV_MW_TYPE_2 && mw->k.valid)
-		return -EINVAL; /* must be invalidated first */
-	if (ibv->type == IBV_MW_TYPE_2 && (rkey >> 8) != (mw->k.key >> 8))
-		return -EINVAL;
-	if (!info->length) {
-		if (ibv->type == IBV_MW_TYPE_2)
-			return -EINVAL;
-		mw_unbind(&mw->k);
-	} else {
-		struct dmr *mr = RPWI_CONTAINER_OF(info->mr, struct dmr, ibv);
-		int acc = (int)info->mw_access_flags;
-		bool zero = acc & IBV_ACCESS_ZERO_BASED;
-		if (mr_find(info->mr->lkey) != &mr->k || mr->k.pd != q->pd ||
-			!(mr->k.access & IBV_ACCESS_MW_BIND) ||
-			((acc & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
-				!(mr->k.access & IBV_ACCESS_LOCAL_WRITE)) ||
-			info->addr < mr->k.iova || info->length > mr->k.length ||
-			info->addr - mr->k.iova > mr->k.length - info->length)
-			return -EACCES;
-		mw_unbind(&mw->k);
-		mw->k.mr = &mr->k;
-		mr->k.refs++;
-		mw->k.addr = mr->k.addr + (info->addr - mr->k.iova);
-		mw->k.iova = zero ? 0 : info->addr;
-		mw->k.length = info->length;
-		mw->k.access = acc;
-		mw->k.valid = true;
-		mw->k.qpn = ibv->type == IBV_MW_TYPE_2 ? qp->qpn : 0;
-	}
-	/* Type 2: the consumer chooses the key's tag; type 1: a new one at each bind, which
-	 * ibv_bind_mw has put in `rkey`. */
-	mw->k.key = (mw->k.key & ~0xffu) | (rkey & 0xff);
-	return 0;
-}
-
-int mem_invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
-{
-	struct dkey *k = mr_find(key);
-	if (!k || !k->is_mw || !k->valid || k->pd != dqp_of(qp)->pd ||
-		(k->qpn && k->qpn != qp->qpn))
-		return -EACCES;
-	mw_unbind(k);
-	return 0;
+		.length = SIZE_MAX,
+		.handle = mr->k.key >> 8,
+		.lkey = mr->k.key};
+	return &mr->ibv;
 }
 
 /* ---- the transport's accesses ---- */
@@ -357,9 +338,11 @@ static uint8_t *resolve(
 		return NULL;
 	if (RPWI_UNLIKELY(k->is_mw && (!remote || (k->qpn && k->qpn != qp->qpn))))
 		return NULL;
+	if (RPWI_UNLIKELY(k->is_null))
+		return k->addr;
 	if (RPWI_UNLIKELY(addr < k->iova || len > k->length || addr - k->iova > k->length - len))
 		return NULL;
-	return k->addr + (addr - k->iova);
+	return (uint8_t *)((uintptr_t)k->addr + (addr - k->iova));
 }
 
 int mem_check(
@@ -380,6 +363,8 @@ int mem_write(
 	/* Upwards, as a NIC writes: programs poll the end of a WRITE (ib_write_lat), or flags
 	 * inside of it. Packets come here in the order of their PSNs, so that is the order of the
 	 * whole message. */
+	if (RPWI_UNLIKELY(to && mr_find(key)->is_null))
+		return 0;
 	return to ? rpwi_guard_copy_up(to, src, len) : -EACCES;
 }
 
@@ -394,7 +379,9 @@ int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_
 
 const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len)
 {
-	return resolve(qp, lkey, addr, len, 0, false);
+	const uint8_t *at = resolve(qp, lkey, addr, len, 0, false);
+	/* a null MR's zeros are as long as a batch, and no longer */
+	return RPWI_UNLIKELY(at && len > NULL_BYTES && mr_find(lkey)->is_null) ? NULL : at;
 }
 
 struct atomic_job {
@@ -429,4 +416,25 @@ int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, 
 	int rc = rpwi_guard_call(atomic_do, &j);
 	*orig = j.orig;
 	return rc;
+}
+
+struct atomic_write_job {
+	uint64_t *at;
+	uint64_t value;
+};
+
+static void atomic_write_do(void *arg)
+{
+	struct atomic_write_job *j = arg;
+	__atomic_store_n(j->at, j->value, __ATOMIC_RELEASE);
+}
+
+int mem_atomic_write(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const void *value)
+{
+	uint8_t *at = resolve(qp, rkey, addr, 8, IBV_ACCESS_REMOTE_WRITE, true);
+	if (!at || ((uintptr_t)at & 7))
+		return -EACCES;
+	struct atomic_write_job j = {.at = (uint64_t *)(void *)at};
+	memcpy(&j.value, value, sizeof(j.value));
+	return rpwi_guard_call(atomic_write_do, &j);
 }

@@ -108,6 +108,7 @@ const struct rpwi_qp_ops device_qp_ops = {
 	.mem_read = mem_read,
 	.mem_map = mem_map,
 	.mem_atomic = mem_atomic,
+	.mem_atomic_write = mem_atomic_write,
 	.peer_read = board_read,
 	.invalidate = mem_invalidate,
 	.bind_mw = mem_bind_mw,
@@ -133,7 +134,7 @@ static int caps_check(const struct ibv_qp_init_attr_ex *a)
 	const struct ibv_qp_cap *c = &a->cap;
 	if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC && a->qp_type != IBV_QPT_UD)
 		return -EOPNOTSUPP;
-	if (!a->send_cq || !a->recv_cq || !a->pd)
+	if (!a->send_cq || !a->recv_cq || !a->pd || to_dpd(a->pd)->dead)
 		return -EINVAL;
 	if (c->max_send_wr > DEV_QP_WR_MAX || c->max_send_sge > RPWI_SGE_MAX ||
 		c->max_inline_data > RPWI_INLINE_MAX)
@@ -302,7 +303,8 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 			       IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
 			       IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
 			       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
-			       IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV;
+			       IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV |
+			       IBV_QP_EX_WITH_ATOMIC_WRITE;
 	if (ops & ~known) {
 		errno = EOPNOTSUPP;
 		return NULL;
@@ -347,6 +349,7 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	revoke(q);
 	board_qp_gone(q);
 	ledger_qp_gone(q);
+	mw_qp_gone(q);
 	qpn_free(q->t.qpn);
 	rpwi_qp_fini(&q->t);
 	dev_stats_gone(&q->t.stats);
@@ -403,6 +406,20 @@ static bool is_to_group(const struct dqp *q, const struct ibv_ah_attr *attr)
 	return attr->is_global && rpwi_addr_is_mcast(&a);
 }
 
+/* As kernel rxe, the device takes what the program asks for, up to its max_mtu: short messages
+ * arrive, longer ones are lost. To this host's own addresses all fit. */
+static void warn_of_mtu(const struct dqp *q, enum ibv_mtu asked)
+{
+	const struct rpwi_netdev *net = &q->ctx->dev->net;
+	unsigned fits = mtu_bytes(dev_mtu(q->ctx->dev));
+	if (mtu_bytes(asked) > fits)
+		rpwi_warn("%s: path MTU %u is larger than the %u bytes that interface %s allows: "
+			  "messages of more than %u bytes will fail with status 12. Ask for the "
+			  "port's active_mtu, or: ip link set %s mtu %u",
+			net->name, mtu_bytes(asked), fits, net->ifname, fits, net->ifname,
+			mtu_bytes(asked) + 80);
+}
+
 int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct dqp *q = to_dqp(ibv);
@@ -421,11 +438,6 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	if (((mask & IBV_QP_PORT) && attr->port_num != 1) ||
 		((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index)) {
 		rc = -EINVAL;
-	} else if ((mask & IBV_QP_PATH_MTU) && attr->path_mtu > dev_mtu(q->ctx->dev)) {
-		rpwi_warn("%s: path MTU %u is larger than the %u bytes that interface %s allows",
-			q->ctx->dev->net.name, mtu_bytes(attr->path_mtu),
-			mtu_bytes(dev_mtu(q->ctx->dev)), q->ctx->dev->net.ifname);
-		rc = -EINVAL;
 	} else if ((mask & IBV_QP_AV) && is_to_group(q, &attr->ah_attr)) {
 		rpwi_warn("QP 0x%06x: only UD sends to a multicast group", q->t.qpn);
 		rc = -EINVAL;
@@ -434,6 +446,8 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 			q->t.type == IBV_QPT_RC && mask & IBV_QP_DEST_QPN ? attr->dest_qp_num : 0,
 			mtu_bytes(mask & IBV_QP_PATH_MTU ? attr->path_mtu : q->t.attr.path_mtu),
 			&av, &port, &peer);
+		if (!rc && mask & IBV_QP_PATH_MTU && !av.loopback_zone)
+			warn_of_mtu(q, attr->path_mtu);
 	} else if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTR &&
 		   q->t.type == IBV_QPT_UD && !q->nports) {
 		rc = ud_ports_open(q);
@@ -582,22 +596,6 @@ int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	rpwi_qp_recv_posted(&q->t);
 	hca_unlock();
 	return -rc;
-}
-
-int dev_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)
-{
-	if (mw->type != IBV_MW_TYPE_1 || (bind->bind_info.mr && bind->bind_info.mr->pd != mw->pd))
-		return EINVAL;
-	struct ibv_send_wr *bad, wr = {.wr_id = bind->wr_id,
-					 .opcode = IBV_WR_BIND_MW,
-					 .send_flags = bind->send_flags};
-	wr.bind_mw.mw = mw;
-	wr.bind_mw.bind_info = bind->bind_info;
-	wr.bind_mw.rkey = (mw->rkey & ~0xffu) | ((mw->rkey + 1) & 0xff);
-	int rc = dev_post_send(ibv, &wr, &bad);
-	if (!rc)
-		mw->rkey = wr.bind_mw.rkey;
-	return rc;
 }
 
 /* ---- the ibv_wr_* calls: a list is built between wr_start and wr_complete, then posted as one
@@ -805,6 +803,14 @@ static void wr_set_inline(struct ibv_qp_ex *ex, void *addr, size_t length)
 	wr_set_inline_list(ex, 1, &buf);
 }
 
+/* The 8 bytes are taken now, as inline data. */
+static void wr_atomic_write(
+	struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, const void *atomic_wr)
+{
+	wr_rdma(ex, (enum ibv_wr_opcode)RPWI_WR_ATOMIC_WRITE, rkey, addr);
+	wr_set_inline(ex, (void *)(uintptr_t)atomic_wr, RPWI_ATOMIC_WRITE_LEN);
+}
+
 static void wr_build_attach(struct dqp *q)
 {
 	pthread_mutex_init(&q->build_lock, NULL);
@@ -823,6 +829,7 @@ static void wr_build_attach(struct dqp *q)
 	ex->wr_atomic_cmp_swp = wr_cmp_swp;
 	ex->wr_atomic_fetch_add = wr_fetch_add;
 	ex->wr_bind_mw = wr_bind_mw;
+	ex->wr_atomic_write = wr_atomic_write;
 	ex->wr_set_ud_addr = wr_set_ud_addr;
 	ex->wr_set_sge = wr_set_sge;
 	ex->wr_set_sge_list = wr_set_sge_list;

@@ -16,6 +16,21 @@ enum ibv_mtu dev_mtu(const struct dev *d)
 	return m;
 }
 
+uint64_t rpwi_dev_get_guid(const struct ibv_device *dev)
+{
+	/* EUI-64 of the MAC, with the address in its place where there is none (lo), so that
+	 * devices differ. */
+	const struct dev *d = to_dev(dev);
+	const uint8_t *m = d->net.mac;
+	uint8_t g[8] = {m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
+	if (d->net.gid_count > 1)
+		for (int i = 0; i < 4; i++)
+			g[4 + i] ^= d->net.gid[1].raw[12 + i];
+	uint64_t v;
+	memcpy(&v, g, 8);
+	return v;
+}
+
 int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 {
 	struct dctx *x = to_dctx(c);
@@ -61,12 +76,17 @@ int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 	return 0;
 }
 
+/* By number: newer than the headers of rdma-core 44. */
+#define CAP_ATOMIC_WRITE (1ull << 40) /* IB_UVERBS_DEVICE_ATOMIC_WRITE */
+enum { ODP_ATOMIC_WRITE = 1 << 7 };   /* IBV_ODP_SUPPORT_ATOMIC_WRITE */
+
 int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in,
 	struct ibv_device_attr_ex *a, size_t size)
 {
 	if (in && in->comp_mask)
 		return EINVAL;
-	if (size < sizeof(a->orig_attr))
+	/* every rdma-core that has the call knows so much of the struct */
+	if (size < offsetof(struct ibv_device_attr_ex, completion_timestamp_mask))
 		return EINVAL;
 	memset(a, 0, size);
 	rpwi_dev_query_device(c, &a->orig_attr);
@@ -75,6 +95,19 @@ int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_
 		/* kHz: completion time stamps are CLOCK_MONOTONIC ns */
 		a->hca_core_clock = 1000000;
 	}
+	if (size >= offsetof(struct ibv_device_attr_ex, tso_caps))
+		a->device_cap_flags_ex = (uint64_t)a->orig_attr.device_cap_flags | CAP_ATOMIC_WRITE;
+	/* No region is pinned: all can what "on demand" asks for, and any address of the process
+	 * may become one's. */
+	a->odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+	a->odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
+						     IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+						     IBV_ODP_SUPPORT_ATOMIC |
+						     IBV_ODP_SUPPORT_SRQ_RECV | ODP_ATOMIC_WRITE;
+	a->odp_caps.per_transport_caps.uc_odp_caps =
+		IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE;
+	a->odp_caps.per_transport_caps.ud_odp_caps =
+		IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
 	if (size >= sizeof(*a))
 		a->phys_port_cnt_ex = 1;
 	return 0;

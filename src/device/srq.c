@@ -14,7 +14,8 @@ struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 	struct ibv_srq_attr *a = &attr->attr;
 	if (rpwi_plan_refuses(RPWI_CALL_CREATE_SRQ))
 		return NULL;
-	if (a->max_wr > DEV_SRQ_WR_MAX || a->max_sge > RPWI_SGE_MAX || !a->max_wr) {
+	if (a->max_wr > DEV_SRQ_WR_MAX || a->max_sge > RPWI_SGE_MAX || !a->max_wr ||
+		to_dpd(pd)->dead) {
 		errno = EINVAL;
 		return NULL;
 	}

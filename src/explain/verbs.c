@@ -30,6 +30,7 @@ static const char *const wr_name[] = {
 	[IBV_WR_LOCAL_INV] = "LOCAL_INV",
 	[IBV_WR_BIND_MW] = "BIND_MW",
 	[IBV_WR_SEND_WITH_INV] = "SEND with invalidate",
+	[RPWI_WR_ATOMIC_WRITE] = "ATOMIC_WRITE",
 };
 
 static const char *const status_name[] = {
@@ -54,7 +55,7 @@ static const char *status(enum ibv_wc_status s)
 
 static const char *wc_op(const struct ibv_wc *wc)
 {
-	switch (wc->opcode) {
+	switch ((int)wc->opcode) {
 	case IBV_WC_SEND:
 		return "SEND";
 	case IBV_WC_RDMA_WRITE:
@@ -65,6 +66,8 @@ static const char *wc_op(const struct ibv_wc *wc)
 		return "ATOMIC_CMP_AND_SWP";
 	case IBV_WC_FETCH_ADD:
 		return "ATOMIC_FETCH_AND_ADD";
+	case RPWI_WC_ATOMIC_WRITE:
+		return "ATOMIC_WRITE";
 	case IBV_WC_BIND_MW:
 		return "BIND_MW";
 	case IBV_WC_LOCAL_INV:
@@ -91,7 +94,7 @@ static uint64_t bytes_of(const struct ibv_sge *sge, int n)
 static bool is_remote(enum ibv_wr_opcode op)
 {
 	return op == IBV_WR_RDMA_WRITE || op == IBV_WR_RDMA_WRITE_WITH_IMM ||
-	       op == IBV_WR_RDMA_READ;
+	       op == IBV_WR_RDMA_READ || (int)op == RPWI_WR_ATOMIC_WRITE;
 }
 
 void rpwi_explain_post_send(const struct rpwi_qp *q, const struct ibv_send_wr *wr)

@@ -73,6 +73,10 @@ const struct rpwi_explain_word rpwi_explain_words[] = {
 		"an atomic changes 8 bytes of the peer's memory in one step, and brings the old "
 		"value back",
 		"原子操作一步修改对端内存中的 8 个字节，并取回旧值"},
+	{"ATOMIC_WRITE",
+		"ATOMIC WRITE puts 8 bytes into the peer's memory in one step, after all that was "
+		"written before",
+		"ATOMIC WRITE 一步写入对端内存的 8 个字节，并排在此前写入的全部数据之后"},
 	{"the peer may",
 		"rkey: the key that lets a peer reach this memory; tell it only to those whom you "
 		"let in",

@@ -186,10 +186,10 @@ RPWI_EXPORT int ibv_close_device(struct ibv_context *context)
 	return others(context)->ibv_close_device(context);
 }
 
-/* A software device has no command descriptor that another process could use: only real ones can be
- * imported. */
 RPWI_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
+	if (rpwi_dev_owns_cmd_fd(cmd_fd))
+		return rpwi_dev_import_device(cmd_fd);
 	rpwi_inside_real++;
 	struct ibv_context *c = rpwi_real()->ibv_import_device(cmd_fd);
 	rpwi_inside_real--;

@@ -220,12 +220,15 @@ RPWI_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 
 RPWI_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t pd_handle)
 {
-	return ours(context) ? unsupported() : others(context)->ibv_import_pd(context, pd_handle);
+	return ours(context) ? rpwi_dev_import_pd(context, pd_handle)
+			     : others(context)->ibv_import_pd(context, pd_handle);
 }
 
 RPWI_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 {
-	if (!ours(CONTEXT_OF(pd))) /* none of ours was imported */
+	if (ours(CONTEXT_OF(pd)))
+		rpwi_dev_unimport_pd(pd);
+	else
 		others(CONTEXT_OF(pd))->ibv_unimport_pd(pd);
 }
 
@@ -332,13 +335,15 @@ RPWI_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 
 RPWI_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 {
-	return ours(CONTEXT_OF(pd)) ? unsupported()
+	return ours(CONTEXT_OF(pd)) ? rpwi_dev_import_mr(pd, mr_handle)
 				    : others(CONTEXT_OF(pd))->ibv_import_mr(pd, mr_handle);
 }
 
 RPWI_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
 {
-	if (!ours(CONTEXT_OF(mr)))
+	if (ours(CONTEXT_OF(mr)))
+		rpwi_dev_unimport_mr(mr);
+	else
 		others(CONTEXT_OF(mr))->ibv_unimport_mr(mr);
 }
 
@@ -484,8 +489,10 @@ RPWI_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode
 		       : others(CONTEXT_OF(qp))->ibv_query_qp_data_in_order(qp, op, flags);
 }
 
-/* Enhanced connection establishment is between NICs of one vendor; programs (librdmacm, NCCL) go on
- * without it. */
+/* Enhanced connection establishment is between NICs of one vendor. EOPNOTSUPP is what kernel rxe's
+ * users get, and what programs (librdmacm, NCCL) go on from. To succeed with zeros would break
+ * rdma_set_local_ece, which wants a vendor; with a vendor of our own, the peer's ibv_set_ece: mlx5
+ * refuses others with EINVAL. */
 RPWI_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
 	return ours(CONTEXT_OF(qp)) ? EOPNOTSUPP : others(CONTEXT_OF(qp))->ibv_query_ece(qp, ece);

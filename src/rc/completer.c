@@ -345,7 +345,27 @@ static bool read_response_fits(
 
 static bool atomic_response_fits(const struct rpwi_swqe *w, const struct rpwi_pkt *p)
 {
-	return w->opcode != IBV_WR_RDMA_READ && rpwi_op_has(rpwi_pkt_op(p), RPWI_F_ATOMICACK);
+	return w->opcode != IBV_WR_RDMA_READ && w->opcode != RPWI_WR_ATOMIC_WRITE &&
+	       rpwi_op_has(rpwi_pkt_op(p), RPWI_F_ATOMICACK);
+}
+
+/* IB A19: as a READ of nothing is answered. */
+static bool atomic_write_response_fits(const struct rpwi_swqe *w, const struct rpwi_pkt *p)
+{
+	return w->opcode == RPWI_WR_ATOMIC_WRITE && rpwi_pkt_op(p) == RPWI_OP_READ_RESP_ONLY &&
+	       !p->payload_len;
+}
+
+/* What a response brings, to where its WQE wants it. 0, -EACCES or -EFAULT. */
+static int take_data(
+	struct rpwi_qp *qp, const struct rpwi_swqe *w, const struct rpwi_pkt *p, uint32_t psn)
+{
+	if (w->opcode == RPWI_WR_ATOMIC_WRITE)
+		return 0;
+	if (w->opcode == IBV_WR_RDMA_READ)
+		return rpwi_cpl_scatter(
+			qp, w, (psn - w->psn_first) * qp->mtu, p->payload, p->payload_len);
+	return rpwi_cpl_scatter(qp, w, 0, (const uint8_t *)&p->atomic_orig, sizeof(p->atomic_orig));
 }
 
 static void rx_data(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, uint64_t now_ns)
@@ -368,19 +388,15 @@ static void rx_data(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, 
 	const struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_head);
 	bool wants = qp->rd_head != qp->rd_tail && rpwi_op_needs_response(w->opcode);
 
-	if (!wants || (!read_response_fits(qp, w, p) && !atomic_response_fits(w, p))) {
+	if (!wants || (!read_response_fits(qp, w, p) && !atomic_response_fits(w, p) &&
+			      !atomic_write_response_fits(w, p))) {
 		qp->stats.rx_bad_opcode++;
 		rpwi_debug("QP %u: bad response %s of %u bytes at PSN %u", qp->qpn,
 			rpwi_opcode_name(p->opcode), p->payload_len, p->psn);
 		rpwi_qp_fail_send(qp, IBV_WC_BAD_RESP_ERR);
 		return;
 	}
-	int rc = w->opcode == IBV_WR_RDMA_READ
-			 ? rpwi_cpl_scatter(qp, w, (psn - w->psn_first) * qp->mtu, p->payload,
-				   p->payload_len)
-			 : rpwi_cpl_scatter(qp, w, 0, (const uint8_t *)&p->atomic_orig,
-				   sizeof(p->atomic_orig));
-	if (rc) {
+	if (take_data(qp, w, p, psn)) {
 		rpwi_qp_fail_send(qp, IBV_WC_LOC_PROT_ERR);
 		return;
 	}

@@ -53,7 +53,12 @@ static inline bool rpwi_qp_receives(const struct rpwi_qp *qp)
 static inline bool rpwi_op_needs_response(unsigned wr_opcode)
 {
 	return wr_opcode == IBV_WR_RDMA_READ || wr_opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-	       wr_opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+	       wr_opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || wr_opcode == RPWI_WR_ATOMIC_WRITE;
+}
+/* ... and fills the SGEs of its WQE. */
+static inline bool rpwi_op_fetches(unsigned wr_opcode)
+{
+	return rpwi_op_needs_response(wr_opcode) && wr_opcode != RPWI_WR_ATOMIC_WRITE;
 }
 
 /* The facts about each work request opcode. */
@@ -62,7 +67,7 @@ struct rpwi_wr_info {
 	uint8_t wc_opcode;
 	uint8_t first, middle, last, only; /* enum rpwi_op; READ and atomics use only `only` */
 };
-enum { RPWI_WR_OPCODES = IBV_WR_SEND_WITH_INV + 1 };
+enum { RPWI_WR_OPCODES = RPWI_WR_ATOMIC_WRITE + 1 };
 extern const struct rpwi_wr_info rpwi_wr_info[RPWI_WR_OPCODES];
 
 /* qp.c */

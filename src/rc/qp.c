@@ -58,6 +58,10 @@ const struct rpwi_wr_info rpwi_wr_info[RPWI_WR_OPCODES] = {
 	[IBV_WR_ATOMIC_FETCH_AND_ADD] = {.rc = true,
 		.wc_opcode = IBV_WC_FETCH_ADD,
 		.only = RPWI_OP_FETCH_ADD},
+	[RPWI_WR_ATOMIC_WRITE] = {.rc = true,
+		.inline_ok = true,
+		.wc_opcode = RPWI_WC_ATOMIC_WRITE,
+		.only = RPWI_OP_ATOMIC_WRITE},
 	[IBV_WR_LOCAL_INV] = {.rc = true, .uc = true, .local = true, .wc_opcode = IBV_WC_LOCAL_INV},
 	[IBV_WR_BIND_MW] = {.rc = true, .uc = true, .local = true, .wc_opcode = IBV_WC_BIND_MW},
 };
@@ -534,7 +538,7 @@ static int check_wr(const struct rpwi_qp *qp, const struct ibv_send_wr *wr,
 		return -EINVAL;
 	*len = 0;
 	if (info->local)
-		return 0;
+		return wr->opcode == IBV_WR_BIND_MW && !wr->bind_mw.mw ? -EINVAL : 0;
 	if (wr->num_sge < 0 || (!inl && (uint32_t)wr->num_sge > qp->attr.cap.max_send_sge))
 		return -EINVAL;
 	for (int i = 0; i < wr->num_sge; i++)
@@ -548,6 +552,8 @@ static int check_wr(const struct rpwi_qp *qp, const struct ibv_send_wr *wr,
 			return -EINVAL;
 		*len = 8;
 	}
+	if (info->wc_opcode == RPWI_WC_ATOMIC_WRITE && *len != RPWI_ATOMIC_WRITE_LEN)
+		return -EINVAL;
 	return 0;
 }
 
@@ -587,9 +593,12 @@ static void copy_operands(struct rpwi_qp *qp, struct rpwi_swqe *w, const struct 
 		w->inv_rkey = wr->invalidate_rkey;
 		return;
 	case IBV_WR_BIND_MW:
-		w->mw = wr->bind_mw.mw;
-		w->rkey = wr->bind_mw.rkey;
-		w->bind = wr->bind_mw.bind_info;
+		w->bind = (struct rpwi_bind){.mw_key = wr->bind_mw.mw->rkey,
+			.new_key = wr->bind_mw.rkey,
+			.mr_key = wr->bind_mw.bind_info.mr ? wr->bind_mw.bind_info.mr->lkey : 0,
+			.access = wr->bind_mw.bind_info.mw_access_flags,
+			.addr = wr->bind_mw.bind_info.addr,
+			.length = wr->bind_mw.bind_info.length};
 		return;
 	default:
 		break;

@@ -27,7 +27,7 @@ struct rpwi_res {
 	uint64_t va, next_va;
 	uint64_t atomic_orig;
 	uint32_t msn;
-	bool atomic, replay;
+	bool atomic, atomic_write, replay;
 };
 
 /* The receive WQE being filled. */

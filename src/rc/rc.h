@@ -19,6 +19,9 @@
 
 struct rpwi_qp;
 
+/* By number: rdma-core before 44 has no names for them. */
+enum { RPWI_WR_ATOMIC_WRITE = 15, RPWI_WC_ATOMIC_WRITE = 9, RPWI_ATOMIC_WRITE_LEN = 8 };
+
 /* ---- Receive queue (rq.c): a QP's own, or a SRQ shared by several QPs. A bounded ring of receive
  * WQEs. ---- */
 struct rpwi_rwqe {
@@ -77,6 +80,14 @@ void rpwi_cc_on_forget(struct rpwi_cc *cc, uint32_t pkts);
 void rpwi_cc_on_loss(struct rpwi_cc *cc, bool timeout, uint64_t now_ns);
 void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns);
 
+/* What IBV_WR_BIND_MW asks for. Keys, not objects: the program may have freed those when its turn
+ * comes. */
+struct rpwi_bind {
+	uint32_t mw_key, new_key, mr_key; /* of the window: as it is, and then */
+	unsigned access;
+	uint64_t addr, length;
+};
+
 /* ---- What a QP needs from its surroundings. All calls come from inside rpwi_qp_* calls, must not
  * block, and must not call back into the QP. ---- */
 struct rpwi_qp_ops {
@@ -99,14 +110,17 @@ struct rpwi_qp_ops {
 	 * value in host order. -EACCES/-EFAULT. */
 	int (*mem_atomic)(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap,
 		uint64_t compare, uint64_t swap_add, uint64_t *orig);
+	/* ATOMIC WRITE: 8 bytes, as they lie in `value`, to an aligned place in one store, after
+	 * all that was placed before. The key needs remote write. -EACCES/-EFAULT. */
+	int (*mem_atomic_write)(
+		struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const void *value);
 	/* [addr, addr + len) of the peer's registered memory, read now and without the peer's help;
 	 * its rights and bounds are checked as the peer would. len is RPWI_PEER_READ_MAX at most.
 	 * Good until the next call; NULL: not so, ask by packets. */
 	const uint8_t *(*peer_read)(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len);
 	/* SEND with invalidate, IBV_WR_LOCAL_INV; 0 or -EINVAL/-EACCES */
 	int (*invalidate)(struct rpwi_qp *qp, uint32_t key, bool remote);
-	int (*bind_mw)(struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey,
-		const struct ibv_mw_bind_info *info);
+	int (*bind_mw)(struct rpwi_qp *qp, const struct rpwi_bind *b);
 	/* A completion; wc->qp_num and so on are filled. `solicited`: the message had its SE bit
 	 * set, or this is an error. */
 	void (*complete)(struct rpwi_qp *qp, bool recv, const struct ibv_wc *wc, bool solicited);
@@ -132,8 +146,7 @@ struct rpwi_swqe {
 	uint64_t compare_add, swap;
 	struct rpwi_av *av;
 	uint32_t dqpn, dqkey; /* UD; av is copied into `ud_av` of the QP's ring */
-	struct ibv_mw *mw;
-	struct ibv_mw_bind_info bind;
+	struct rpwi_bind bind;
 	struct ibv_sge *sge; /* sge_max of them in the QP's arena */
 	uint8_t *inl; /* inline_max bytes in the arena; used when flags has IBV_SEND_INLINE */
 };

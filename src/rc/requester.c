@@ -234,7 +234,7 @@ static void run_local(struct rpwi_qp *qp, struct rpwi_swqe *w)
 			return;
 		}
 	} else {
-		rc = qp->ops->bind_mw(qp, w->mw, w->rkey, &w->bind);
+		rc = qp->ops->bind_mw(qp, &w->bind);
 		if (rc) {
 			fail_later(qp, w, IBV_WC_MW_BIND_ERR);
 			return;
@@ -273,7 +273,7 @@ static bool read_at_once(struct rpwi_qp *qp, struct rpwi_swqe *w)
 /* Check a WQE's memory and give it its PSNs. False when it failed. */
 static bool begin(struct rpwi_qp *qp, struct rpwi_swqe *w)
 {
-	bool response = rpwi_op_needs_response(w->opcode);
+	bool response = rpwi_op_needs_response(w->opcode), fetches = rpwi_op_fetches(w->opcode);
 
 	if (response && !qp->attr.max_rd_atomic) {
 		fail_later(qp, w, IBV_WC_LOC_QP_OP_ERR);
@@ -284,7 +284,7 @@ static bool begin(struct rpwi_qp *qp, struct rpwi_swqe *w)
 			const struct ibv_sge *s = &w->sge[i];
 
 			if (s->length && qp->ops->mem_check(qp, s->lkey, s->addr, s->length,
-						 response ? IBV_ACCESS_LOCAL_WRITE : 0, false)) {
+						 fetches ? IBV_ACCESS_LOCAL_WRITE : 0, false)) {
 				fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
 				return false;
 			}
@@ -557,6 +557,41 @@ static void tx_atomic(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *
 	qp->sq_cur++;
 }
 
+/* ATOMIC WRITE (IB A19): a WRITE of 8 bytes that is answered like a READ of none, and counts as one
+ * among those that may be outstanding. False when the batch has no room for it, or its memory is
+ * gone. */
+static bool tx_atomic_write(
+	struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint64_t now_ns)
+{
+	struct rpwi_pkt h;
+	struct walk walk;
+	unsigned niov = b->niov;
+
+	if (b->niov + w->nsge + 1 > RPWI_TXB_IOVS)
+		return false;
+	struct rpwi_txpkt *t = rpwi_txb_add(b);
+
+	walk_open(&walk, w, 0, w->len);
+	if (RPWI_UNLIKELY(!walk_take(&walk, qp, w, b, t, w->len))) {
+		b->npkt--;
+		b->niov = niov;
+		fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
+		return false;
+	}
+	if (qp->rd_next == qp->rd_tail)
+		qp->rd_end[qp->rd_tail++ % RPWI_RD_ATOMIC_MAX] = qp->nxt + 1;
+	qp->rd_next++;
+	headers_init(qp, w, &h);
+	h.opcode = RPWI_SVC_RC | RPWI_OP_ATOMIC_WRITE;
+	h.psn = qp->nxt & RPWI_PSN_MASK;
+	h.ackreq = true;
+	h.payload_len = t->payload_len = w->len;
+	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
+	sent(qp, 1, 1, w->len, now_ns);
+	qp->sq_cur++;
+	return true;
+}
+
 /* After time-outs in a row the first packet goes twice: the retries left are few, and on a bad path
  * one copy more makes the difference. */
 static void repeat_first(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned first)
@@ -640,9 +675,12 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 			continue;
 		if (w->opcode == IBV_WR_RDMA_READ)
 			tx_read(qp, w, b, now_ns);
-		else if (rpwi_op_needs_response(w->opcode))
+		else if (rpwi_op_fetches(w->opcode))
 			tx_atomic(qp, w, b, now_ns);
-		else if (!tx_data(qp, w, b, end - b->npkt, now_ns))
+		else if (w->opcode == RPWI_WR_ATOMIC_WRITE) {
+			if (!tx_atomic_write(qp, w, b, now_ns))
+				break;
+		} else if (!tx_data(qp, w, b, end - b->npkt, now_ns))
 			break;
 	}
 	if (RPWI_UNLIKELY(qp->send_twice))

@@ -408,6 +408,40 @@ static void rx_atomic(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	qp->epsn++;
 }
 
+/* ATOMIC WRITE (IB A19): 8 bytes at once, after all that was placed before; refused as an atomic
+ * is, and answered like a READ of nothing. */
+static void rx_atomic_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
+{
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) || (p->va & 7) ||
+		p->payload_len != RPWI_ATOMIC_WRITE_LEN || p->dma_len != RPWI_ATOMIC_WRITE_LEN) {
+		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		return;
+	}
+	if (qp->ops->mem_check(
+		    qp, p->rkey, p->va, RPWI_ATOMIC_WRITE_LEN, IBV_ACCESS_REMOTE_WRITE, true)) {
+		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
+		return;
+	}
+	struct rpwi_res *r = res_new(qp);
+
+	if (!r) {
+		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		return;
+	}
+	r->stop = r->psn; /* nothing to say yet */
+	if (qp->ops->mem_atomic_write(qp, p->rkey, p->va, p->payload)) {
+		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
+		return;
+	}
+	r->atomic_write = true;
+	r->npsn = 1;
+	r->stop = r->psn + 1;
+	r->va = r->next_va = p->va;
+	r->rkey = p->rkey;
+	r->msn = ++qp->msn;
+	qp->epsn++;
+}
+
 /* ---- duplicates (IB 9.7.5.1.3, table 37) ---- */
 
 static struct rpwi_res *res_find(struct rpwi_qp *qp, uint32_t psn, uint32_t *index)
@@ -428,8 +462,8 @@ static bool replay_read(
 {
 	uint32_t off = (psn - r->psn) * qp->mtu;
 
-	if (r->atomic || p->rkey != r->rkey || p->va != r->va + off || p->dma_len > r->len - off ||
-		pkts_of(qp, p->dma_len) > r->npsn - (psn - r->psn))
+	if (r->atomic || r->atomic_write || p->rkey != r->rkey || p->va != r->va + off ||
+		p->dma_len > r->len - off || pkts_of(qp, p->dma_len) > r->npsn - (psn - r->psn))
 		return false;
 	if (p->dma_len &&
 		qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_READ, true)) {
@@ -449,7 +483,7 @@ static void rx_duplicate(
 	uint32_t index;
 
 	qp->stats.rx_duplicate++;
-	if (!rpwi_op_has(op, RPWI_F_READ | RPWI_F_ATOMIC)) {
+	if (!rpwi_op_has(op, RPWI_F_READ | RPWI_F_ATOMIC | RPWI_F_ATOMICWRITE)) {
 		/* of the newest that was executed: it tells the peer how far it got */
 		owe_ack(qp, now_ns);
 		return;
@@ -460,8 +494,9 @@ static void rx_duplicate(
 		return;
 	bool was_done = r->next == r->stop;
 
-	if (rpwi_op_has(op, RPWI_F_ATOMIC)) {
-		if (!r->atomic || p->va != r->va || p->rkey != r->rkey)
+	if (rpwi_op_has(op, RPWI_F_ATOMIC | RPWI_F_ATOMICWRITE)) {
+		if ((rpwi_op_has(op, RPWI_F_ATOMIC) ? !r->atomic : !r->atomic_write) ||
+			p->va != r->va || p->rkey != r->rkey)
 			return;
 		r->stop = r->psn + 1;
 	} else if (!replay_read(qp, r, p, psn)) {
@@ -500,6 +535,8 @@ static void rx_expected(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t n
 		rx_send(qp, p, now_ns);
 	else if (rpwi_op_has(op, RPWI_F_READ))
 		rx_read(qp, p);
+	else if (rpwi_op_has(op, RPWI_F_ATOMICWRITE))
+		rx_atomic_write(qp, p);
 	else
 		rx_atomic(qp, p);
 }

@@ -68,6 +68,8 @@ const struct rpwi_op_info rpwi_op_info[RPWI_OP_COUNT] = {
 	[RPWI_OP_FETCH_ADD] = {"FETCH_ADD", REQ | ONLY | RPWI_F_ATOMIC | RPWI_F_ATOMICETH},
 	[RPWI_OP_SEND_LAST_INV] = {"SEND_LAST_INV", SEND | LAST | RPWI_F_IETH},
 	[RPWI_OP_SEND_ONLY_INV] = {"SEND_ONLY_INV", SEND | ONLY | RPWI_F_IETH},
+	[RPWI_OP_ATOMIC_WRITE] = {"ATOMIC_WRITE",
+		REQ | ONLY | RPWI_F_ATOMICWRITE | RPWI_F_RETH | RPWI_F_PAYLOAD},
 };
 
 #define NAMES(svc) \
@@ -78,7 +80,8 @@ const struct rpwi_op_info rpwi_op_info[RPWI_OP_COUNT] = {
 			svc " WRITE_ONLY", svc " WRITE_ONLY_IMM", svc " READ_REQ", \
 			svc " READ_RESP_FIRST", svc " READ_RESP_MIDDLE", svc " READ_RESP_LAST", \
 			svc " READ_RESP_ONLY", svc " ACK", svc " ATOMIC_ACK", svc " CMP_SWAP", \
-			svc " FETCH_ADD", NULL, svc " SEND_LAST_INV", svc " SEND_ONLY_INV" \
+			svc " FETCH_ADD", NULL, svc " SEND_LAST_INV", svc " SEND_ONLY_INV", NULL, \
+			NULL, NULL, NULL, NULL, svc " ATOMIC_WRITE" \
 	}
 static const char *const rc_names[RPWI_OP_COUNT] = NAMES("RC"),
 			 *const uc_names[RPWI_OP_COUNT] = NAMES("UC"),

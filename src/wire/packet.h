@@ -58,7 +58,8 @@ enum rpwi_op {
 	RPWI_OP_FETCH_ADD = 0x14,
 	RPWI_OP_SEND_LAST_INV = 0x16,
 	RPWI_OP_SEND_ONLY_INV = 0x17,
-	RPWI_OP_COUNT = 0x18,
+	RPWI_OP_ATOMIC_WRITE = 0x1d, /* IB 1.5, annex A19 */
+	RPWI_OP_COUNT = 0x1e,
 };
 
 /* Facts about each operation (low five bits), one table: which headers follow the BTH, and what
@@ -81,6 +82,7 @@ enum {
 	RPWI_F_ATOMIC = 1 << 14,
 	RPWI_F_READRESP = 1 << 15,
 	RPWI_F_VALID = 1 << 16,
+	RPWI_F_ATOMICWRITE = 1 << 17,
 };
 struct rpwi_op_info {
 	const char *name;

@@ -90,8 +90,14 @@ static void each_is_found_by_its_own_key(void **state)
 	for (unsigned i = 1; i < REGIONS; i += 2) {
 		uint32_t was = mr[i]->rkey;
 		assert_int_equal(mr[i]->lkey, was);
+		/* Other rights keep the key, other memory does not. */
 		assert_int_equal(rpwi_dev_rereg_mr(mr[i], IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
 					 IBV_ACCESS_LOCAL_WRITE),
+			0);
+		assert_int_equal(mr[i]->rkey, was);
+		assert_true(is_found(was));
+		assert_int_equal(rpwi_dev_rereg_mr(mr[i], IBV_REREG_MR_CHANGE_TRANSLATION, NULL,
+					 mr[i]->addr, mr[i]->length, 0),
 			0);
 		assert_int_not_equal(mr[i]->rkey, was);
 		assert_false(is_found(was));

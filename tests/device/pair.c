@@ -184,3 +184,18 @@ void pair_recv(struct side *s, uint64_t off, uint32_t len, uint64_t wr_id)
 	struct ibv_recv_wr *bad, wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = 1};
 	assert_int_equal(ibv_post_recv(s->qp, &wr, &bad), 0);
 }
+
+enum ibv_wc_status side_done(struct side *s)
+{
+	struct ibv_wc wc;
+	assert_true(pair_poll(s->cq, &wc, 5000));
+	return wc.status;
+}
+
+enum ibv_wc_status pair_write_to(
+	struct pair *p, uint64_t seed, uint32_t len, uint64_t addr, uint32_t rkey)
+{
+	pair_fill(p->a.buf, len, seed);
+	assert_int_equal(pair_send(&p->a, IBV_WR_RDMA_WRITE, 0, len, addr, rkey), 0);
+	return side_done(&p->a);
+}

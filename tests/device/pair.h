@@ -42,6 +42,11 @@ void pair_fill(uint8_t *at, size_t n, uint64_t seed);
 bool pair_holds(const uint8_t *at, size_t n, uint64_t seed);
 int pair_send(struct side *s, enum ibv_wr_opcode op, uint64_t local_off, uint32_t len,
 	uint64_t raddr, uint32_t rkey);
+/* The status of the next completion, within 5 s. */
+enum ibv_wc_status side_done(struct side *s);
+/* side a writes `len` bytes of the pattern there: with what status? */
+enum ibv_wc_status pair_write_to(
+	struct pair *p, uint64_t seed, uint32_t len, uint64_t addr, uint32_t rkey);
 void pair_recv(struct side *s, uint64_t off, uint32_t len, uint64_t wr_id);
 
 #endif

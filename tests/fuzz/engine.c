@@ -127,14 +127,25 @@ static int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp
 	return 0;
 }
 
+static int mem_atomic_write(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const void *value)
+{
+	uint64_t off;
+	struct region *r = find(rkey, addr, 8, IBV_ACCESS_REMOTE_WRITE, true, &off);
+	if (!r || r->gone)
+		return r ? -EFAULT : -EACCES;
+	if (addr % 8)
+		fuzz_broken("an ATOMIC WRITE that is not aligned");
+	memcpy(r->bytes + off, value, 8);
+	return 0;
+}
+
 static int invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 {
 	return key % 3 ? 0 : -EINVAL;
 }
-static int bind_mw(
-	struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+static int bind_mw(struct rpwi_qp *qp, const struct rpwi_bind *b)
 {
-	return rkey % 2 ? 0 : -EINVAL;
+	return b->new_key % 2 ? 0 : -EINVAL;
 }
 
 /* Completions in the order of posting, each once. */
@@ -168,6 +179,7 @@ static const struct rpwi_qp_ops ops = {
 	.mem_read = mem_read,
 	.mem_map = mem_map,
 	.mem_atomic = mem_atomic,
+	.mem_atomic_write = mem_atomic_write,
 	.invalidate = invalidate,
 	.bind_mw = bind_mw,
 	.complete = complete,

@@ -325,6 +325,7 @@ static void local_operations_complete_in_their_turn(void **state)
 	post(0, IBV_WR_RDMA_WRITE, 5, AT, 10, RAT, SIG);
 	assert_int_equal(emit(0), 2);
 	assert_int_equal(S[0].binds, 1);
+	assert_int_equal(S[0].bound.mw_key, 0x5502);
 	assert_int_equal(S[0].inv_key, 0); /* not while a resend might need it */
 	assert_int_equal(S[0].nwc, 0);
 	settle();

@@ -331,6 +331,123 @@ static void a_replay_must_ask_for_the_same_bytes(void **state)
 	unpair();
 }
 
+/* ---- ATOMIC WRITE ---- */
+
+static int atomic_write(uint64_t id, uint32_t off, uint32_t len, uint32_t roff)
+{
+	return post(0, (enum ibv_wr_opcode)RPWI_WR_ATOMIC_WRITE, id, off, len, roff, SIG);
+}
+
+static void an_atomic_write_is_answered_like_a_read_of_nothing(void **state)
+{
+	pair(CONFIG(.rd = 2));
+	for (uint32_t k = 0; k < 5; k++)
+		assert_int_equal(atomic_write(k, AT + 8 * k, 8, RAT + 64 * k), 0);
+	assert_int_equal(emit(0), 2); /* no more than may be outstanding */
+	assert_int_equal(decoded(&wire[0]).opcode, RPWI_OP_ATOMIC_WRITE);
+	assert_int_equal(decoded(&wire[0]).dma_len, 8);
+	assert_int_equal(decoded(&wire[0]).payload_len, 8);
+	flush_wire();
+	assert_int_equal(emit(1), 2);
+	assert_int_equal(decoded(&wire[0]).opcode, RPWI_OP_READ_RESP_ONLY);
+	assert_int_equal(decoded(&wire[0]).payload_len, 0);
+	settle();
+	assert_int_equal(S[0].nwc, 5);
+	assert_int_equal(S[1].atomic_writes, 5);
+	for (unsigned k = 0; k < 5; k++) {
+		expect_wc(0, k, k, IBV_WC_SUCCESS, (enum ibv_wc_opcode)RPWI_WC_ATOMIC_WRITE);
+		same(AT + 8 * k, RAT + 64 * k, 8);
+	}
+	unpair();
+}
+
+static void an_atomic_write_whose_answer_was_lost_is_not_done_twice(void **state)
+{
+	pair(CONFIG());
+	doom(RPWI_OP_READ_RESP_ONLY, UINT32_MAX, 3);
+	atomic_write(1, AT, 8, RAT);
+	post(0, IBV_WR_RDMA_WRITE, 2, AT + 64, 8, RAT, SIG); /* of the same place, after it */
+	post(0, IBV_WR_RDMA_READ, 3, AT + 128, 8, RAT, SIG);
+	settle_timed();
+	assert_int_equal(S[0].nwc, 3);
+	assert_int_equal(S[1].atomic_writes, 1);
+	same(AT + 64, RAT, 8);
+	same(AT + 128, RAT, 8);
+	unpair();
+}
+
+static void only_eight_bytes_are_an_atomic_write(void **state)
+{
+	pair(CONFIG());
+	assert_int_equal(atomic_write(1, AT, 7, RAT), -EINVAL);
+	assert_int_equal(atomic_write(1, AT, 16, RAT), -EINVAL);
+	assert_int_equal(atomic_write(1, AT, 0, RAT), -EINVAL);
+	unpair();
+	pair(CONFIG(.type = IBV_QPT_UC));
+	assert_int_equal(atomic_write(1, AT, 8, RAT), -EINVAL);
+	unpair();
+}
+
+static void an_atomic_write_without_the_right_or_misaligned_is_refused(void **state)
+{
+	pair(CONFIG());
+	uint8_t *before = malloc(MEM);
+	memcpy(before, S[1].mem, MEM);
+	atomic_write(1, AT, 8, RAT + 4);
+	atomic_write(2, AT, 8, RAT);
+	expect_refused(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+	pair(CONFIG(.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
+	atomic_write(1, AT, 8, RAT);
+	atomic_write(2, AT, 8, RAT);
+	expect_refused(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+	pair(CONFIG());
+	S[1].key_access &= ~IBV_ACCESS_REMOTE_WRITE;
+	atomic_write(1, AT, 8, RAT);
+	atomic_write(2, AT, 8, RAT);
+	expect_refused(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+	assert_memory_equal(before, S[1].mem, MEM);
+	free(before);
+}
+
+/* A RETH that says another length than the payload has, and one that asks a peer without
+ * resources. */
+static void a_forged_atomic_write_is_refused(void **state)
+{
+	uint8_t data[16] = {0};
+	for (int k = 0; k < 3; k++) {
+		pair(CONFIG());
+		struct rpwi_pkt p = forged(RPWI_OP_ATOMIC_WRITE, PSN0, data,
+			k == 1   ? 16
+			: k == 2 ? 0
+				 : 8);
+		p.va = (uintptr_t)S[1].mem + RAT;
+		p.rkey = KEY;
+		p.dma_len = k ? 8 : 4;
+		rx(1, &p);
+		assert_int_equal(S[1].qp.state, IBV_QPS_ERR);
+		assert_int_equal(S[1].qp.stats.nak_tx[RPWI_NAK_INV_REQ], 0);
+		emit(1);
+		assert_int_equal(S[1].qp.stats.nak_tx[RPWI_NAK_INV_REQ], 1);
+		assert_int_equal(S[1].atomic_writes, 0);
+		unpair();
+	}
+}
+
+static void an_atomic_write_answered_as_something_else_fails(void **state)
+{
+	pair(CONFIG());
+	atomic_write(1, AT, 8, RAT);
+	emit(0);
+	struct rpwi_pkt p = {.opcode = RPWI_SVC_RC | RPWI_OP_ATOMIC_ACK,
+		.pkey = RPWI_PKEY_DEFAULT,
+		.dqpn = QPN0,
+		.psn = PSN0,
+		.syndrome = 0x1f};
+	rx(0, &p);
+	expect_wc(0, 0, 1, IBV_WC_BAD_RESP_ERR, 0);
+	unpair();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -348,6 +465,12 @@ int main(void)
 		cmocka_unit_test(invalid_requests_are_refused),
 		cmocka_unit_test(more_reads_than_agreed_are_refused),
 		cmocka_unit_test(a_replay_must_ask_for_the_same_bytes),
+		cmocka_unit_test(an_atomic_write_is_answered_like_a_read_of_nothing),
+		cmocka_unit_test(an_atomic_write_whose_answer_was_lost_is_not_done_twice),
+		cmocka_unit_test(only_eight_bytes_are_an_atomic_write),
+		cmocka_unit_test(an_atomic_write_without_the_right_or_misaligned_is_refused),
+		cmocka_unit_test(a_forged_atomic_write_is_refused),
+		cmocka_unit_test(an_atomic_write_answered_as_something_else_fails),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, wire_pair_setup, wire_pair_teardown);

@@ -72,6 +72,17 @@ static int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp
 	return 0;
 }
 
+static int mem_atomic_write(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const void *value)
+{
+	if (mem_check(qp, rkey, addr, 8, IBV_ACCESS_REMOTE_WRITE, true))
+		return -EACCES;
+	if (in_hole(side_of(qp), addr, 8))
+		return -EFAULT;
+	side_of(qp)->atomic_writes++;
+	memcpy((void *)(uintptr_t)addr, value, 8);
+	return 0;
+}
+
 static int invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 {
 	struct side *s = side_of(qp);
@@ -80,10 +91,10 @@ static int invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 	return s->inv_rc;
 }
 
-static int bind_mw(
-	struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+static int bind_mw(struct rpwi_qp *qp, const struct rpwi_bind *b)
 {
 	side_of(qp)->binds++;
+	side_of(qp)->bound = *b;
 	return side_of(qp)->bind_rc;
 }
 
@@ -118,6 +129,7 @@ static const struct rpwi_qp_ops ops = {
 	.mem_read = mem_read,
 	.mem_map = mem_map,
 	.mem_atomic = mem_atomic,
+	.mem_atomic_write = mem_atomic_write,
 	.invalidate = invalidate,
 	.bind_mw = bind_mw,
 	.complete = complete,
@@ -283,6 +295,9 @@ int post(int i, enum ibv_wr_opcode op, uint64_t id, uint32_t off, uint32_t len, 
 		wr.invalidate_rkey = 0x7000 + (uint32_t)id;
 	wr.wr.rdma.remote_addr = (uintptr_t)S[!i].mem + roff;
 	wr.wr.rdma.rkey = KEY;
+	struct ibv_mw mw = {.rkey = 0x5500 + (uint32_t)id};
+	if (op == IBV_WR_BIND_MW) /* gone when its turn comes: the keys are what counts */
+		wr.bind_mw.mw = &mw;
 	return rpwi_qp_post_send(&S[i].qp, &wr, NULL);
 }
 

@@ -38,7 +38,8 @@ struct side {
 	uint64_t hole_at, hole_len; /* addresses that are not mapped */
 	uint32_t inv_key;           /* last invalidated */
 	bool inv_remote;
-	int inv_rc, bind_rc, binds;
+	struct rpwi_bind bound; /* last */
+	int inv_rc, bind_rc, binds, atomic_writes;
 	struct ibv_wc wc[WCS];
 	unsigned nwc, nrecv, nsolicited;
 	bool wc_recv[WCS];

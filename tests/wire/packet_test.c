@@ -37,6 +37,7 @@ static const struct {
 	{0x14, 40, false, "RC FETCH_ADD"},
 	{0x16, 16, true, "RC SEND_LAST_INV"},
 	{0x17, 16, true, "RC SEND_ONLY_INV"},
+	{0x1d, 28, true, "RC ATOMIC_WRITE"},
 	{0x20, 12, true, "UC SEND_FIRST"},
 	{0x21, 12, true, "UC SEND_MIDDLE"},
 	{0x22, 12, true, "UC SEND_LAST"},

@@ -124,6 +124,7 @@ const OPS = {
   ATOMIC_ACK: [["The answer to an atomic: the value from before.", "原子操作的应答：原来的值。"], ["The atomic has been done, once, even if its request came twice.", "原子操作已执行，即使请求到达两次也只执行一次。"], "IB 9.4.6"],
   CMP_SWAP: [["An atomic: compare 8 bytes, and swap them if they are equal.", "原子操作：比较 8 字节，相等则交换。"], ["The program posted an atomic compare and swap.", "程序投递了原子比较交换。"], "IB 9.4.6"],
   FETCH_ADD: [["An atomic: add to 8 bytes, and bring the old value back.", "原子操作：对 8 字节做加法并取回旧值。"], ["The program posted an atomic fetch and add.", "程序投递了原子取加。"], "IB 9.4.6"],
+  ATOMIC_WRITE: [["Puts 8 bytes into the memory of the receiver in one step; answered like a READ of nothing.", "一步写入接收方内存的 8 字节；应答同长度为零的 READ。"], ["The program posted an ATOMIC WRITE.", "程序投递了 ATOMIC WRITE。"], "IB A19"],
   CNP: [["A congestion notification packet.", "拥塞通知包。"], ["A packet arrived with the congestion mark of a switch; its sender shall slow down.", "收到带有交换机拥塞标记的包；要求发送方降速。"], "IB A17.9.3"],
 };
 const CMS = {

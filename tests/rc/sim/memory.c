@@ -205,6 +205,26 @@ static int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp
 	return 0;
 }
 
+/* Each is executed once, in the order of posting among those that are answered. */
+static int mem_atomic_write(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const void *value)
+{
+	struct sim_end *e = qp->user, *by = e->peer;
+	struct sim_region *r = checked(qp, rkey, addr, 8, IBV_ACCESS_REMOTE_WRITE, true);
+	struct sim_op *op = NULL;
+	if (!r)
+		return -EACCES;
+	for (uint64_t i = sim_op_oldest(by); i < by->op_tail && !op; i++)
+		if (sim_is_atomic_write(sim_op_at(by, i)->opcode) && !sim_op_at(by, i)->executed)
+			op = sim_op_at(by, i);
+	if (!op || op->remote_off != addr - r->iova || !sim_matches(value, op->pattern, 0, 8))
+		sim_fail(e->w, "end %u: an ATOMIC WRITE at %llu that is not the next one posted",
+			e->index, (unsigned long long)(addr - r->iova));
+	op->executed = true;
+	memcpy(r->bytes + op->remote_off, value, 8);
+	memcpy(e->shadow + op->remote_off, value, 8);
+	return 0;
+}
+
 static int invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 {
 	struct sim_end *e = qp->user, *by = remote ? e->peer : e;
@@ -221,11 +241,7 @@ static int invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 	sim_fail(e->w, "end %u: key %x invalidated, which nobody asked for now", e->index, key);
 }
 
-static int bind_mw(
-	struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
-{
-	return -EINVAL;
-}
+static int bind_mw(struct rpwi_qp *qp, const struct rpwi_bind *b) { return -EINVAL; }
 
 /* All READs go by packets. */
 static const uint8_t *no_peer_read(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len)
@@ -240,6 +256,7 @@ const struct rpwi_qp_ops sim_ops = {
 	.mem_read = mem_read,
 	.mem_map = mem_map,
 	.mem_atomic = mem_atomic,
+	.mem_atomic_write = mem_atomic_write,
 	.invalidate = invalidate,
 	.bind_mw = bind_mw,
 	.complete = sim_on_complete,

@@ -278,6 +278,15 @@ static inline bool sim_is_atomic(enum ibv_wr_opcode o)
 {
 	return o == IBV_WR_ATOMIC_CMP_AND_SWP || o == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
+static inline bool sim_is_atomic_write(enum ibv_wr_opcode o)
+{
+	return (int)o == RPWI_WR_ATOMIC_WRITE;
+}
+/* What names a place in the target's memory. */
+static inline bool sim_is_remote(enum ibv_wr_opcode o)
+{
+	return sim_is_write(o) || sim_is_read(o) || sim_is_atomic(o) || sim_is_atomic_write(o);
+}
 static inline bool sim_has_imm(enum ibv_wr_opcode o)
 {
 	return o == IBV_WR_SEND_WITH_IMM || o == IBV_WR_RDMA_WRITE_WITH_IMM;

@@ -22,6 +22,7 @@ static enum ibv_wc_opcode wc_opcode_of(enum ibv_wr_opcode o)
 	       : sim_is_read(o)                   ? IBV_WC_RDMA_READ
 	       : o == IBV_WR_ATOMIC_CMP_AND_SWP   ? IBV_WC_COMP_SWAP
 	       : o == IBV_WR_ATOMIC_FETCH_AND_ADD ? IBV_WC_FETCH_ADD
+	       : sim_is_atomic_write(o)           ? (enum ibv_wc_opcode)RPWI_WC_ATOMIC_WRITE
 						  : IBV_WC_LOCAL_INV;
 }
 
@@ -112,7 +113,8 @@ static enum ibv_wr_opcode pick_opcode(struct sim_world *w)
 		{IBV_WR_SEND, 20, false, true, true},
 		{IBV_WR_SEND_WITH_IMM, 8, false, true, true},
 		{IBV_WR_SEND_WITH_INV, 6, false, false, false},
-		{IBV_WR_RDMA_WRITE, 20, false, true, false},
+		{IBV_WR_RDMA_WRITE, 16, false, true, false},
+		{(enum ibv_wr_opcode)RPWI_WR_ATOMIC_WRITE, 4, true, false, false},
 		{IBV_WR_RDMA_WRITE_WITH_IMM, 10, false, true, false},
 		{IBV_WR_RDMA_READ, 16, true, false, false},
 		{IBV_WR_ATOMIC_CMP_AND_SWP, 8, true, false, false},
@@ -154,9 +156,8 @@ static bool overlaps(const struct sim_end *e, uint64_t off, uint64_t len)
 {
 	for (uint64_t i = e->op_head; i < e->op_tail; i++) {
 		const struct sim_op *op = sim_op_at(e, i);
-		bool remote = sim_is_write(op->opcode) || sim_is_read(op->opcode) ||
-			      sim_is_atomic(op->opcode);
-		if (remote && off < op->remote_off + op->len && op->remote_off < off + len)
+		if (sim_is_remote(op->opcode) && off < op->remote_off + op->len &&
+			op->remote_off < off + len)
 			return true;
 	}
 	return false;
@@ -173,7 +174,7 @@ static bool pick_target(struct sim_end *e, struct sim_op *op)
 	}
 	for (int attempt = 0; attempt < 6; attempt++) {
 		op->remote_off = HOT_BYTES + sim_below(&w->rng_app, room - op->len + 1);
-		if (sim_is_atomic(op->opcode))
+		if (sim_is_atomic(op->opcode) || sim_is_atomic_write(op->opcode))
 			op->remote_off = op->remote_off & ~7ull;
 		if (!overlaps(e, op->remote_off, op->len))
 			return true;
@@ -209,9 +210,10 @@ static struct sim_op *make_op(struct sim_end *e)
 	op->imm = (uint32_t)sim_rand(&w->rng_app);
 	op->inv_key = (uint32_t)sim_mix(op->pattern);
 	op->solicited = sim_chance(&w->rng_app, 0.2) && sim_takes_recv(op->opcode);
-	op->len = sim_is_atomic(op->opcode) ? 8 : op->opcode == IBV_WR_LOCAL_INV ? 0 : pick_len(w);
-	if ((sim_is_write(op->opcode) || sim_is_read(op->opcode) || sim_is_atomic(op->opcode)) &&
-		!pick_target(e, op)) {
+	op->len = sim_is_atomic(op->opcode) || sim_is_atomic_write(op->opcode) ? 8
+		  : op->opcode == IBV_WR_LOCAL_INV                             ? 0
+									       : pick_len(w);
+	if (sim_is_remote(op->opcode) && !pick_target(e, op)) {
 		op->opcode = IBV_WR_SEND;
 		op->remote_off = 0;
 	}
@@ -222,7 +224,8 @@ static struct sim_op *make_op(struct sim_end *e)
 	bool last = e->to_post == 1 || e->op_tail + 1 - e->op_head == w->cfg.sq_depth;
 	op->signaled = w->cfg.sig_all || last || sim_chance(&w->rng_app, 0.6);
 	op->is_inline = op->len <= w->cfg.inline_max &&
-			(sim_is_send(op->opcode) || sim_is_write(op->opcode)) &&
+			(sim_is_send(op->opcode) || sim_is_write(op->opcode) ||
+				sim_is_atomic_write(op->opcode)) &&
 			sim_chance(&w->rng_app, 0.5);
 	return op;
 }
@@ -280,7 +283,7 @@ static void post_one_send(struct sim_end *e)
 		wr.wr.atomic.compare_add =
 			op->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? op->swap_add : op->compare;
 		wr.wr.atomic.swap = op->swap_add;
-	} else if (sim_is_write(op->opcode) || sim_is_read(op->opcode)) {
+	} else if (sim_is_remote(op->opcode)) {
 		wr.wr.rdma.remote_addr = target->iova + op->remote_off;
 		wr.wr.rdma.rkey = target->rkey;
 	}
@@ -389,6 +392,11 @@ static void retire(struct sim_end *e, struct sim_op *op)
 		check_landed(e, op);
 	} else if (sim_is_atomic(op->opcode)) {
 		check_orig(e, op);
+	} else if (sim_is_atomic_write(op->opcode)) {
+		if (!op->executed)
+			sim_fail(w, "end %u: ATOMIC WRITE %llu is complete, and was never executed",
+				e->index, (unsigned long long)op->id);
+		check_target(e, op);
 	} else if ((op->opcode == IBV_WR_SEND_WITH_INV || op->opcode == IBV_WR_LOCAL_INV) &&
 		   !op->executed) {
 		sim_fail(w, "end %u: request %llu is complete, but key %x was never invalidated",
@@ -430,7 +438,9 @@ static void on_send_complete(struct sim_end *e, const struct ibv_wc *wc)
 	if (wc->opcode != wc_opcode_of(op->opcode))
 		sim_fail(w, "end %u: request %llu completes as opcode %d, not %d", e->index,
 			(unsigned long long)wc->wr_id, wc->opcode, wc_opcode_of(op->opcode));
-	if ((sim_is_read(op->opcode) || sim_is_atomic(op->opcode)) && wc->byte_len != op->len)
+	if ((sim_is_read(op->opcode) || sim_is_atomic(op->opcode) ||
+		    sim_is_atomic_write(op->opcode)) &&
+		wc->byte_len != op->len)
 		sim_fail(w, "end %u: request %llu completes with %u bytes, not %u", e->index,
 			(unsigned long long)wc->wr_id, wc->byte_len, op->len);
 	while (e->op_head <= wc->wr_id) {

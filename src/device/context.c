@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* context.c - contexts: their tables of calls, and the command descriptor by which another part of
+ * the process shares what one has made (ibv_import_device(3)).
+ *
+ * The command descriptor is a sealed memfd that says which process made it and to which group its
+ * context belongs. Contexts of one group see each other's PDs and MRs (pd.c), as all that use one
+ * uverbs file do. It works in the process that opened the device, however the descriptor came back
+ * to it. To another process this process's keys mean nothing: its memory is not mapped there, and
+ * only its own engine answers for it. So there it is refused, with EOPNOTSUPP.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "device/fault.h"
+#include "device/hca.h"
+#include "device/mcast.h"
+
+/* ---- the command descriptor ---- */
+
+/* What the memfd holds. */
+struct command_file {
+	char magic[16];
+	uint64_t process; /* of chance, the same in a forked child, whose memory is a copy */
+	uint32_t group;
+	char device[64];
+};
+static const char magic[16] = "ropeway-command";
+
+static uint64_t process_nonce(void)
+{
+	static uint64_t nonce; /* under the lock */
+	while (!nonce)
+		nonce = rpwi_random64();
+	return nonce;
+}
+
+static int command_fd(const struct command_file *f)
+{
+	int fd = memfd_create("ropeway-uverbs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -1;
+	if (write(fd, f, sizeof(*f)) == (ssize_t)sizeof(*f) &&
+		!fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+static void command_init(struct dctx *c)
+{
+	static uint32_t groups;
+	struct command_file f = {0};
+	memcpy(f.magic, magic, sizeof(magic));
+	hca_lock();
+	f.process = process_nonce();
+	f.group = c->group = ++groups;
+	hca_unlock();
+	snprintf(f.device, sizeof(f.device), "%s", c->dev->net.name);
+	c->v.context.cmd_fd = command_fd(&f);
+}
+
+/* ---- life ---- */
+
+static void context_ops(struct dctx *c)
+{
+	struct ibv_context_ops *o = &c->v.context.ops;
+	o->alloc_mw = dev_alloc_mw;
+	o->bind_mw = dev_bind_mw;
+	o->dealloc_mw = dev_dealloc_mw;
+	o->poll_cq = dev_poll_cq;
+	o->req_notify_cq = dev_req_notify_cq;
+	o->post_srq_recv = dev_post_srq_recv;
+	o->post_send = dev_post_send;
+	o->post_recv = dev_post_recv;
+	c->v.sz = sizeof(c->v);
+	c->v.query_port = dev_query_port_ops;
+	c->v.query_device_ex = dev_query_device_ex;
+	c->v.query_rt_values = dev_query_rt_values;
+	c->v.create_cq_ex = dev_create_cq_ex;
+	c->v.create_qp_ex = dev_create_qp_ex;
+	c->v.create_srq_ex = dev_create_srq_ex;
+	c->v.alloc_td = dev_alloc_td;
+	c->v.dealloc_td = dev_dealloc_td;
+	c->v.alloc_parent_domain = dev_alloc_parent_domain;
+	c->v.get_srq_num = dev_get_srq_num;
+	c->v.advise_mr = dev_advise_mr;
+	c->v.alloc_null_mr = dev_alloc_null_mr;
+}
+
+struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
+{
+	struct dev *d = to_dev(dev);
+	fault_begin(&hca_fault_ops);
+	rpwi_plan_wake = service_wake;
+	int refused = rpwi_plan_load();
+	if (refused) {
+		errno = -refused;
+		return NULL;
+	}
+	if (rpwi_plan_refuses(RPWI_CALL_OPEN_DEVICE))
+		return NULL;
+	struct dctx *c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	rpwi_list_init(&c->events);
+	rpwi_list_init(&c->link);
+	c->dev = d;
+	c->v.context.device = dev;
+	c->v.context.cmd_fd = -1;
+	/* as kernel rxe: one for each processor. Who is woken where is the scheduler's affair. */
+	c->v.context.num_comp_vectors = RPWI_MAX(1, (int)sysconf(_SC_NPROCESSORS_CONF));
+	/* "this context has a verbs_context around it" */
+	c->v.context.abi_compat = (void *)UINTPTR_MAX;
+	pthread_mutex_init(&c->v.context.mutex, NULL);
+	context_ops(c);
+	c->v.context.async_fd = eventfd(0, EFD_CLOEXEC);
+	int rc = c->v.context.async_fd < 0 ? -errno : 0;
+	if (!rc) {
+		hca_lock();
+		rc = hca_get();
+		hca_unlock();
+	}
+	if (rc) {
+		if (c->v.context.async_fd >= 0)
+			close(c->v.context.async_fd);
+		free(c);
+		errno = -rc;
+		return NULL;
+	}
+	command_init(c);
+	rpwi_lock(RPWI_LOCK_DEVICES);
+	hca_lock();
+	rpwi_list_add_tail(&hca_here.contexts, &c->link);
+	hca_unlock();
+	rpwi_unlock(RPWI_LOCK_DEVICES);
+	return &c->v.context;
+}
+
+int rpwi_dev_close_device(struct ibv_context *ctx)
+{
+	struct dctx *c = to_dctx(ctx);
+	rpwi_lock(RPWI_LOCK_DEVICES);
+	hca_lock();
+	rpwi_list_del(&c->link);
+	hca_unlock();
+	rpwi_unlock(RPWI_LOCK_DEVICES);
+	hca_lock();
+	mcast_context_gone(c);
+	hca_put();
+	hca_unlock();
+	dev_events_forget(c, NULL);
+	close(ctx->async_fd);
+	if (ctx->cmd_fd >= 0)
+		close(ctx->cmd_fd);
+	pthread_mutex_destroy(&ctx->mutex);
+	free(c);
+	return 0;
+}
+
+/* ---- import ---- */
+
+/* A command descriptor of ours? Anybody's file is read here: nothing of it is believed but the
+ * nonce. */
+static bool read_command_fd(int fd, struct command_file *f)
+{
+	struct stat st;
+	return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size == (off_t)sizeof(*f) &&
+	       pread(fd, f, sizeof(*f), 0) == (ssize_t)sizeof(*f) &&
+	       !memcmp(f->magic, magic, sizeof(magic));
+}
+
+bool rpwi_dev_owns_cmd_fd(int fd)
+{
+	struct command_file f;
+	return read_command_fd(fd, &f);
+}
+
+static struct dev *dev_named(const char *name, size_t room)
+{
+	for (struct dev *d = dev_first(); d; d = d->next)
+		if (!strncmp(d->net.name, name, room))
+			return d;
+	return NULL;
+}
+
+struct ibv_context *rpwi_dev_import_device(int fd)
+{
+	struct command_file f;
+	if (!read_command_fd(fd, &f)) {
+		errno = EBADF;
+		return NULL;
+	}
+	hca_lock();
+	bool own = f.process == process_nonce();
+	struct dev *d = own ? dev_named(f.device, sizeof(f.device)) : NULL;
+	hca_unlock();
+	if (!d) {
+		rpwi_warn("ibv_import_device: expected a command descriptor of this process, got "
+			  "another process's: a software device's memory regions are reached in "
+			  "their own process alone; let each process register its own");
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	struct ibv_context *c = rpwi_dev_open_device(&d->ibv);
+	if (!c)
+		return NULL;
+	/* the descriptor is the context's now, and closed with it */
+	if (c->cmd_fd >= 0)
+		close(c->cmd_fd);
+	c->cmd_fd = fd;
+	to_dctx(c)->group = f.group;
+	return c;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pd.c - protection domains, thread and parent domains; PDs and MRs that another context of the
+ * same group has made, by their handles (ibv_import_pd(3), ibv_import_mr(3)).
+ *
+ * As with the kernel, a PD may be deallocated while an import of it exists: then nothing can be
+ * made in it any more.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "device/hca.h"
+#include "fault/fault.h"
+
+/* Under the lock: all but imports and parent domains. */
+static struct rpwi_list pds = {&pds, &pds};
+
+static void pd_listed(struct dpd *pd) { rpwi_list_add_tail(&pds, &pd->link); }
+
+/* Deallocated: false if imports of it still need its memory, which the last one frees. */
+static bool pd_unlisted(struct dpd *pd)
+{
+	if (pd->parent)
+		return true;
+	rpwi_list_del(&pd->link);
+	pd->dead = pd->imports;
+	return !pd->dead;
+}
+
+struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c)
+{
+	static _Atomic uint32_t last_id;
+	if (rpwi_plan_refuses(RPWI_CALL_ALLOC_PD))
+		return NULL;
+	struct dpd *pd = calloc(1, sizeof(*pd));
+	if (!pd)
+		return NULL;
+	pd->ibv.context = c;
+	pd->id = ++last_id;
+	pd->ibv.handle = pd->id;
+	pd->group = to_dctx(c)->group;
+	hca_lock();
+	pd_listed(pd);
+	hca_unlock();
+	return &pd->ibv;
+}
+
+int rpwi_dev_dealloc_pd(struct ibv_pd *ibv)
+{
+	struct dpd *pd = RPWI_CONTAINER_OF(ibv, struct dpd, ibv);
+	hca_lock();
+	if (pd->refs) {
+		hca_unlock();
+		return EBUSY;
+	}
+	if (pd->imported) {
+		hca_unlock();
+		rpwi_warn(
+			"ibv_dealloc_pd of an imported PD: its context's owner deallocates it; use "
+			"ibv_unimport_pd here");
+		return EINVAL;
+	}
+	if (pd->parent)
+		pd->parent->refs--;
+	bool frees = pd_unlisted(pd);
+	hca_unlock();
+	if (frees)
+		free(pd);
+	return 0;
+}
+
+/* Thread and parent domains are hints about locking; ours locks anyway. */
+struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr)
+{
+	if (attr->comp_mask) {
+		errno = EINVAL;
+		return NULL;
+	}
+	struct ibv_td *td = calloc(1, sizeof(*td));
+	if (td)
+		td->context = c;
+	return td;
+}
+
+int dev_dealloc_td(struct ibv_td *td)
+{
+	free(td);
+	return 0;
+}
+
+struct ibv_pd *dev_alloc_parent_domain(
+	struct ibv_context *c, struct ibv_parent_domain_init_attr *attr)
+{
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return dev_refuse("ibv_alloc_parent_domain");
+	if (!attr->pd || (attr->comp_mask & ~(uint32_t)(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
+							IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT))) {
+		errno = attr->pd ? EOPNOTSUPP : EINVAL;
+		return NULL;
+	}
+	struct ibv_pd *ibv = rpwi_dev_alloc_pd(c);
+	if (!ibv)
+		return NULL;
+	hca_lock();
+	struct dpd *pd = RPWI_CONTAINER_OF(ibv, struct dpd, ibv);
+	rpwi_list_del(&pd->link);
+	pd->parent = to_dpd(attr->pd);
+	pd->parent->refs++;
+	hca_unlock();
+	return ibv;
+}
+
+/* ---- imported PDs ---- */
+
+struct ibv_pd *rpwi_dev_import_pd(struct ibv_context *c, uint32_t handle)
+{
+	struct dpd *pd = calloc(1, sizeof(*pd));
+	if (!pd)
+		return NULL;
+	pd->imported = true;
+	pd->ibv = (struct ibv_pd){.context = c, .handle = handle};
+	hca_lock();
+	for (struct rpwi_list *at = pds.next; at != &pds; at = at->next) {
+		struct dpd *p = RPWI_CONTAINER_OF(at, struct dpd, link);
+		if (p->id == handle && p->group == to_dctx(c)->group)
+			pd->parent = p;
+	}
+	if (pd->parent)
+		pd->parent->imports++;
+	hca_unlock();
+	if (pd->parent)
+		return &pd->ibv;
+	free(pd);
+	errno = ENOENT;
+	return NULL;
+}
+
+void rpwi_dev_unimport_pd(struct ibv_pd *ibv)
+{
+	struct dpd *pd = RPWI_CONTAINER_OF(ibv, struct dpd, ibv);
+	if (!pd->imported)
+		return;
+	hca_lock();
+	struct dpd *of = pd->parent;
+	bool last = !--of->imports && of->dead;
+	hca_unlock();
+	if (last)
+		free(of);
+	free(pd);
+}
+
+/* ---- imported MRs ---- */
+
+struct ibv_mr *rpwi_dev_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+	struct dmr *mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return NULL;
+	mr->imported = true;
+	hca_lock();
+	const struct dkey *k = handle >> 24 ? NULL : mr_place(handle << 8);
+	bool found = k && !k->is_mw && k->key >> 8 == handle &&
+		     k->pd->group == to_dctx(pd->context)->group;
+	if (found) {
+		const struct ibv_mr *of = &RPWI_CONTAINER_OF(k, struct dmr, k)->ibv;
+		/* the address is not told (ibv_import_mr(3)) */
+		mr->ibv = (struct ibv_mr){.context = pd->context,
+			.pd = pd,
+			.length = of->length,
+			.handle = handle,
+			.lkey = of->lkey,
+			.rkey = of->rkey};
+	}
+	hca_unlock();
+	if (found)
+		return &mr->ibv;
+	free(mr);
+	errno = ENOENT;
+	return NULL;
+}
+
+void rpwi_dev_unimport_mr(struct ibv_mr *ibv)
+{
+	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
+	if (mr->imported)
+		free(mr);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* rest_test.c - the verbs that few programs use: shared PDs, time stamps, ATOMIC WRITE.
+ * Through the drop-in, as a program sees it. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+enum { RW = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
+
+enum { ATOMIC_WRITE = 15 };
+
+/* ---- shared PDs ---- */
+
+static void what_another_context_made_is_imported_by_its_descriptor(void **state)
+{
+	struct pair p;
+	pair_make(&p, 14, 7, 7);
+	struct ibv_pd *pd = ibv_alloc_pd(p.ctx);
+	struct ibv_mr *mr = ibv_reg_mr(pd, p.b.buf, 8192, RW);
+	int fd = fcntl(p.ctx->cmd_fd, F_DUPFD_CLOEXEC, 0);
+	assert_true(fd >= 0);
+	struct ibv_context *ctx = ibv_import_device(fd);
+	assert_non_null(ctx);
+	assert_int_equal(ctx->cmd_fd, fd);
+	struct ibv_pd *shared = ibv_import_pd(ctx, pd->handle);
+	assert_non_null(shared);
+	struct ibv_mr *seen = ibv_import_mr(shared, mr->handle);
+	assert_non_null(seen);
+	assert_true(seen->rkey == mr->rkey && seen->lkey == mr->lkey && seen->length == 8192);
+	assert_null(seen->addr);
+	/* A pair whose one side lives in the imported PD: its lkey is good there, and its rkey for
+	 * the peer. */
+	struct pair q = {.ctx = ctx, .pd = shared, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7};
+	side_make(&q, &q.a, 1);
+	side_make(&q, &q.b, 2);
+	side_connect_to(&q, &q.a, q.b.qp->qp_num, 2);
+	side_connect_to(&q, &q.b, q.a.qp->qp_num, 1);
+	assert_int_equal(
+		pair_write_to(&q, 4, 8192, (uintptr_t)p.b.buf, seen->rkey), IBV_WC_SUCCESS);
+	assert_true(pair_holds(p.b.buf, 8192, 4));
+	/* Not theirs to end; and nothing of it is made any more once its owner has let it go. */
+	assert_int_equal(ibv_dereg_mr(seen), EINVAL);
+	assert_int_equal(ibv_dealloc_pd(shared), EINVAL);
+	assert_int_equal(ibv_rereg_mr(seen, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, RW),
+		IBV_REREG_MR_ERR_INPUT);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
+	side_free(&q.a);
+	side_free(&q.b);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	errno = 0;
+	assert_null(ibv_reg_mr(shared, p.b.buf, 8192, RW));
+	assert_int_equal(errno, EINVAL);
+	assert_null(ibv_alloc_mw(shared, IBV_MW_TYPE_1));
+	assert_null(ibv_import_pd(ctx, shared->handle));
+	assert_int_equal(errno, ENOENT);
+	assert_null(ibv_import_mr(shared, seen->handle));
+	assert_int_equal(errno, ENOENT);
+	ibv_unimport_mr(seen);
+	ibv_unimport_pd(shared);
+	assert_int_equal(ibv_close_device(ctx), 0);
+	assert_int_equal(fcntl(fd, F_GETFD), -1); /* closed with its context */
+	pair_free(&p);
+}
+
+static void only_ones_own_is_imported(void **state)
+{
+	struct ibv_context *a = pair_open_loopback(), *b = pair_open_loopback();
+	struct ibv_pd *pd = ibv_alloc_pd(a);
+	errno = 0;
+	assert_null(ibv_import_pd(b, pd->handle)); /* another group */
+	assert_int_equal(errno, ENOENT);
+	/* The descriptor says whose it is; another's is told from ours. */
+	char bytes[256];
+	ssize_t n = pread(a->cmd_fd, bytes, sizeof(bytes), 0);
+	assert_true(n > 32);
+	assert_int_equal(pwrite(a->cmd_fd, bytes, 1, 0), -1);
+	bytes[16] ^= 1;
+	int forged = memfd_create("forged", MFD_CLOEXEC);
+	assert_int_equal(write(forged, bytes, (size_t)n), n);
+	assert_null(ibv_import_device(forged));
+	assert_int_equal(errno, EOPNOTSUPP);
+	close(forged);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_close_device(a) | ibv_close_device(b), 0);
+}
+
+/* ---- CQs ---- */
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec ts;
+	clock_gettime(clock, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+static void completions_are_stamped_when_they_come(void **state)
+{
+	struct pair p;
+	pair_make(&p, 14, 7, 7);
+	struct ibv_cq_init_attr_ex want = {.cqe = 4,
+		.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+			    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK};
+	struct ibv_cq_ex *ex = ibv_create_cq_ex(p.ctx, &want);
+	assert_non_null(ex);
+	struct ibv_cq *cq = ibv_cq_ex_to_cq(ex), *plain = p.a.cq;
+	struct ibv_qp *old = p.a.qp;
+	/* side a anew, with that CQ */
+	struct ibv_qp_init_attr init = {.send_cq = cq,
+		.recv_cq = cq,
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
+		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1}};
+	p.a.qp = ibv_create_qp(p.pd, &init);
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+	assert_int_equal(
+		ibv_modify_qp(p.a.qp, &attr,
+			IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+		0);
+	struct pair q = p;
+	side_make(&q, &q.b, 77);
+	side_connect_to(&q, &q.a, q.b.qp->qp_num, 77);
+	side_connect_to(&q, &q.b, q.a.qp->qp_num, q.a.psn);
+	uint64_t from = clock_ns(CLOCK_MONOTONIC), wall = clock_ns(CLOCK_REALTIME), last = from;
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(
+			pair_send(&q.a, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)q.b.buf, q.b.mr->rkey),
+			0);
+		usleep(2000);
+	}
+	/* The CQ grows, and the stamps go along. */
+	usleep(20000);
+	assert_int_equal(ibv_resize_cq(cq, 64), 0);
+	usleep(50000);
+	uint64_t late = clock_ns(CLOCK_MONOTONIC), late_wall = clock_ns(CLOCK_REALTIME);
+	struct ibv_poll_cq_attr none = {0};
+	assert_int_equal(ibv_start_poll(ex, &none), 0);
+	for (int i = 0; i < 4; i++) {
+		uint64_t ts = ibv_wc_read_completion_ts(ex),
+			 at = ibv_wc_read_completion_wallclock_ns(ex);
+		assert_int_equal(ex->status, IBV_WC_SUCCESS);
+		/* when it came, not when it was polled: 50 ms lie between */
+		assert_true(ts >= last && ts + 50000000 <= late);
+		assert_true(at >= wall && at + 50000000 <= late_wall);
+		assert_true(i == 0 || ts > last);
+		last = ts;
+		assert_int_equal(ibv_next_poll(ex), i == 3 ? ENOENT : 0);
+	}
+	ibv_end_poll(ex);
+	none.comp_mask = 1;
+	assert_int_equal(ibv_start_poll(ex, &none), EINVAL);
+	/* The device's clock is theirs. */
+	struct ibv_values_ex v = {.comp_mask = IBV_VALUES_MASK_RAW_CLOCK};
+	struct ibv_device_attr_ex dev;
+	assert_int_equal(ibv_query_rt_values_ex(p.ctx, &v), 0);
+	uint64_t raw = (uint64_t)v.raw_clock.tv_sec * 1000000000 + (uint64_t)v.raw_clock.tv_nsec;
+	assert_true(raw >= late && raw <= clock_ns(CLOCK_MONOTONIC));
+	v.comp_mask = 1u << 31;
+	assert_int_equal(ibv_query_rt_values_ex(p.ctx, &v), EINVAL);
+	assert_int_equal(ibv_query_device_ex(p.ctx, NULL, &dev), 0);
+	assert_int_equal(dev.hca_core_clock, 1000000); /* kHz */
+	assert_true(dev.completion_timestamp_mask == UINT64_MAX);
+	side_free(&q.b);
+	assert_int_equal(ibv_destroy_qp(p.a.qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+	p.a.qp = old;
+	p.a.cq = plain;
+	pair_free(&p);
+}
+
+static int cq_ex_errno(struct ibv_context *c, struct ibv_cq_init_attr_ex a)
+{
+	errno = 0;
+	assert_null(ibv_create_cq_ex(c, &a));
+	return errno;
+}
+
+static void a_cq_that_cannot_be_is_refused(void **state)
+{
+	struct ibv_context *c = pair_open_loopback();
+	assert_int_equal(cq_ex_errno(c, (struct ibv_cq_init_attr_ex){.cqe = 0}), EINVAL);
+	assert_int_equal(cq_ex_errno(c, (struct ibv_cq_init_attr_ex){.cqe = 1u << 31}), EINVAL);
+	assert_int_equal(cq_ex_errno(c, (struct ibv_cq_init_attr_ex){.cqe = 8,
+						.wc_flags = IBV_WC_EX_WITH_CVLAN}),
+		EOPNOTSUPP);
+	assert_int_equal(cq_ex_errno(c, (struct ibv_cq_init_attr_ex){.cqe = 8,
+						.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+						.flags = 1 << 7}),
+		EINVAL);
+	/* One vector for each processor, and no more. */
+	assert_int_equal(c->num_comp_vectors, sysconf(_SC_NPROCESSORS_CONF));
+	for (int v = 0; v < c->num_comp_vectors; v++) {
+		struct ibv_cq *cq = ibv_create_cq(c, 8, NULL, NULL, v);
+		assert_non_null(cq);
+		/* Moderation is not rxe's either. */
+		struct ibv_modify_cq_attr m = {.attr_mask = IBV_CQ_ATTR_MODERATE};
+		assert_int_equal(ibv_modify_cq(cq, &m), EOPNOTSUPP);
+		assert_int_equal(ibv_resize_cq(cq, 0), EINVAL);
+		assert_int_equal(ibv_destroy_cq(cq), 0);
+	}
+	errno = 0;
+	assert_null(ibv_create_cq(c, 8, NULL, NULL, c->num_comp_vectors));
+	assert_int_equal(errno, EINVAL);
+	assert_null(ibv_create_cq(c, 8, NULL, NULL, -1));
+	assert_int_equal(ibv_close_device(c), 0);
+}
+
+/* ---- ATOMIC WRITE ---- */
+
+static void an_atomic_write_puts_eight_bytes(void **state)
+{
+	struct pair p;
+	struct ibv_wc wc;
+	pair_make(&p, 14, 7, 7);
+	pair_fill(p.b.buf, PAIR_BUF, 1);
+	/* behind a long WRITE, and inline */
+	pair_fill(p.a.buf, PAIR_BUF, 2);
+	assert_int_equal(
+		pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, 65536, (uintptr_t)p.b.buf + 64, p.b.mr->rkey),
+		0);
+	assert_int_equal(pair_send(&p.a, (enum ibv_wr_opcode)ATOMIC_WRITE, 65536, 8,
+				 (uintptr_t)p.b.buf, p.b.mr->rkey),
+		0);
+	assert_int_equal(side_done(&p.a), IBV_WC_SUCCESS);
+	assert_true(pair_poll(p.a.cq, &wc, 5000));
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.opcode, 9);
+	assert_memory_equal(p.b.buf, p.a.buf + 65536, 8);
+	assert_memory_equal(p.b.buf + 64, p.a.buf, 65536);
+	assert_int_equal(pair_send(&p.a, (enum ibv_wr_opcode)ATOMIC_WRITE, 0, 12,
+				 (uintptr_t)p.b.buf, p.b.mr->rkey),
+		EINVAL);
+	assert_int_equal(pair_send(&p.a, (enum ibv_wr_opcode)ATOMIC_WRITE, 0, 8,
+				 (uintptr_t)p.b.buf + 4, p.b.mr->rkey),
+		0);
+	assert_int_equal(side_done(&p.a), IBV_WC_REM_INV_REQ_ERR);
+	assert_memory_equal(p.b.buf, p.a.buf + 65536, 8);
+	pair_free(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_another_context_made_is_imported_by_its_descriptor),
+		cmocka_unit_test(only_ones_own_is_imported),
+		cmocka_unit_test(completions_are_stamped_when_they_come),
+		cmocka_unit_test(a_cq_that_cannot_be_is_refused),
+		cmocka_unit_test(an_atomic_write_puts_eight_bytes),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
