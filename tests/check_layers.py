@@ -22,8 +22,9 @@ MAY = {
     # The rdma_cm device: addresses and events of connections; packets and sockets are the device's.
     "helper": {"base", "wire", "rc", "explain", "fault", "cm", "io", "device"},
     "ucma": {"base", "wire", "explain", "fault", "cm", "device"},
-    # io: the files under /sys/class/infiniband show the interfaces as they are, also while no device is open.
-    "preload": {"base", "explain", "io", "device", "ucma"},
+    # The files that the kernel would have for our devices: they show the interfaces as they are, also while no device is open.
+    "tree": {"base", "io"},
+    "preload": {"base", "explain", "io", "device", "ucma", "tree"},
     # NCCL's plugin API, and calling plugins; the plugin itself (nccl) takes only the tables of it.
     "ncclnet": {"base"},
     # TLS with a pre-shared key, by GnuTLS: for the control path and for the streams of tcp.

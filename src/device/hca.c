@@ -51,9 +51,10 @@ static struct dev *dev_new(const struct rpwi_netdev *net)
 	d->ibv.transport_type = IBV_TRANSPORT_IB;
 	d->index = 1000 + dev_count++;
 	snprintf(d->ibv.name, sizeof(d->ibv.name), "%s", net->name);
-	snprintf(d->ibv.dev_name, sizeof(d->ibv.dev_name), "uverbs_%s", net->name);
-	snprintf(d->ibv.dev_path, sizeof(d->ibv.dev_path), "/sys/class/infiniband_verbs/uverbs_%s",
-		net->name);
+	unsigned uverbs = rpwi_netdev_uverbs(net);
+	snprintf(d->ibv.dev_name, sizeof(d->ibv.dev_name), "uverbs%u", uverbs);
+	snprintf(d->ibv.dev_path, sizeof(d->ibv.dev_path), "/sys/class/infiniband_verbs/uverbs%u",
+		uverbs);
 	snprintf(d->ibv.ibdev_path, sizeof(d->ibv.ibdev_path), "/sys/class/infiniband/%s",
 		net->name);
 	while (*end)
@@ -153,14 +154,8 @@ bool rpwi_dev_owns_context(const struct ibv_context *c)
 
 uint64_t rpwi_dev_get_guid(const struct ibv_device *dev)
 {
-	/* EUI-64 of the MAC, with the address in its place where there is none (lo), so that
-	 * devices differ. */
-	const struct dev *d = to_dev(dev);
-	const uint8_t *m = d->net.mac;
-	uint8_t g[8] = {m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
-	if (d->net.gid_count > 1)
-		for (int i = 0; i < 4; i++)
-			g[4 + i] ^= d->net.gid[1].raw[12 + i];
+	uint8_t g[8];
+	rpwi_netdev_guid(&to_dev(dev)->net, g);
 	uint64_t v;
 	memcpy(&v, g, 8);
 	return v;

@@ -8,8 +8,6 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-__thread int rpwi_inside_real __attribute__((tls_model("initial-exec")));
-
 static struct rpwi_real real;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
