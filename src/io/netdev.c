@@ -466,7 +466,7 @@ int rpwi_netdev_list(struct rpwi_netdev **list)
 	if (n < 0)
 		return n;
 	*list = calloc((size_t)n + 1, sizeof(**list));
-	if (*list)
+	if (*list && mapped)
 		memcpy(*list, mapped, (size_t)n * sizeof(**list));
 	rpwi_netdev_unmap(mapped, bytes);
 	return *list ? n : -ENOMEM;

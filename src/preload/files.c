@@ -110,7 +110,7 @@ typedef int creat_fn(const char *path, mode_t mode);
 	{ \
 		static open_fn *next; \
 		mode_t mode = MODE_OF(flags); \
-		int fd; \
+		int fd = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe(path)) && \
 			open_found(AT_FDCWD, path, flags, mode, &fd)) \
 			return fd; \
@@ -135,7 +135,7 @@ static bool is_below(int dir, const char *path)
 	{ \
 		static openat_fn *next; \
 		mode_t mode = MODE_OF(flags); \
-		int fd; \
+		int fd = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe_at(dir, path)) && \
 			open_found(dir, path, flags, mode, &fd)) \
 			return fd; \
@@ -153,7 +153,7 @@ HOOK_OPENAT(hook_openat64, "openat64")
 	int hook(const char *path, int flags) \
 	{ \
 		static open2_fn *next; \
-		int fd; \
+		int fd = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe(path)) && open_found(AT_FDCWD, path, flags, 0, &fd)) \
 			return fd; \
 		if (!next) \
@@ -169,7 +169,7 @@ HOOK_OPEN2(hook_open64_2, "__open64_2")
 	int hook(int dir, const char *path, int flags) \
 	{ \
 		static openat2_fn *next; \
-		int fd; \
+		int fd = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe_at(dir, path)) && \
 			open_found(dir, path, flags, 0, &fd)) \
 			return fd; \
@@ -186,7 +186,7 @@ HOOK_OPENAT2(hook_openat64_2, "__openat64_2")
 	int hook(const char *path, mode_t mode) \
 	{ \
 		static creat_fn *next; \
-		int fd; \
+		int fd = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe(path)) && \
 			open_found(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode, &fd)) \
 			return fd; \
@@ -215,7 +215,7 @@ static int flags_of(const char *mode)
 	FILE *hook(const char *path, const char *mode) \
 	{ \
 		static fopen_fn *next; \
-		int fd; \
+		int fd = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe(path)) && \
 			open_found(AT_FDCWD, path, flags_of(mode), 0666, &fd)) { \
 			FILE *f = fd < 0 ? NULL : fdopen(fd, mode); \
@@ -237,7 +237,7 @@ HOOK_FOPEN(hook_fopen64, "fopen64")
 	{ \
 		static freopen_fn *next; \
 		char link[40]; \
-		int fd; \
+		int fd = -1; \
 		if (!next) \
 			next = (freopen_fn *)rpwi_next(name); \
 		if (!RPWI_UNLIKELY(rpwi_maybe(path)) || \

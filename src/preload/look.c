@@ -46,7 +46,7 @@ typedef int fxstatat_fn(int version, int dir, const char *path, struct stat *st,
 	int hook(const char *path, struct stat *st) \
 	{ \
 		static stat_fn *next; \
-		int rc; \
+		int rc = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe(path)) && stat_found(AT_FDCWD, path, flags, st, &rc)) \
 			return rc; \
 		if (!next && !(next = (stat_fn *)rpwi_next(name))) \
@@ -63,7 +63,7 @@ HOOK_STAT(hook_lstat64, "lstat64", AT_SYMLINK_NOFOLLOW)
 	int hook(int version, const char *path, struct stat *st) \
 	{ \
 		static xstat_fn *next; \
-		int rc; \
+		int rc = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe(path)) && stat_found(AT_FDCWD, path, flags, st, &rc)) \
 			return rc; \
 		if (!next && !(next = (xstat_fn *)rpwi_next(name))) \
@@ -80,7 +80,7 @@ HOOK_XSTAT(hook_lxstat64, "__lxstat64", AT_SYMLINK_NOFOLLOW)
 	int hook(int dir, const char *path, struct stat *st, int flags) \
 	{ \
 		static fstatat_fn *next; \
-		int rc; \
+		int rc = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe_at(dir, path)) && \
 			stat_found(dir, path, flags, st, &rc)) \
 			return rc; \
@@ -96,7 +96,7 @@ HOOK_FSTATAT(hook_fstatat64, "fstatat64")
 	int hook(int version, int dir, const char *path, struct stat *st, int flags) \
 	{ \
 		static fxstatat_fn *next; \
-		int rc; \
+		int rc = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe_at(dir, path)) && \
 			stat_found(dir, path, flags, st, &rc)) \
 			return rc; \
@@ -243,7 +243,7 @@ typedef int faccessat_fn(int dir, const char *path, int mode, int flags);
 	int hook(const char *path, int mode) \
 	{ \
 		static access_fn *next; \
-		int rc; \
+		int rc = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe(path)) && access_found(AT_FDCWD, path, mode, 0, &rc)) \
 			return rc; \
 		if (!next) \
@@ -258,7 +258,7 @@ RPWI_EXPORT faccessat_fn hook_faccessat __asm__("faccessat");
 int hook_faccessat(int dir, const char *path, int mode, int flags)
 {
 	static faccessat_fn *next;
-	int rc;
+	int rc = -1;
 	if (RPWI_UNLIKELY(rpwi_maybe_at(dir, path)) && access_found(dir, path, mode, flags, &rc))
 		return rc;
 	if (!next)
@@ -346,7 +346,7 @@ static bool attribute_found(const char *path, int flags, struct rpwi_place *p, s
 	{ \
 		static ssize_t (*next)(const char *, const char *, void *, size_t); \
 		struct rpwi_place p; \
-		ssize_t rc; \
+		ssize_t rc = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe(path)) && \
 			attribute_found(path, flags, &p, 1, &path, &rc)) \
 			return rc; \
@@ -360,7 +360,7 @@ static bool attribute_found(const char *path, int flags, struct rpwi_place *p, s
 	{ \
 		static ssize_t (*next)(const char *, char *, size_t); \
 		struct rpwi_place p; \
-		ssize_t rc; \
+		ssize_t rc = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe(path)) && \
 			attribute_found(path, flags, &p, 0, &path, &rc)) \
 			return rc; \

@@ -32,6 +32,7 @@ void __chk_fail(void) __attribute__((noreturn));
 static ssize_t give(const char *text, char *buf, size_t size)
 {
 	size_t len = RPWI_MIN(strlen(text), size);
+	/* NOLINTNEXTLINE(bugprone-not-null-terminated-result): readlink(2) ends with none */
 	memcpy(buf, text, len);
 	return (ssize_t)len;
 }
@@ -77,7 +78,7 @@ static bool readlink_found(int dir, const char *path, char *buf, size_t size, ss
 RPWI_EXPORT readlink_fn hook_readlink __asm__("readlink");
 ssize_t hook_readlink(const char *path, char *buf, size_t size)
 {
-	ssize_t rc;
+	ssize_t rc = -1;
 	if (RPWI_UNLIKELY(rpwi_maybe(path)) && readlink_found(AT_FDCWD, path, buf, size, &rc))
 		return rc;
 	return NEXT(readlink_fn, "readlink")(path, buf, size);
@@ -86,7 +87,7 @@ ssize_t hook_readlink(const char *path, char *buf, size_t size)
 RPWI_EXPORT readlinkat_fn hook_readlinkat __asm__("readlinkat");
 ssize_t hook_readlinkat(int dir, const char *path, char *buf, size_t size)
 {
-	ssize_t rc;
+	ssize_t rc = -1;
 	if (RPWI_UNLIKELY(rpwi_maybe_at(dir, path)) && readlink_found(dir, path, buf, size, &rc))
 		return rc;
 	return NEXT(readlinkat_fn, "readlinkat")(dir, path, buf, size);
@@ -205,7 +206,7 @@ typedef int chdir_fn(const char *path);
 RPWI_EXPORT chdir_fn hook_chdir __asm__("chdir");
 int hook_chdir(const char *path)
 {
-	int rc;
+	int rc = -1;
 	if (RPWI_UNLIKELY(rpwi_maybe(path)) && chdir_found(AT_FDCWD, path, 0, &rc))
 		return rc;
 	rc = NEXT(chdir_fn, "chdir")(path);
@@ -218,7 +219,7 @@ typedef int fchdir_fn(int fd);
 RPWI_EXPORT fchdir_fn hook_fchdir __asm__("fchdir");
 int hook_fchdir(int fd)
 {
-	int rc, state = rpwi_fd_state(fd);
+	int rc = -1, state = rpwi_fd_state(fd);
 	if (RPWI_UNLIKELY(state == RPWI_FD_TOKEN) && chdir_found(fd, "", RPWI_EMPTY, &rc))
 		return rc;
 	rc = NEXT(fchdir_fn, "fchdir")(fd);

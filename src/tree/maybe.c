@@ -40,6 +40,15 @@ RPWI_BARE static bool has_word(const char *path)
 	return false;
 }
 
+/* /proc/self/fd/7/ports, /proc/self/cwd, and of another process or thread. */
+RPWI_BARE static bool is_descriptor(const char *path)
+{
+	for (; *path; path++)
+		if (*path == '/' && (after(path, "/fd/") || after(path, "/cwd")))
+			return true;
+	return false;
+}
+
 RPWI_BARE bool rpwi_absolute_maybe(const char *path)
 {
 	const char *p;
@@ -49,7 +58,7 @@ RPWI_BARE bool rpwi_absolute_maybe(const char *path)
 		return is_word(p) || (rpwi_tokens_given && after(p, "fd/"));
 	if (path[1] == '/' || path[1] == '.')
 		return has_word(path);
-	return rpwi_tokens_given && after(path, "/proc/");
+	return rpwi_tokens_given && after(path, "/proc/") && is_descriptor(path);
 }
 
 /* A descriptor whose number was never seen (inherited, or sent) is asked for once. */

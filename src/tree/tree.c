@@ -300,6 +300,8 @@ struct spell {
 
 static const char *word_of(const struct rpwi_tree_dev *d, char c)
 {
+	if (!d) /* row_is_for has seen to it */
+		return "";
 	return c == 'n'   ? d->net->name
 	       : c == 'i' ? d->net->ifname
 	       : c == 'u' ? d->uverbs
@@ -419,6 +421,7 @@ int rpwi_tree_target(const struct rpwi_node *n, const char *path, char *buf, siz
 	size_t rest = strlen(to + same);
 	if (len + rest >= size)
 		return -ENAMETOOLONG;
+	/* NOLINTNEXTLINE(bugprone-not-null-terminated-result): it is, with the + 1 */
 	memcpy(buf + len, to + same, rest + 1);
 	return (int)(len + rest);
 }

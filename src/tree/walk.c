@@ -17,6 +17,7 @@ struct walk {
 	size_t at;                         /* of p->path */
 	unsigned links;
 	bool touched; /* went through something of ours */
+	bool kernel_alone;
 };
 
 /* Puts a link's target before what is left. */
@@ -63,7 +64,7 @@ static int step(struct walk *w, int flags)
 	size_t before = w->at;
 	if (len == 2 && part[0] == '.' && part[1] == '.') {
 		up(w);
-		p->node = w->at ? rpwi_tree_node(&p->tree, p->path) : (struct rpwi_node){0};
+		p->node = (struct rpwi_node){0};
 		memmove(w->todo, rest, strlen(rest) + 1);
 		return 1;
 	}
@@ -77,6 +78,8 @@ static int step(struct walk *w, int flags)
 
 	long n = syscall(SYS_readlinkat, AT_FDCWD, p->path, to, sizeof(to) - 1);
 	bool there = n >= 0 || errno == EINVAL;
+	if (!there && !w->kernel_alone)
+		rpwi_tree_open(&p->tree);
 	struct rpwi_node ours = rpwi_tree_node(&p->tree, p->path);
 	if (there && !rpwi_tree_is_first(&ours)) {
 		p->node = (struct rpwi_node){0};
@@ -139,7 +142,6 @@ static int find(struct rpwi_place *p, int dir, const char *path, int flags)
 		w.todo[len] = '/';
 		memcpy(w.todo + len + 1, path, more + 1);
 	}
-	rpwi_tree_open(&p->tree);
 	int rc;
 	while ((rc = step(&w, flags)) > 0)
 		;
@@ -147,9 +149,15 @@ static int find(struct rpwi_place *p, int dir, const char *path, int flags)
 		return w.touched ? rc : RPWI_PASS;
 	if (!w.at)
 		memcpy(p->path, "/", 2);
-	/* a folder where the kernel has one, too, is the kernel's */
-	if (p->node.kind == RPWI_NODE_DIR && !syscall(SYS_faccessat, AT_FDCWD, p->path, F_OK))
-		p->node = (struct rpwi_node){0};
+	/* after "..": a folder; where the kernel has one, too, it is the kernel's */
+	if (w.touched && p->node.kind == RPWI_NODE_NONE)
+		p->node.kind = RPWI_NODE_DIR;
+	if (p->node.kind == RPWI_NODE_DIR) {
+		rpwi_tree_open(&p->tree);
+		p->node = syscall(SYS_faccessat, AT_FDCWD, p->path, F_OK)
+				  ? rpwi_tree_node(&p->tree, p->path)
+				  : (struct rpwi_node){0};
+	}
 	if (p->node.kind != RPWI_NODE_NONE)
 		return RPWI_OURS;
 	return w.touched ? RPWI_REAL : RPWI_PASS;
@@ -158,9 +166,7 @@ static int find(struct rpwi_place *p, int dir, const char *path, int flags)
 int rpwi_place_find(struct rpwi_place *p, int dir, const char *path, int flags)
 {
 	int err = errno;
-	p->tree.open = false;
-	p->tree.devs = NULL;
-	p->tree.nets = NULL;
+	p->tree = (struct rpwi_tree){0};
 	p->node = (struct rpwi_node){0};
 	p->path[0] = '\0';
 	int rc = find(p, dir, path, flags);
@@ -178,7 +184,7 @@ int rpwi_place_of_fd(struct rpwi_place *p, int fd)
 {
 	char name[RPWI_TREE_PATH_MAX], path[RPWI_TREE_PATH_MAX];
 	int err = errno, rc = RPWI_PASS;
-	p->tree.open = false;
+	p->tree = (struct rpwi_tree){0};
 	if (rpwi_kernel_name(fd, name) && rpwi_token_path(name, path))
 		rc = rpwi_place_find(p, AT_FDCWD, path, RPWI_NOFOLLOW);
 	errno = err;
@@ -217,7 +223,8 @@ static bool is_merged(struct rpwi_place *p, int dir, const char *path)
 	size_t len = strlen(w.todo);
 	w.todo[len] = '/';
 	memcpy(w.todo + len + 1, path, more + 1);
-	/* the kernel's files alone, at first: the tree has no device yet */
+	/* the kernel's files alone, at first: without asking for the interfaces */
+	w.kernel_alone = true;
 	int rc;
 	while ((rc = step(&w, 0)) > 0)
 		;
