@@ -74,7 +74,7 @@ bool rpwi_token_path(const char *shown, char path[RPWI_TREE_PATH_MAX])
 	for (size_t i = 0; i < len; i++)
 		path[i] = p[i] == SLASH ? '/' : p[i];
 	path[len] = '\0';
-	return path[0] == '/';
+	return rpwi_is_below_sys(path);
 }
 
 struct job {

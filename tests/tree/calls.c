@@ -132,7 +132,8 @@ static void check_stat(void)
 	CHECK(!faccessat(dir, "ports/1/state", R_OK, 0) && !faccessat(dir, "ports", X_OK, 0));
 	ERR(faccessat(dir, "ports/2", F_OK, 0), ENOENT);
 	close(dir);
-	CHECK(!access(guid_path, R_OK) && !eaccess(guid_path, R_OK) && !euidaccess(guid_path, R_OK));
+	CHECK(!access(guid_path, R_OK) && !eaccess(guid_path, R_OK) &&
+		!euidaccess(guid_path, R_OK));
 	ERR(access(guid_path, W_OK), EACCES);
 	ERR(access(guid_path, X_OK), EACCES);
 	CHECK(!statfs(class_path, &fs) && fs.f_type == SYSFS_MAGIC);
@@ -162,8 +163,7 @@ static int count(DIR *d)
 	for (const struct dirent *e; d && (e = readdir(d)); n++)
 		if (e->d_name[0] != '.')
 			CHECK(!fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) &&
-					st.st_ino == e->d_ino &&
-					IFTODT(st.st_mode) == e->d_type,
+					st.st_ino == e->d_ino && IFTODT(st.st_mode) == e->d_type,
 				"%s", e->d_name);
 	return n;
 }
@@ -195,8 +195,7 @@ static void check_folders(void)
 	int by_kernel = 0;
 	char buf[120];
 	for (ssize_t len; (len = getdents64(fd, buf, sizeof(buf))) > 0;)
-		for (ssize_t i = 0; i < len;
-			i += ((struct dirent64 *)(void *)(buf + i))->d_reclen)
+		for (ssize_t i = 0; i < len; i += ((struct dirent64 *)(void *)(buf + i))->d_reclen)
 			by_kernel++;
 	CHECK(by_kernel == n, "%d", by_kernel);
 	lseek(fd, 0, SEEK_SET);
@@ -222,8 +221,8 @@ static void check_folders(void)
 	close(fd);
 
 	glob_t g = {0};
-	snprintf(pattern, sizeof(pattern), "/sys/class/infiniband/%.3s*/ports/[0-9]/gid_attrs/types/1?",
-		device);
+	snprintf(pattern, sizeof(pattern),
+		"/sys/class/infiniband/%.3s*/ports/[0-9]/gid_attrs/types/1?", device);
 	CHECK(!glob(pattern, 0, NULL, &g) && g.gl_pathc >= 6, "%zu", g.gl_pathc);
 	globfree(&g);
 
@@ -406,8 +405,8 @@ int main(int argc, char **argv)
 	device = argc > 1 ? argv[1] : "rpw_lo";
 	snprintf(class_path, sizeof(class_path), "/sys/class/infiniband/%s", device);
 	snprintf(guid_path, sizeof(guid_path), "%s/node_guid", class_path);
-	snprintf(real_path, sizeof(real_path),
-		"/sys/devices/virtual/ropeway/%s:00.0/infiniband/%s", device, device);
+	snprintf(real_path, sizeof(real_path), "/sys/devices/virtual/ropeway/%s:00.0/infiniband/%s",
+		device, device);
 	int fd = open(guid_path, O_RDONLY);
 	CHECK(fd >= 0 && read(fd, guid, sizeof(guid)) == 20);
 	close(fd);

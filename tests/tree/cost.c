@@ -58,10 +58,7 @@ static DIR *stream;
 	X(dup_close, close(dup(file)))
 
 #define WRAP(name, ...) \
-	static void run_##name(void) \
-	{ \
-		__VA_ARGS__; \
-	}
+	static void run_##name(void) { __VA_ARGS__; }
 CALLS(WRAP)
 
 int main(int argc, char **argv)
