@@ -2,7 +2,7 @@
 /* tree.c - the table of paths that a kernel would have for our devices, and what is in their files.
  *
  * The shape is rxe's (Linux 6.1), except that each device has a parent, as NICs have, and rxe had
- * until 5.9: the interface's own device, or a made-up one where it has none. So the device's folder
+ * in older kernels: the interface's own device, or a made-up one where it has none. So the device's folder
  * is <parent>/infiniband/<name>, and programs that go by `device` find something (RATIONALE.md).
  */
 #include "tree/tree.h"
@@ -415,6 +415,7 @@ int rpwi_tree_target(const struct rpwi_node *n, const char *path, char *buf, siz
 	for (const char *up = path + same; (up = strchr(up, '/')); up++) {
 		if (len + 3 >= size)
 			return -ENAMETOOLONG;
+		/* NOLINTNEXTLINE(bugprone-not-null-terminated-result): the rest ends it */
 		memcpy(buf + len, "../", 3);
 		len += 3;
 	}

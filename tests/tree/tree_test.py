@@ -33,7 +33,7 @@ MISSING = {
 }
 EXTRA = {
     r".*/DEV/(board_id|hca_type|hw_rev)": "as NICs have them; rxe has none",
-    r".*/(DEV|UVERBS)/device": "each device has a parent, as NICs have; rxe had one until 5.9",
+    r".*/(DEV|UVERBS)/device": "each device has a parent, as NICs have; rxe had one in older kernels",
 }
 DIFFERENT = {
     "fw_ver": "ropeway's version; rxe has none",
