@@ -22,8 +22,9 @@ MAY = {
     # The rdma_cm device: addresses and events of connections; packets and sockets are the device's.
     "helper": {"base", "wire", "rc", "explain", "fault", "cm", "io", "device"},
     "ucma": {"base", "wire", "explain", "fault", "cm", "device"},
-    # io: the files under /sys/class/infiniband show the interfaces as they are, also while no device is open.
-    "preload": {"base", "explain", "io", "device", "ucma"},
+    # The files that the kernel would have for our devices: they show the interfaces as they are, also while no device is open.
+    "tree": {"base", "io"},
+    "preload": {"base", "explain", "io", "device", "ucma", "tree"},
     # The versioned libibverbs.so.1: the drop-in's objects under other names.
     "library": {"base", "preload"},
     # NCCL's plugin API, and calling plugins; the plugin itself (nccl) takes only the tables of it.

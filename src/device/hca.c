@@ -52,9 +52,10 @@ static struct dev *dev_new(const struct rpwi_netdev *net)
 	d->ibv.transport_type = IBV_TRANSPORT_IB;
 	d->index = 1000 + dev_count++;
 	snprintf(d->ibv.name, sizeof(d->ibv.name), "%s", net->name);
-	snprintf(d->ibv.dev_name, sizeof(d->ibv.dev_name), "uverbs_%s", net->name);
-	snprintf(d->ibv.dev_path, sizeof(d->ibv.dev_path), "/sys/class/infiniband_verbs/uverbs_%s",
-		net->name);
+	unsigned uverbs = rpwi_netdev_uverbs(net);
+	snprintf(d->ibv.dev_name, sizeof(d->ibv.dev_name), "uverbs%u", uverbs);
+	snprintf(d->ibv.dev_path, sizeof(d->ibv.dev_path), "/sys/class/infiniband_verbs/uverbs%u",
+		uverbs);
 	snprintf(d->ibv.ibdev_path, sizeof(d->ibv.ibdev_path), "/sys/class/infiniband/%s",
 		net->name);
 	while (*end)

@@ -18,14 +18,8 @@ enum ibv_mtu dev_mtu(const struct dev *d)
 
 uint64_t rpwi_dev_get_guid(const struct ibv_device *dev)
 {
-	/* EUI-64 of the MAC, with the address in its place where there is none (lo), so that
-	 * devices differ. */
-	const struct dev *d = to_dev(dev);
-	const uint8_t *m = d->net.mac;
-	uint8_t g[8] = {m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
-	if (d->net.gid_count > 1)
-		for (int i = 0; i < 4; i++)
-			g[4 + i] ^= d->net.gid[1].raw[12 + i];
+	uint8_t g[8];
+	rpwi_netdev_guid(&to_dev(dev)->net, g);
 	uint64_t v;
 	memcpy(&v, g, 8);
 	return v;

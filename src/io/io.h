@@ -44,6 +44,12 @@ struct rpwi_netdev {
 /* One entry for each IPv4 address, and for each interface with IPv6 alone; default route's
  * interface first, loopback last. *list is malloc'ed. Count, or -errno. */
 int rpwi_netdev_list(struct rpwi_netdev **list);
+/* The same in memory that is mapped, *bytes of it, for signal handlers; unmap it. */
+int rpwi_netdev_map(struct rpwi_netdev **list, size_t *bytes);
+void rpwi_netdev_unmap(struct rpwi_netdev *list, size_t bytes);
+/* The device's GUID, network order; the N of its uverbsN. */
+void rpwi_netdev_guid(const struct rpwi_netdev *d, uint8_t guid[8]);
+unsigned rpwi_netdev_uverbs(const struct rpwi_netdev *d);
 /* A non-blocking descriptor that becomes readable when an address or link changes; drain with
  * rpwi_netdev_watch_read (true: something changed). fd or -errno. */
 int rpwi_netdev_watch_open(void);

@@ -13,6 +13,7 @@
 #include <linux/rtnetlink.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -41,6 +42,20 @@ struct scan {
 	uint32_t default_metric;
 	bool no_memory;
 };
+
+/* Memory of the kernel's own: the list is asked for in signal handlers too (stat(2) of a device's
+ * file), which may have interrupted malloc. */
+static void *pages_get(size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void pages_put(void *p, size_t bytes)
+{
+	if (p)
+		munmap(p, bytes);
+}
 
 /* ---- netlink ---- */
 
@@ -89,7 +104,7 @@ typedef void (*nl_visit)(const struct nlmsghdr *h, void *arg);
 static int nl_answers(int fd, uint32_t seq, nl_visit visit, void *arg)
 {
 	enum { ROOM = 64 * 1024 }; /* the kernel fills at most 32 KiB a read */
-	void *buf = malloc(ROOM);
+	void *buf = pages_get(ROOM);
 	int rc = buf ? 1 : -ENOMEM;
 	while (rc > 0) {
 		ssize_t n = nl_recv(fd, buf, ROOM);
@@ -112,7 +127,7 @@ static int nl_answers(int fd, uint32_t seq, nl_visit visit, void *arg)
 				rc = 0;
 		}
 	}
-	free(buf);
+	pages_put(buf, ROOM);
 	return rc;
 }
 
@@ -164,9 +179,12 @@ static void *grow(void **array, unsigned *count, unsigned *room, unsigned max, s
 		return NULL;
 	if (*count == *room) {
 		unsigned want = RPWI_MAX(16u, *room * 2);
-		void *more = realloc(*array, want * size);
+		void *more = pages_get(want * size);
 		if (!more)
 			return NULL;
+		if (*array)
+			memcpy(more, *array, *count * size);
+		pages_put(*array, *room * size);
 		*array = more;
 		*room = want;
 	}
@@ -416,30 +434,63 @@ static int scan_run(struct scan *s)
 	return rc ? rc : s->no_memory ? -ENOMEM : 0;
 }
 
-int rpwi_netdev_list(struct rpwi_netdev **list)
+int rpwi_netdev_map(struct rpwi_netdev **list, size_t *bytes)
 {
 	struct scan s = {0};
-	struct rpwi_netdev *out = NULL;
 	unsigned n = 0;
 	int rc = scan_run(&s);
 	*list = NULL;
-	if (rc)
-		goto out;
-	out = calloc((size_t)s.addrs + 1, sizeof(*out)); /* at most one device for each address */
-	if (!out) {
+	/* at most one device for each address */
+	*bytes = ((size_t)s.addrs + 1) * sizeof(**list);
+	struct rpwi_netdev *out = rc ? NULL : pages_get(*bytes);
+	if (!rc && !out)
 		rc = -ENOMEM;
-		goto out;
-	}
-	for (int rank = 0; rank <= 2; rank++)
+	for (int rank = 0; out && rank <= 2; rank++)
 		for (unsigned i = 0; i < s.links; i++)
 			if (rank_of(&s, &s.link[i]) == rank)
 				n += devices_of(&out[n], &s, &s.link[i]);
+	pages_put(s.link, s.links_room * sizeof(*s.link));
+	pages_put(s.addr, s.addrs_room * sizeof(*s.addr));
 	*list = out;
-	rc = (int)n;
-out:
-	free(s.link);
-	free(s.addr);
-	return rc;
+	return rc ? rc : (int)n;
+}
+
+void rpwi_netdev_unmap(struct rpwi_netdev *list, size_t bytes) { pages_put(list, bytes); }
+
+int rpwi_netdev_list(struct rpwi_netdev **list)
+{
+	struct rpwi_netdev *mapped;
+	size_t bytes;
+	*list = NULL;
+	int n = rpwi_netdev_map(&mapped, &bytes);
+	if (n < 0)
+		return n;
+	*list = calloc((size_t)n + 1, sizeof(**list));
+	if (*list && mapped)
+		memcpy(*list, mapped, (size_t)n * sizeof(**list));
+	rpwi_netdev_unmap(mapped, bytes);
+	return *list ? n : -ENOMEM;
+}
+
+/* EUI-64 of the MAC, with the address in its place where there is none (lo), so that devices
+ * differ. */
+void rpwi_netdev_guid(const struct rpwi_netdev *d, uint8_t guid[8])
+{
+	const uint8_t *m = d->mac;
+	const uint8_t g[8] = {m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
+	memcpy(guid, g, 8);
+	if (d->gid_count > 1)
+		for (int i = 0; i < 4; i++)
+			guid[4 + i] ^= d->gid[1].raw[12 + i];
+}
+
+/* The same in every process, whatever else comes and goes, and above the kernel's. */
+unsigned rpwi_netdev_uverbs(const struct rpwi_netdev *d)
+{
+	enum { FIRST = 1000, EACH = 1000000 };
+	const char *suffix = d->name + strlen("rpw_") + strlen(d->ifname);
+	return FIRST + (unsigned)d->ifindex +
+	       (*suffix == '_' ? EACH * (unsigned)strtoul(suffix + 1, NULL, 10) : 0);
 }
 
 /* ---- changes ---- */

@@ -196,6 +196,13 @@ RPWI_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 	return c;
 }
 
+/* The kernel's, not ours: access(2) has a hook. */
+static bool has_real_class(void)
+{
+	struct stat st;
+	return !rpwi_raw_stat("/sys/class/infiniband_verbs", &st, 0);
+}
+
 /* Nothing is pinned here, so a fork needs no preparation. The real library's is made when it can
  * be, and its failure counts only where there are real devices. */
 RPWI_EXPORT int ibv_fork_init(void)
@@ -203,7 +210,7 @@ RPWI_EXPORT int ibv_fork_init(void)
 	if (!rpwi_real()->found)
 		return 0;
 	int err = rpwi_real()->ibv_fork_init();
-	return err && !access("/sys/class/infiniband_verbs", F_OK) ? err : 0;
+	return err && has_real_class() ? err : 0;
 }
 
 RPWI_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
@@ -233,29 +240,16 @@ static int without_newline(char *buf, ssize_t len, size_t size)
 
 RPWI_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size)
 {
-	char path[PATH_MAX], text[RPWI_SYSFS_FILE_MAX];
-	size_t len = 0;
+	char path[PATH_MAX];
 	int n = snprintf(path, sizeof(path), "%s/%s", dir, file);
 	if (n < 0 || (size_t)n >= sizeof(path)) {
 		errno = ENAMETOOLONG;
 		return -1;
 	}
-	if (rpwi_sysfs_maybe(path)) {
-		int rc = rpwi_sysfs_lookup(path, text, &len);
-		if (rc != RPWI_PATH_FILE) {
-			errno = rc < 0 ? -rc : EISDIR;
-			return -1;
-		}
-		len = RPWI_MIN(len, size);
-		memcpy(buf, text, len);
-		return without_newline(buf, (ssize_t)len, size);
-	}
-	if (rpwi_real()->found)
-		return rpwi_real()->ibv_read_sysfs_file(dir, file, buf, size);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -1;
-	ssize_t got = read(fd, buf, size);
+	ssize_t got = pread(fd, buf, size, 0);
 	close(fd);
 	return without_newline(buf, got, size);
 }

@@ -15,8 +15,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-__thread int rpwi_inside_real __attribute__((tls_model("initial-exec")));
-
 /* What ours export, and no other library. */
 static const char mark[] = "ropeway_path_word";
 

@@ -12,6 +12,7 @@
 #include "base/base.h"
 #include "device/device.h"
 #include "preload/calls.h"
+#include "tree/tree.h"
 
 #include <errno.h>
 #include <sys/types.h>
@@ -34,14 +35,6 @@ struct ibv_context *verbs_open_device(struct ibv_device *device, void *private_d
 int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed);
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
 
-/* For what may run before a sanitizer's runtime has started: see resolve.c. Such a function may
- * call only its like. */
-#if defined(__has_attribute) && __has_attribute(disable_sanitizer_instrumentation)
-#define RPWI_BARE __attribute__((disable_sanitizer_instrumentation))
-#else
-#define RPWI_BARE __attribute__((no_sanitize("address", "undefined", "thread")))
-#endif
-
 /* ---- real.c ---- */
 struct rpwi_real {
 	bool found; /* there is a libibverbs.so.1, or another ropeway that answers */
@@ -55,10 +48,6 @@ const struct rpwi_real *rpwi_real(void);
 /* Calls that only fail: EINVAL, of no object; EIO, in a child that rpwi_fork_broken tells of. */
 const struct rpwi_real *rpwi_invalid(void);
 const struct rpwi_real *rpwi_refused(void);
-
-/* Set while this thread is inside a real library on our account: it sees real devices only, and its
- * dlsym calls are left alone. */
-extern __thread int rpwi_inside_real __attribute__((tls_model("initial-exec")));
 
 /* A call of ours that stands for the real one: its place in the table, or -1. Calls nothing outside
  * (a sanitizer runtime may not have started yet). */
@@ -84,23 +73,5 @@ void rpwi_reach(void);
 /* ---- signals.c ---- */
 /* Called before the first device is opened, and with it the guard installed. */
 void rpwi_signals_arm(void);
-
-/* ---- files.c ---- */
-dev_t rpwi_rdma_cm_rdev(void);
-
-/* ---- sysfs.c ---- */
-enum { RPWI_SYSFS_FILE_MAX = 256 };
-enum rpwi_path {
-	RPWI_PATH_OTHER,
-	RPWI_PATH_FILE,
-	RPWI_PATH_DIR,
-	RPWI_PATH_CHARDEV,
-	RPWI_PATH_RDMA_CM
-};
-/* Could it be a path of a software device, or of rdma_cm? A prefix comparison. */
-bool rpwi_sysfs_maybe(const char *path);
-/* What such a path is; for a file its contents too (no more than RPWI_SYSFS_FILE_MAX bytes, *len).
- * A negative errno where the kernel would say so: -ENOENT, -EINVAL. */
-int rpwi_sysfs_lookup(const char *path, char *buf, size_t *len);
 
 #endif

@@ -48,6 +48,8 @@ static struct rpwi_gid gid_of(const struct rpwi_addr *a)
 	return g;
 }
 
+void rpwi_netdev_guid(const struct rpwi_netdev *d, uint8_t guid[8]) { memcpy(guid, d->mac, 6); }
+unsigned rpwi_netdev_uverbs(const struct rpwi_netdev *d) { return (unsigned)d->ifindex; }
 int rpwi_netdev_list(struct rpwi_netdev **list)
 {
 	struct rpwi_netdev *d = calloc(2, sizeof(*d));
