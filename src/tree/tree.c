@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tree.c - the table of paths that a kernel would have for our devices, and what is in their files.
  *
- * The shape is rxe's (Linux 6.1), except that each device has a parent, as NICs have, and rxe had
- * in older kernels: the interface's own device, or a made-up one where it has none. So the device's folder
- * is <parent>/infiniband/<name>, and programs that go by `device` find something (RATIONALE.md).
+ * The shape is rxe's (Linux 6.1), except that each device has a parent, as NICs have, and as rxe
+ * had in older kernels: the interface's own device, or a made-up one where it has none. So the
+ * device's folder is <parent>/infiniband/<name>, and programs that go by `device` find something
+ * (RATIONALE.md).
  */
 #include "tree/tree.h"
 

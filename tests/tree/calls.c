@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -193,9 +194,11 @@ static void check_folders(void)
 
 	int fd = open(port, O_RDONLY | O_DIRECTORY);
 	int by_kernel = 0;
-	char buf[120];
+	char buf[120] __attribute__((aligned(8)));
 	for (ssize_t len; (len = getdents64(fd, buf, sizeof(buf))) > 0;)
-		for (ssize_t i = 0; i < len; i += ((struct dirent64 *)(void *)(buf + i))->d_reclen)
+		for (ssize_t i = 0; i < len;
+			i +=
+			*(unsigned short *)(void *)(buf + i + offsetof(struct dirent64, d_reclen)))
 			by_kernel++;
 	CHECK(by_kernel == n, "%d", by_kernel);
 	lseek(fd, 0, SEEK_SET);
@@ -240,7 +243,7 @@ static void check_folders(void)
 
 static void check_places(void)
 {
-	char buf[PATH_MAX], want[256], text[300];
+	char buf[PATH_MAX], want[300], text[400];
 	char *p = realpath(class_path, NULL);
 	CHECK(p && !strcmp(p, real_path));
 	free(p);
