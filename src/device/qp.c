@@ -170,6 +170,19 @@ static int qp_sized(struct dqp *q, struct ibv_qp_init_attr_ex *a)
 				RPWI_MAX(a->cap.max_recv_sge, 1u), false);
 }
 
+/* Of the locks for QPs, the one that the fewest have. */
+static void qp_lock_choose(struct dqp *q)
+{
+	struct hca *h = &hca_here;
+	unsigned at = 0;
+	for (unsigned i = 1; i < RPWI_QPS_LOCKS; i++)
+		if (h->users[i] < h->users[at])
+			at = i;
+	h->users[at]++;
+	h->locks = RPWI_MAX(h->locks, at + 1);
+	q->lock = RPWI_LOCK_QPS + at;
+}
+
 /* A number, and the transport's part; the lock is held. 0 or -errno. */
 static int qp_numbered(struct dqp *q, enum ibv_qp_type type)
 {
@@ -194,6 +207,7 @@ static int qp_numbered(struct dqp *q, enum ibv_qp_type type)
 		q->t.attr.path_mtu = dev_mtu(q->ctx->dev);
 		q->t.mtu = mtu_bytes(q->t.attr.path_mtu);
 	}
+	qp_lock_choose(q);
 	q->pd->refs++;
 	q->scq->refs++;
 	q->rcq->refs++;
@@ -319,6 +333,7 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 {
 	struct dqp *q = to_dqp(ibv);
 	hca_lock();
+	qp_hold(q);
 	if (rpwi_qp_ack_owed(&q->t)) /* the peer may still wait for the last one */
 		progress_qp_kick(q, false, rpwi_now_ns());
 	if (RPWI_UNLIKELY(rpwi_explain_on))
@@ -340,6 +355,7 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	q->rcq->refs--;
 	if (q->srq)
 		q->srq->refs--;
+	hca_here.users[q->lock - RPWI_LOCK_QPS]--;
 	hca_unlock();
 	dev_events_forget(q->ctx, ibv);
 	pthread_mutex_lock(&ibv->mutex);
@@ -390,6 +406,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 			return err;
 	}
 	hca_lock();
+	qp_hold(q);
 	enum ibv_qp_state was = q->t.state;
 	if (((mask & IBV_QP_PORT) && attr->port_num != 1) ||
 		((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index)) {
@@ -453,6 +470,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 void qp_to_error(struct dqp *q, uint64_t now_ns)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	qp_hold(q);
 	if (q->t.state == IBV_QPS_RESET || q->t.state == IBV_QPS_ERR)
 		return;
 	revoke(q);
@@ -466,6 +484,7 @@ int rpwi_dev_query_qp(
 {
 	struct dqp *q = to_dqp(ibv);
 	hca_lock();
+	qp_hold(q);
 	rpwi_qp_query(&q->t, attr);
 	attr->cap = q->cap;
 	ibv->state = q->t.state;
@@ -500,6 +519,48 @@ static int post_list(struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr *
 	return rc;
 }
 
+/* With nothing but the QP's lock? Not where others than the QP and its CQ want to know. */
+static bool may_post_alone(void)
+{
+	return hca_is_split() && RPWI_LIKELY(!rpwi_explain_on && !rpwi_plan_on) &&
+	       atomic_load_explicit(&hca_here.service_running, memory_order_relaxed);
+}
+
+static bool all_are_reads(const struct ibv_send_wr *wr)
+{
+	for (; wr; wr = wr->next)
+		if (wr->opcode != IBV_WR_RDMA_READ)
+			return false;
+	return true;
+}
+
+enum alone { NOT_POSTED, NOT_DONE, DONE };
+/* READs out of the peer's memory. NOT_POSTED: nothing was done; else *rc is as of post_list. */
+static enum alone read_alone(
+	struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad, int *rc)
+{
+	enum alone a = NOT_POSTED;
+	rpwi_lock(q->lock);
+	if (rpwi_qp_is_quiet(&q->t) && board_reaches(q)) {
+		*rc = post_list(q, wr, bad);
+		a = rpwi_qp_read_alone(&q->t) ? DONE : NOT_DONE;
+	}
+	rpwi_unlock(q->lock);
+	return a;
+}
+
+/* Several threads post, again and again: from now on QPs have locks of their own. A program whose
+ * threads take turns now and then, or has one that posts, needs none and pays for none. */
+static void poster_is(struct hca *h, const void *thread)
+{
+	enum { SPLIT_AT = 16 };
+	if (RPWI_LIKELY(h->poster == thread) || hca_is_split())
+		return;
+	h->poster = thread;
+	if (++h->posters >= SPLIT_AT)
+		atomic_store_explicit(&h->split, true, memory_order_release);
+}
+
 int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
@@ -510,10 +571,24 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 		*bad = wr;
 		return refused;
 	}
+	int rc = 0;
+	enum alone alone = NOT_POSTED;
+	if (may_post_alone() && all_are_reads(wr))
+		alone = read_alone(q, wr, bad, &rc);
+	if (alone == DONE) {
+		if (atomic_load_explicit(&hca_here.held_any, memory_order_relaxed) && hca_try()) {
+			progress_flush_held(rpwi_now_ns());
+			hca_unlock();
+		}
+		return -rc;
+	}
 	hca_lock_serving();
+	poster_is(&hca_here, &rpwi_locks_mine);
+	qp_hold(q);
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_post_send(&q->t, wr);
-	int rc = post_list(q, wr, bad);
+	if (alone == NOT_POSTED)
+		rc = post_list(q, wr, bad);
 	/* At once; an ACK that is owed goes along. A QP that waits for the window needs no try. */
 	if (!progress_gather(q) && (!rpwi_qp_blocked(&q->t) || rpwi_qp_ack_owed(&q->t) ||
 					   rpwi_list_empty(&q->tx_link)))
@@ -536,7 +611,13 @@ int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 		*bad = wr;
 		return refused;
 	}
-	hca_lock_serving();
+	bool alone = may_post_alone();
+	if (alone) {
+		rpwi_lock(q->lock);
+	} else {
+		hca_lock_serving();
+		qp_hold(q);
+	}
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_post_recv(&q->t, wr);
 	if (q->t.state == IBV_QPS_RESET || q->srq)
@@ -550,7 +631,10 @@ int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 			*bad = wr;
 	}
 	rpwi_qp_recv_posted(&q->t);
-	hca_unlock();
+	if (alone)
+		rpwi_unlock(q->lock);
+	else
+		hca_unlock();
 	return -rc;
 }
 
