@@ -40,10 +40,10 @@ void hca_release_qps(uint64_t held)
 /* Nobody who has a QP's lock waits for another of them but who has the HCA's, too; so their order
  * does not matter. To try, and to wait with a limit, is what tools that look for a wrong order
  * (TSan) take for that. */
-void hca_wait_for_qps(enum rpwi_lock l)
+void hca_take_qps(enum rpwi_lock l)
 {
 	enum { A_WHILE_MS = 1000 };
-	if (RPWI_LIKELY(rpwi_lock_try(l)))
+	if (rpwi_lock_is_mine(l) || RPWI_LIKELY(rpwi_lock_try(l)))
 		return;
 	while (!rpwi_lock_within(l, A_WHILE_MS))
 		;
@@ -55,8 +55,7 @@ void qps_hold_all(void)
 	if (!hca_is_split())
 		return;
 	for (unsigned i = 0; i < hca_here.locks; i++)
-		if (!rpwi_lock_is_mine(RPWI_LOCK_QPS + i))
-			hca_wait_for_qps(RPWI_LOCK_QPS + i);
+		hca_take_qps(RPWI_LOCK_QPS + i);
 }
 
 /* ---- the list ---- */

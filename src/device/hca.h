@@ -297,7 +297,7 @@ static inline struct rpwi_lane *qp_lane(struct dqp *q, struct rpwi_lanes *lanes)
 
 static inline void hca_lock(void) { rpwi_lock(RPWI_LOCK_HCA); }
 void hca_release_qps(uint64_t held);
-void hca_wait_for_qps(enum rpwi_lock l);
+void hca_take_qps(enum rpwi_lock l);
 static inline void hca_unlock(void)
 {
 	uint64_t held = rpwi_locks_mine.held & RPWI_LOCKS_QPS;
@@ -318,8 +318,8 @@ static inline bool hca_is_split(void)
 /* The HCA's lock is held: from now on until it is given back, the QP's too. Again and again. */
 static inline void qp_hold(const struct dqp *q)
 {
-	if (RPWI_UNLIKELY(hca_is_split()) && !rpwi_lock_is_mine(q->lock))
-		hca_wait_for_qps(q->lock);
+	if (RPWI_UNLIKELY(hca_is_split()))
+		hca_take_qps(q->lock);
 }
 /* Likewise of all QPs: what is read with any of their locks may be changed. */
 void qps_hold_all(void);

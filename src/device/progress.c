@@ -307,7 +307,7 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 }
 
 /* After its batches: where it waits, its ACK, its timer. It is in no list. */
-static void qp_sent(struct dqp *q, bool more, bool hold_ack, uint64_t now_ns)
+static inline void qp_sent(struct dqp *q, bool more, bool hold_ack, uint64_t now_ns)
 {
 	if (more || rpwi_qp_tx_ready(&q->t, true, now_ns))
 		rpwi_list_add_tail(&hca_here.tx_list, &q->tx_link);

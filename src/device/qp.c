@@ -535,29 +535,36 @@ static bool all_are_reads(const struct ibv_send_wr *wr)
 }
 
 enum alone { NOT_POSTED, NOT_DONE, DONE };
-/* READs out of the peer's memory. NOT_POSTED: nothing was done; else *rc is as of post_list. */
-static enum alone read_alone(
+/* READs out of the peer's memory. NOT_POSTED: nothing was done; else *rc is as of post_list, and
+ * NOT_DONE: progress has to go on with them. */
+__attribute__((noinline)) static enum alone read_alone(
 	struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad, int *rc)
 {
 	enum alone a = NOT_POSTED;
+	if (!may_post_alone() || !all_are_reads(wr))
+		return a;
 	rpwi_lock(q->lock);
 	if (rpwi_qp_is_quiet(&q->t) && board_reaches(q)) {
 		*rc = post_list(q, wr, bad);
 		a = rpwi_qp_read_alone(&q->t) ? DONE : NOT_DONE;
 	}
 	rpwi_unlock(q->lock);
+	/* as after any post; who makes progress does it, too */
+	if (a == DONE && atomic_load_explicit(&hca_here.held_any, memory_order_relaxed) &&
+		hca_try()) {
+		progress_flush_held(rpwi_now_ns());
+		hca_unlock();
+	}
 	return a;
 }
 
 /* Several threads post, again and again: from now on QPs have locks of their own. A program whose
  * threads take turns now and then, or has one that posts, needs none and pays for none. */
-static void poster_is(struct hca *h, const void *thread)
+__attribute__((noinline)) static void poster_changes(struct hca *h)
 {
 	enum { SPLIT_AT = 16 };
-	if (RPWI_LIKELY(h->poster == thread) || hca_is_split())
-		return;
-	h->poster = thread;
-	if (++h->posters >= SPLIT_AT)
+	h->poster = &rpwi_locks_mine;
+	if (!hca_is_split() && ++h->posters >= SPLIT_AT)
 		atomic_store_explicit(&h->split, true, memory_order_release);
 }
 
@@ -573,17 +580,11 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 	}
 	int rc = 0;
 	enum alone alone = NOT_POSTED;
-	if (may_post_alone() && all_are_reads(wr))
-		alone = read_alone(q, wr, bad, &rc);
-	if (alone == DONE) {
-		if (atomic_load_explicit(&hca_here.held_any, memory_order_relaxed) && hca_try()) {
-			progress_flush_held(rpwi_now_ns());
-			hca_unlock();
-		}
+	if (RPWI_UNLIKELY(hca_is_split()) && (alone = read_alone(q, wr, bad, &rc)) == DONE)
 		return -rc;
-	}
 	hca_lock_serving();
-	poster_is(&hca_here, &rpwi_locks_mine);
+	if (RPWI_UNLIKELY(hca_here.poster != &rpwi_locks_mine))
+		poster_changes(&hca_here);
 	qp_hold(q);
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_post_send(&q->t, wr);
