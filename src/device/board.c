@@ -70,9 +70,9 @@ static struct rpwi_lanes *lanes;
 void board_open(struct rpwi_lanes *by, uint16_t slot)
 {
 	struct board *b;
-	qps_hold_all();
+	qplock_take_all();
 	lanes = by;
-	rpwi_lanes_on_change(by, qps_hold_all);
+	rpwi_lanes_on_change(by, qplock_take_all);
 	int fd = memfd_create("ropeway-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return;
@@ -112,7 +112,7 @@ void board_left_to_parent(void)
 	}
 	own = NULL;
 	own_fd = -1;
-	qps_hold_all();
+	qplock_take_all();
 	lanes = NULL;
 }
 
@@ -253,7 +253,7 @@ bool board_reaches(const struct dqp *q)
 static uint8_t *bounce_of(const struct dqp *q)
 {
 	static uint8_t *bounce[RPWI_QPS_LOCKS];
-	uint8_t **at = &bounce[hca_is_split() ? q->lock - RPWI_LOCK_QPS : 0];
+	uint8_t **at = &bounce[qplock_is_split() ? q->lock - RPWI_LOCK_QPS : 0];
 	if (RPWI_UNLIKELY(!*at))
 		*at = aligned_alloc(4096, RPWI_PEER_READ_MAX);
 	return *at;

@@ -29,35 +29,6 @@ struct hca hca_here = {
 	.wake_fd = -1,
 };
 
-/* ---- locks ---- */
-
-void hca_release_qps(uint64_t held)
-{
-	for (; held; held &= held - 1)
-		rpwi_unlock((enum rpwi_lock)__builtin_ctzll(held));
-}
-
-/* Nobody who has a QP's lock waits for another of them but who has the HCA's, too; so their order
- * does not matter. To try, and to wait with a limit, is what tools that look for a wrong order
- * (TSan) take for that. */
-void hca_take_qps(enum rpwi_lock l)
-{
-	enum { A_WHILE_MS = 1000 };
-	if (rpwi_lock_is_mine(l) || RPWI_LIKELY(rpwi_lock_try(l)))
-		return;
-	while (!rpwi_lock_within(l, A_WHILE_MS))
-		;
-}
-
-void qps_hold_all(void)
-{
-	assert(rpwi_lock_is_mine(RPWI_LOCK_HCA));
-	if (!hca_is_split())
-		return;
-	for (unsigned i = 0; i < hca_here.locks; i++)
-		hca_take_qps(RPWI_LOCK_QPS + i);
-}
-
 /* ---- the list ---- */
 
 /* all that were ever seen, in the order seen; never freed: programs keep pointers */

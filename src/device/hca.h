@@ -9,16 +9,17 @@
  * post_send, post_recv and in poll_cq when it makes progress there (try-lock: if somebody else is
  * making progress, poll_cq only looks at its CQ).
  *
- * Once several threads post (hca_here.split, which stays), each QP has a lock beside that, one of
+ * Once several threads post (qplock.h, which stays), each QP has a lock beside that, one of
  * RPWI_QPS_LOCKS, and what needs nothing but the QP takes it alone: receives are posted so, and
  * READs out of the peer's memory are done so (rpwi_qp_read_alone). Who has the HCA's lock takes it
  * before it touches a QP's queues (qp_hold), and keeps it until it gives that one back. What is
  * read with any QP's lock and seldom changed (keys, lanes and who is at their other ends) is
- * changed with all of them (qps_hold_all). So nobody waits for the HCA's lock who has a QP's alone.
+ * changed with all of them (qplock_take_all). So nobody waits for the HCA's lock who has a QP's
+ * alone.
  *
- * A CQ's ring has a spin lock of its own (producer:
- * under the HCA's lock or a QP's; consumers: the program), taken after that, never before it. A completion
- * channel's and a context's event lists are under RPWI_LOCK_EVENTS, innermost of all.
+ * A CQ's ring has a spin lock of its own (producer: under the HCA's lock or a QP's; consumers: the
+ * program), taken after those, never before them. A completion channel's and a context's event
+ * lists are under RPWI_LOCK_EVENTS, innermost of all.
  *
  * The error rule: functions give 0 or -errno, here as in rc/, cm/ and io/. What a verb is called by
  * gives what the verb does (errno, or NULL or -1 with errno set), and turns it round itself.
@@ -34,6 +35,7 @@
 #include "base/lock.h"
 #include "cm/cm.h"
 #include "device/device.h"
+#include "device/qplock.h"
 #include "io/io.h"
 #include "rc/rc.h"
 
@@ -233,12 +235,6 @@ struct hca {
 	unsigned opens;
 	/* another in each forked child: what its parent's threads held is free there */
 	uint32_t generation;
-	/* several threads post: QPs have locks of their own. Set under the lock, for good */
-	_Atomic bool split;
-	const void *poster;             /* the thread that posted last, while that is not so */
-	unsigned posters;               /* how often it was another than before */
-	unsigned users[RPWI_QPS_LOCKS]; /* QPs of each lock */
-	unsigned locks;                 /* of those, that have had any: the first ones */
 	struct rpwi_list contexts;
 	struct rpwi_steer *steer;
 	struct rpwi_lanes *lanes; /* the steer's */
@@ -296,13 +292,11 @@ static inline struct rpwi_lane *qp_lane(struct dqp *q, struct rpwi_lanes *lanes)
 }
 
 static inline void hca_lock(void) { rpwi_lock(RPWI_LOCK_HCA); }
-void hca_release_qps(uint64_t held);
-void hca_take_qps(enum rpwi_lock l);
 static inline void hca_unlock(void)
 {
 	uint64_t held = rpwi_locks_mine.held & RPWI_LOCKS_QPS;
 	if (RPWI_UNLIKELY(held))
-		hca_release_qps(held);
+		qplock_release(held);
 	rpwi_unlock(RPWI_LOCK_HCA);
 }
 /* Not either where a handler interrupted what this thread does with a QP. */
@@ -311,18 +305,12 @@ static inline bool hca_try(void)
 	return !(rpwi_locks_mine.wanted & RPWI_LOCKS_QPS) && rpwi_lock_try(RPWI_LOCK_HCA);
 }
 
-static inline bool hca_is_split(void)
-{
-	return atomic_load_explicit(&hca_here.split, memory_order_acquire);
-}
 /* The HCA's lock is held: from now on until it is given back, the QP's too. Again and again. */
 static inline void qp_hold(const struct dqp *q)
 {
-	if (RPWI_UNLIKELY(hca_is_split()))
-		hca_take_qps(q->lock);
+	if (RPWI_UNLIKELY(qplock_is_split()))
+		qplock_take(q->lock);
 }
-/* Likewise of all QPs: what is read with any of their locks may be changed. */
-void qps_hold_all(void);
 
 /* NULL and errno, in a child that has to refuse (base/lock.h). */
 static inline void *dev_refuse(const char *call)

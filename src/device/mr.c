@@ -41,7 +41,7 @@ static int keys_grow(struct hca *h)
 	struct dkey **t = calloc(cap, sizeof(struct dkey *));
 	if (!t)
 		return -ENOMEM;
-	qps_hold_all();
+	qplock_take_all();
 	for (uint32_t i = 0; i < h->keys_cap; i++)
 		if (h->keys[i])
 			t[place_of(h->keys[i]->key, cap)] = h->keys[i];
@@ -61,7 +61,7 @@ static int key_add(struct dkey *k)
 		if (rc)
 			return rc;
 	}
-	qps_hold_all();
+	qplock_take_all();
 	do
 		k->key = (uint32_t)rpwi_random64();
 	/* every second one, at worst, is taken */
@@ -75,7 +75,7 @@ static int key_add(struct dkey *k)
 /* When it returns, nobody writes into the region or reads it who found it by that key. */
 static void key_del(struct dkey *k)
 {
-	qps_hold_all();
+	qplock_take_all();
 	hca_here.keys[place_of(k->key, hca_here.keys_cap)] = NULL;
 	hca_here.keys_used--;
 	board_key_del(k);
@@ -198,7 +198,7 @@ int rpwi_dev_rereg_mr(
 		errno = EBUSY;
 		return IBV_REREG_MR_ERR_CMD;
 	}
-	qps_hold_all();
+	qplock_take_all();
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
 		mr->k.pd->refs--;
 		mr->k.pd = to_dpd(pd);
@@ -275,7 +275,7 @@ struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 
 static void mw_unbind(struct dkey *k)
 {
-	qps_hold_all();
+	qplock_take_all();
 	if (k->mr)
 		k->mr->refs--;
 	k->mr = NULL;

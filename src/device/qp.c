@@ -170,19 +170,6 @@ static int qp_sized(struct dqp *q, struct ibv_qp_init_attr_ex *a)
 				RPWI_MAX(a->cap.max_recv_sge, 1u), false);
 }
 
-/* Of the locks for QPs, the one that the fewest have. */
-static void qp_lock_choose(struct dqp *q)
-{
-	struct hca *h = &hca_here;
-	unsigned at = 0;
-	for (unsigned i = 1; i < RPWI_QPS_LOCKS; i++)
-		if (h->users[i] < h->users[at])
-			at = i;
-	h->users[at]++;
-	h->locks = RPWI_MAX(h->locks, at + 1);
-	q->lock = RPWI_LOCK_QPS + at;
-}
-
 /* A number, and the transport's part; the lock is held. 0 or -errno. */
 static int qp_numbered(struct dqp *q, enum ibv_qp_type type)
 {
@@ -207,7 +194,7 @@ static int qp_numbered(struct dqp *q, enum ibv_qp_type type)
 		q->t.attr.path_mtu = dev_mtu(q->ctx->dev);
 		q->t.mtu = mtu_bytes(q->t.attr.path_mtu);
 	}
-	qp_lock_choose(q);
+	q->lock = qplock_choose();
 	q->pd->refs++;
 	q->scq->refs++;
 	q->rcq->refs++;
@@ -355,7 +342,7 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	q->rcq->refs--;
 	if (q->srq)
 		q->srq->refs--;
-	hca_here.users[q->lock - RPWI_LOCK_QPS]--;
+	qplock_give_back(q->lock);
 	hca_unlock();
 	dev_events_forget(q->ctx, ibv);
 	pthread_mutex_lock(&ibv->mutex);
@@ -522,7 +509,7 @@ static int post_list(struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr *
 /* With nothing but the QP's lock? Not where others than the QP and its CQ want to know. */
 static bool may_post_alone(void)
 {
-	return hca_is_split() && RPWI_LIKELY(!rpwi_explain_on && !rpwi_plan_on) &&
+	return qplock_is_split() && RPWI_LIKELY(!rpwi_explain_on && !rpwi_plan_on) &&
 	       atomic_load_explicit(&hca_here.service_running, memory_order_relaxed);
 }
 
@@ -558,16 +545,6 @@ __attribute__((noinline)) static enum alone read_alone(
 	return a;
 }
 
-/* Several threads post, again and again: from now on QPs have locks of their own. A program whose
- * threads take turns now and then, or has one that posts, needs none and pays for none. */
-__attribute__((noinline)) static void poster_changes(struct hca *h)
-{
-	enum { SPLIT_AT = 16 };
-	h->poster = &rpwi_locks_mine;
-	if (!hca_is_split() && ++h->posters >= SPLIT_AT)
-		atomic_store_explicit(&h->split, true, memory_order_release);
-}
-
 int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
@@ -580,11 +557,11 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 	}
 	int rc = 0;
 	enum alone alone = NOT_POSTED;
-	if (RPWI_UNLIKELY(hca_is_split()) && (alone = read_alone(q, wr, bad, &rc)) == DONE)
+	if (RPWI_UNLIKELY(qplock_is_split()) && (alone = read_alone(q, wr, bad, &rc)) == DONE)
 		return -rc;
 	hca_lock_serving();
-	if (RPWI_UNLIKELY(hca_here.poster != &rpwi_locks_mine))
-		poster_changes(&hca_here);
+	if (RPWI_UNLIKELY(qplock_here.poster != &rpwi_locks_mine))
+		qplock_poster_changes();
 	qp_hold(q);
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_post_send(&q->t, wr);
