@@ -8,9 +8,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-pthread_mutex_t rpwi_locks[RPWI_LOCKS] = {
+struct rpwi_lock_line rpwi_locks[RPWI_LOCKS] = {
 	/* all others are PTHREAD_MUTEX_INITIALIZER: zeros */
-	[RPWI_LOCK_HCA] = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP,
+	[RPWI_LOCK_HCA] = {PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP},
 };
 __thread struct rpwi_locks_of rpwi_locks_mine;
 bool rpwi_fork_broken;
@@ -25,7 +25,7 @@ bool rpwi_lock_within(enum rpwi_lock l, unsigned ms)
 	until.tv_sec += until.tv_nsec / (long)RPWI_NS_PER_S;
 	until.tv_nsec %= (long)RPWI_NS_PER_S;
 	rpwi_lock_enter(l);
-	if (!pthread_mutex_timedlock(&rpwi_locks[l], &until)) {
+	if (!pthread_mutex_timedlock(&rpwi_locks[l].mutex, &until)) {
 		rpwi_lock_got(l);
 		return true;
 	}
@@ -44,7 +44,7 @@ static pthread_mutex_t children_lock = PTHREAD_MUTEX_INITIALIZER;
  * handler that interrupts these functions. */
 enum { NESTED_MAX = 4 };
 struct forking {
-	unsigned before, taken;
+	uint64_t before, taken;
 };
 static __thread struct forks {
 	unsigned depth;
@@ -62,7 +62,7 @@ static void before_fork(void)
 	struct forking *f = innermost();
 	*f = (struct forking){.before = rpwi_locks_mine.wanted};
 	for (enum rpwi_lock l = 0; l < RPWI_LOCKS; l++) {
-		unsigned bit = 1u << l;
+		uint64_t bit = 1ull << l;
 		if (!f->before) {
 			f->taken |= bit;
 			rpwi_lock(l);
@@ -94,7 +94,7 @@ static void after_fork_child(void)
 	rpwi_fork_broken |= f->before != 0;
 	for (enum rpwi_lock l = 0; l < RPWI_LOCKS; l++)
 		if (!((f->taken | f->before) >> l & 1)) /* a thread's that is not here */
-			pthread_mutex_init(&rpwi_locks[l], NULL);
+			pthread_mutex_init(&rpwi_locks[l].mutex, NULL);
 	for (int i = 0; i < CHILDREN_MAX && children[i]; i++)
 		children[i]();
 	after_fork();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lock.h - the locks of the process, of which there is one each, and what fork does with them.
+/* lock.h - the locks of the process, and what fork does with them. There is one of each, but for
+ * the queue pairs': each QP belongs to one of RPWI_QPS_LOCKS (device/hca.h).
  *
  * Each thread notes which it holds. So fork takes those that other threads may hold (their state is
  * then whole in the child), and never waits for the thread that calls it: fork is called in signal
@@ -23,54 +24,68 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
+
+enum { RPWI_QPS_LOCKS = 32 };
 
 /* In the order in which they are taken. */
 enum rpwi_lock {
-	RPWI_LOCK_LISTS,    /* preload/devices.c: the lists of devices given out */
-	RPWI_LOCK_DEVICES,  /* device/hca.c: the devices, the open contexts */
-	RPWI_LOCK_HCA,      /* all of the transport: device/hca.h */
-	RPWI_LOCK_CHANNELS, /* ucma/channel.c: who uses a channel */
-	RPWI_LOCK_EVENTS,   /* device: the lists of events of completion channels and contexts */
-	RPWI_LOCK_BUILDS,   /* device/qp.c: the pool of ibv_wr_* lists */
-	RPWI_LOCK_GUARD,    /* base/guard.c: the program's handlers */
-	RPWI_LOCK_TAP,      /* io/pcapng.c */
-	RPWI_LOCK_PLAN,     /* fault/plan.c */
-	RPWI_LOCK_EXPLAIN,  /* base/account.c */
+	RPWI_LOCK_LISTS,   /* preload/devices.c: the lists of devices given out */
+	RPWI_LOCK_DEVICES, /* device/hca.c: the devices, the open contexts */
+	RPWI_LOCK_HCA,     /* all of the transport: device/hca.h */
+	/* queue pairs, from here on: a thread has one of them; one with the HCA's lock, several, in
+	 * any order */
+	RPWI_LOCK_QPS,
+	/* ucma/channel.c: who uses a channel */
+	RPWI_LOCK_CHANNELS = RPWI_LOCK_QPS + RPWI_QPS_LOCKS,
+	RPWI_LOCK_EVENTS,  /* device: the lists of events of completion channels and contexts */
+	RPWI_LOCK_BUILDS,  /* device/qp.c: the pool of ibv_wr_* lists */
+	RPWI_LOCK_GUARD,   /* base/guard.c: the program's handlers */
+	RPWI_LOCK_TAP,     /* io/pcapng.c */
+	RPWI_LOCK_PLAN,    /* fault/plan.c */
+	RPWI_LOCK_EXPLAIN, /* base/account.c */
 	RPWI_LOCKS,
 	RPWI_LOCK_CQ = RPWI_LOCKS, /* no mutex: the section of a CQ's ring */
 };
-extern pthread_mutex_t rpwi_locks[RPWI_LOCKS];
+/* Each in a cache line of its own: threads with a QP each share none. */
+struct rpwi_lock_line {
+	_Alignas(64) pthread_mutex_t mutex;
+};
+extern struct rpwi_lock_line rpwi_locks[RPWI_LOCKS];
 
 /* Bits of this thread, set before a lock is asked for and after it was got: a signal may come in
  * between. */
 extern __thread struct rpwi_locks_of {
-	unsigned wanted, held;
+	uint64_t wanted, held;
 } rpwi_locks_mine __attribute__((tls_model("initial-exec")));
+
+_Static_assert(RPWI_LOCK_CQ < 64, "a bit for each");
+#define RPWI_LOCKS_QPS (((1ull << RPWI_QPS_LOCKS) - 1) << RPWI_LOCK_QPS)
 
 static inline bool rpwi_lock_is_mine(enum rpwi_lock l) { return rpwi_locks_mine.wanted >> l & 1; }
 
 static inline void rpwi_lock_enter(enum rpwi_lock l)
 {
-	rpwi_locks_mine.wanted |= 1u << l;
+	rpwi_locks_mine.wanted |= 1ull << l;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
 static inline void rpwi_lock_leave(enum rpwi_lock l)
 {
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	rpwi_locks_mine.wanted &= ~(1u << l);
+	rpwi_locks_mine.wanted &= ~(1ull << l);
 }
 
 static inline void rpwi_lock_got(enum rpwi_lock l)
 {
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	rpwi_locks_mine.held |= 1u << l;
+	rpwi_locks_mine.held |= 1ull << l;
 }
 
 static inline void rpwi_lock(enum rpwi_lock l)
 {
 	rpwi_lock_enter(l);
-	pthread_mutex_lock(&rpwi_locks[l]);
+	pthread_mutex_lock(&rpwi_locks[l].mutex);
 	rpwi_lock_got(l);
 }
 
@@ -80,7 +95,7 @@ static inline bool rpwi_lock_try(enum rpwi_lock l)
 	if (rpwi_lock_is_mine(l))
 		return false;
 	rpwi_lock_enter(l);
-	if (!pthread_mutex_trylock(&rpwi_locks[l])) {
+	if (!pthread_mutex_trylock(&rpwi_locks[l].mutex)) {
 		rpwi_lock_got(l);
 		return true;
 	}
@@ -91,9 +106,9 @@ bool rpwi_lock_within(enum rpwi_lock l, unsigned ms); /* as try, but waits */
 
 static inline void rpwi_unlock(enum rpwi_lock l)
 {
-	rpwi_locks_mine.held &= ~(1u << l);
+	rpwi_locks_mine.held &= ~(1ull << l);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	pthread_mutex_unlock(&rpwi_locks[l]);
+	pthread_mutex_unlock(&rpwi_locks[l].mutex);
 	rpwi_lock_leave(l);
 }
 

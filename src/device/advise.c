@@ -71,7 +71,7 @@ int dev_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t 
 	if (!n || !sges || flags & ~(uint32_t)IBV_ADVISE_MR_FLAG_FLUSH)
 		return EINVAL;
 	for (uint32_t i = 0; i < n; i++) {
-		struct range r;
+		struct range r = {0};
 		hca_lock();
 		int rc = find_range(pd, advice, &sges[i], &r);
 		hca_unlock();

@@ -64,14 +64,15 @@ static _Atomic uint64_t own_nonce;
 
 /* Those over which boards come and go. */
 static struct rpwi_lanes *lanes;
-static uint64_t reads;
 
 /* ---- our own ---- */
 
 void board_open(struct rpwi_lanes *by, uint16_t slot)
 {
 	struct board *b;
+	qplock_take_all();
 	lanes = by;
+	rpwi_lanes_on_change(by, qplock_take_all);
 	int fd = memfd_create("ropeway-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return;
@@ -111,6 +112,7 @@ void board_left_to_parent(void)
 	}
 	own = NULL;
 	own_fd = -1;
+	qplock_take_all();
 	lanes = NULL;
 }
 
@@ -240,9 +242,25 @@ static bool copy(const struct rpwi_lane_peer *p, uint8_t *to, uint64_t from, uin
 	       rpwi_lane_peer_is_there(p);
 }
 
+bool board_reaches(const struct dqp *q)
+{
+	struct rpwi_lane *lane =
+		q->t.av.loopback_zone ? rpwi_lane_up(lanes, q->t.attr.dest_qp_num) : NULL;
+	return lane && rpwi_lane_peer(lane);
+}
+
+/* One for each lock of QPs; NULL and errno: no memory. */
+static uint8_t *bounce_of(const struct dqp *q)
+{
+	static uint8_t *bounce[RPWI_QPS_LOCKS];
+	uint8_t **at = &bounce[qplock_is_split() ? q->lock - RPWI_LOCK_QPS : 0];
+	if (RPWI_UNLIKELY(!*at))
+		*at = aligned_alloc(4096, RPWI_PEER_READ_MAX);
+	return *at;
+}
+
 const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint32_t len)
 {
-	static uint8_t *bounce;
 	struct rpwi_lane *lane = qp_lane(dqp_of(t), lanes);
 	struct rpwi_lane_peer *p = lane ? rpwi_lane_peer(lane) : NULL;
 	if (!p || rpwi_port_is_watched(t->av.port) || len > RPWI_PEER_READ_MAX ||
@@ -250,7 +268,8 @@ const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint3
 		return NULL;
 	const struct board *b = p->board;
 	uint32_t qpn = t->attr.dest_qp_num, turn, again;
-	if (!bounce && !(bounce = aligned_alloc(4096, RPWI_PEER_READ_MAX)))
+	uint8_t *bounce = bounce_of(dqp_of(t));
+	if (!bounce)
 		return NULL;
 	const _Atomic uint64_t *word_at = &b->qp[qpn & (RPWI_SLOT_QPNS - 1)];
 	uint64_t nonce = atomic_load_explicit(&b->head.nonce, memory_order_acquire);
@@ -261,9 +280,11 @@ const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint3
 	if (!from)
 		return NULL;
 	/* Once, and again when it has forked. */
-	if (nonce != p->trusted && !rpwi_lane_peer_is_there(p))
-		return NULL;
-	p->trusted = nonce;
+	if (nonce != atomic_load_explicit(&p->trusted, memory_order_relaxed)) {
+		if (!rpwi_lane_peer_is_there(p))
+			return NULL;
+		atomic_store_explicit(&p->trusted, nonce, memory_order_relaxed);
+	}
 	if (!copy(p, bounce, from, len))
 		return NULL;
 	atomic_thread_fence(memory_order_seq_cst);
@@ -271,8 +292,5 @@ const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint3
 		atomic_load_explicit(word_at, memory_order_acquire) != word ||
 		atomic_load_explicit(&b->head.nonce, memory_order_acquire) != nonce)
 		return NULL;
-	reads++;
 	return bounce;
 }
-
-uint64_t board_reads(void) { return reads; }

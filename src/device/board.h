@@ -2,7 +2,8 @@
 /* board.h - what processes of our user on this host may look up without asking us: our registered
  * memory and the state of our QPs. With it, and with the kernel's leave to read our memory
  * (ptrace(2): the same user, no Yama in between), a peer does its RDMA READs by itself, whether
- * this process runs, sleeps or is stopped. Private to device/; the lock is held.
+ * this process runs, sleeps or is stopped. Private to device/; the lock is held, but where a peer's
+ * is read: there that of the QP will do (hca.h).
  */
 #ifndef ROPEWAY_DEVICE_BOARD_H
 #define ROPEWAY_DEVICE_BOARD_H
@@ -28,8 +29,10 @@ void board_qp_gone(struct dqp *q);
 
 /* ---- a peer's ---- */
 
-/* As rpwi_qp_ops.peer_read: the bytes, good until the next call, or NULL: by packets. */
+/* As rpwi_qp_ops.peer_read: the bytes, good until the next call for a QP of the same lock, or NULL:
+ * by packets. With nothing but the QP's lock, only after board_reaches. */
 const uint8_t *board_read(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len);
-uint64_t board_reads(void); /* so many it gave */
+/* Is there a lane, and does the process at its other end show what it has? It only looks. */
+bool board_reaches(const struct dqp *q);
 
 #endif

@@ -174,7 +174,7 @@ void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited)
 		bool first = !cq->overflowed;
 		cq->overflowed = true;
 		cq_unlock(cq);
-		hca_here.n.cq_overflows++;
+		__atomic_fetch_add(&hca_here.n.cq_overflows, 1, __ATOMIC_RELAXED);
 		if (first && !cq->ignore_overrun) {
 			rpwi_warn("CQ of %u entries overran: a completion of QP 0x%06x is lost; "
 				  "make the CQ as large as all its queues together",
@@ -223,7 +223,7 @@ static void poll_progress(void)
 	atomic_store_explicit(&h->any_polls,
 		atomic_load_explicit(&h->any_polls, memory_order_relaxed) + 1,
 		memory_order_relaxed);
-	if (!rpwi_lock_try(RPWI_LOCK_HCA)) {
+	if (!hca_try()) {
 		/* Who has it may be the service thread that waits awake: it shall leave. */
 		atomic_store_explicit(&h->empty_polls,
 			atomic_load_explicit(&h->empty_polls, memory_order_relaxed) + 1,

@@ -647,6 +647,7 @@ static void end_qp(struct dqp *q, void *arg)
 		(q->told_ns && g->now_ns - q->told_ns < TOLD_NS))
 		return;
 	e->n++;
+	qp_hold(q);
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_fact(RPWI_FACT_PEER_GONE, q->t.qpn, 1);
 	q->peer_gone = g->silent_ns == RPWI_NEVER; /* else the path tells more */

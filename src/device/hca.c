@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hca.c - the process's one HCA: the list of devices, async events, and what lives as long as any
  * context is open; contexts are context.c's. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -541,7 +542,8 @@ static void at_exit(void)
 	enum { LOCK_MS = 200, ROUNDS = 8 };
 	/* Whoever holds the lock may never give it back: it may be this thread, that calls exit in
 	 * a signal handler. */
-	if (rpwi_fork_broken || !rpwi_lock_within(RPWI_LOCK_HCA, LOCK_MS))
+	if (rpwi_fork_broken || rpwi_locks_mine.wanted & RPWI_LOCKS_QPS ||
+		!rpwi_lock_within(RPWI_LOCK_HCA, LOCK_MS))
 		return;
 	if (hca_here.opens && !hca_here.forked_from) {
 		progress_flush_held(rpwi_now_ns());
@@ -690,8 +692,10 @@ void rpwi_dev_stats_print(FILE *to)
 	struct rpwi_qp_stats s = h->gone;
 	for (unsigned i = 0; i < h->nslots; i++)
 		for (unsigned j = 0; h->qps[i] && j < RPWI_SLOT_QPNS; j++)
-			if (h->qps[i][j])
+			if (h->qps[i][j]) {
+				qp_hold(h->qps[i][j]);
 				qp_stats_add(&s, &h->qps[i][j]->t.stats);
+			}
 	struct hca_counters n = h->n;
 	struct rpwi_port_stats ports = h->ports_gone;
 	struct rpwi_lane_stats lanes = h->lanes_gone;
@@ -751,7 +755,7 @@ void rpwi_dev_stats_print(FILE *to)
 		{"hosts asked whether peers live", alive_stats()->asked},
 		{"answers to that", alive_stats()->answers},
 		{"peers that had ended", alive_stats()->gone},
-		{"READ from the peer's memory", board_reads()},
+		{"READ from the peer's memory", s.reads_alone},
 		{"receive batches", n.rx_batches},
 		{"send batches", n.tx_batches},
 		{"inline polls", n.inline_polls},

@@ -7,9 +7,19 @@
  * The lock rule: the HCA's lock (RPWI_LOCK_HCA, base/lock.h) is held over everything that touches
  * transport state (QPs, RQs, MRs, peers, ports, timers). The program's data path takes it in
  * post_send, post_recv and in poll_cq when it makes progress there (try-lock: if somebody else is
- * making progress, poll_cq only looks at its CQ). A CQ's ring has a spin lock of its own (producer:
- * under the HCA's lock; consumers: the program), taken after that, never before it. A completion
- * channel's and a context's event lists are under RPWI_LOCK_EVENTS, innermost of all.
+ * making progress, poll_cq only looks at its CQ).
+ *
+ * Once several threads post (qplock.h, which stays), each QP has a lock beside that, one of
+ * RPWI_QPS_LOCKS, and what needs nothing but the QP takes it alone: receives are posted so, and
+ * READs out of the peer's memory are done so (rpwi_qp_read_alone). Who has the HCA's lock takes it
+ * before it touches a QP's queues (qp_hold), and keeps it until it gives that one back. What is
+ * read with any QP's lock and seldom changed (keys, lanes and who is at their other ends) is
+ * changed with all of them (qplock_take_all). So nobody waits for the HCA's lock who has a QP's
+ * alone.
+ *
+ * A CQ's ring has a spin lock of its own (producer: under the HCA's lock or a QP's; consumers: the
+ * program), taken after those, never before them. A completion channel's and a context's event
+ * lists are under RPWI_LOCK_EVENTS, innermost of all.
  *
  * The error rule: functions give 0 or -errno, here as in rc/, cm/ and io/. What a verb is called by
  * gives what the verb does (errno, or NULL or -1 with errno set), and turns it round itself.
@@ -25,6 +35,7 @@
 #include "base/lock.h"
 #include "cm/cm.h"
 #include "device/device.h"
+#include "device/qplock.h"
 #include "io/io.h"
 #include "rc/rc.h"
 
@@ -199,6 +210,7 @@ struct dqp {
 	bool peer_gone;           /* the process at the other end is known to have ended */
 	struct ledger_qp *ledger; /* what is left behind of it (ledger.c), or NULL */
 	uint32_t ordinal;
+	enum rpwi_lock lock; /* of RPWI_LOCK_QPS and those behind it */
 };
 static inline struct dqp *to_dqp(const struct ibv_qp *q) { return (struct dqp *)(uintptr_t)q; }
 static inline struct dqp *dqp_of(struct rpwi_qp *t) { return RPWI_CONTAINER_OF(t, struct dqp, t); }
@@ -298,7 +310,25 @@ static inline struct rpwi_lane *qp_lane(struct dqp *q, struct rpwi_lanes *lanes)
 }
 
 static inline void hca_lock(void) { rpwi_lock(RPWI_LOCK_HCA); }
-static inline void hca_unlock(void) { rpwi_unlock(RPWI_LOCK_HCA); }
+static inline void hca_unlock(void)
+{
+	uint64_t held = rpwi_locks_mine.held & RPWI_LOCKS_QPS;
+	if (RPWI_UNLIKELY(held))
+		qplock_release(held);
+	rpwi_unlock(RPWI_LOCK_HCA);
+}
+/* Not either where a handler interrupted what this thread does with a QP. */
+static inline bool hca_try(void)
+{
+	return !(rpwi_locks_mine.wanted & RPWI_LOCKS_QPS) && rpwi_lock_try(RPWI_LOCK_HCA);
+}
+
+/* The HCA's lock is held: from now on until it is given back, the QP's too. Again and again. */
+static inline void qp_hold(const struct dqp *q)
+{
+	if (RPWI_UNLIKELY(qplock_is_split()))
+		qplock_take(q->lock);
+}
 
 /* NULL and errno, in a child that has to refuse (base/lock.h). */
 static inline void *dev_refuse(const char *call)
@@ -364,7 +394,8 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 /* an async event of it was handed to the program: destroy waits for its acknowledgement */
 void dev_qp_event_got(struct ibv_qp *qp);
 
-/* mr.c; the lock is held for all but the verbs */
+/* mr.c; the lock is held for all but the verbs, but where a key is looked up a QP's will do; where
+ * one is changed, all of them are held */
 struct dkey *mr_find(uint32_t key);
 int mem_check(
 	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote);
@@ -403,7 +434,8 @@ int dev_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t 
 int dev_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int dev_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *attr);
-void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited); /* the lock is held */
+/* the lock is held, or that of a QP of it */
+void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited);
 void cq_purge_qp(struct dcq *cq, uint32_t qpn);
 
 /* srq.c */

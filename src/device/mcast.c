@@ -206,6 +206,7 @@ static void deliver(struct hca *h, struct dqp *q, const struct rpwi_pkt *pkt,
 	}
 	h->n.rx_packets++;
 	n.copies++;
+	qp_hold(q);
 	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_rx(q, pkt, &meta, now_ns))
 		return;
 	q->heard_ns = now_ns;

@@ -50,6 +50,7 @@ static int keys_grow(struct hca *h)
 	struct dkey **t = calloc(cap, sizeof(struct dkey *));
 	if (!t)
 		return -ENOMEM;
+	qplock_take_all();
 	for (uint32_t i = 0; i < h->keys_cap; i++)
 		if (h->keys[i])
 			t[place_of(h->keys[i]->key, cap)] = h->keys[i];
@@ -77,6 +78,7 @@ int mr_key_add(struct dkey *k)
 		if (rc)
 			return rc;
 	}
+	qplock_take_all();
 	do
 		k->key = (uint32_t)rpwi_random64();
 	/* every second one, at worst, is taken */
@@ -85,8 +87,10 @@ int mr_key_add(struct dkey *k)
 	return 0;
 }
 
+/* When it returns, nobody writes into the region or reads it who found it by that key. */
 void mr_key_del(struct dkey *k)
 {
+	qplock_take_all();
 	hca_here.keys[place_of(k->key, hca_here.keys_cap)] = NULL;
 	hca_here.keys_used--;
 	board_key_del(k);

@@ -47,6 +47,7 @@ struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 
 static void unbind(struct dkey *k)
 {
+	qplock_take_all();
 	struct dqp *q = k->qpn ? qp_lookup(k->qpn) : NULL;
 	if (q)
 		q->windows--;

@@ -251,8 +251,11 @@ static const struct dqp *sender_of(
 {
 	for (unsigned i = 0; i < h->nslots; i++)
 		for (unsigned j = 0; h->qps[i] && j < RPWI_SLOT_QPNS; j++)
-			if (h->qps[i][j] && may_have_sent(h->qps[i][j], dst, bth))
-				return h->qps[i][j];
+			if (h->qps[i][j]) {
+				qp_hold(h->qps[i][j]);
+				if (may_have_sent(h->qps[i][j], dst, bth))
+					return h->qps[i][j];
+			}
 	return NULL;
 }
 

@@ -192,6 +192,7 @@ static void timers_run(uint64_t now_ns)
 	struct hca *h = &hca_here;
 	while (rpwi_heap_deadline(&h->timers) <= now_ns) {
 		struct dqp *q = RPWI_CONTAINER_OF(rpwi_heap_first(&h->timers), struct dqp, timer);
+		qp_hold(q);
 		uint64_t at = rpwi_qp_deadline(&q->t);
 		rpwi_heap_del(&hca_here.timers, &q->timer);
 		if (at <= now_ns) {
@@ -307,7 +308,7 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 }
 
 /* After its batches: where it waits, its ACK, its timer. It is in no list. */
-static void qp_sent(struct dqp *q, bool more, bool hold_ack, uint64_t now_ns)
+static inline void qp_sent(struct dqp *q, bool more, bool hold_ack, uint64_t now_ns)
 {
 	if (more || rpwi_qp_tx_ready(&q->t, true, now_ns))
 		rpwi_list_add_tail(&hca_here.tx_list, &q->tx_link);
@@ -327,6 +328,7 @@ static void qp_sent(struct dqp *q, bool more, bool hold_ack, uint64_t now_ns)
 
 void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 {
+	qp_hold(q);
 	rpwi_list_del(&q->tx_link);
 	q->gathers = false;
 	/* What it may send now, but bounded: a QP with more goes to the end of the list, so that
@@ -367,6 +369,7 @@ static void tx_together(struct dqp *first, uint64_t now_ns)
 			continue;
 		rpwi_list_del(&q->tx_link);
 		q->gathers = false;
+		qp_hold(q);
 		rpwi_qp_tx(&q->t, b, true, now_ns);
 		part[n].q = q;
 		part[n++].end = b->npkt;
@@ -539,6 +542,7 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 		return;
 	}
 	h->n.rx_packets++;
+	qp_hold(q);
 	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_rx(q, &pkt, &meta, now_ns))
 		return;
 	q->heard_ns = now_ns;
@@ -668,6 +672,7 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 	}
 	struct rpwi_rxmeta meta = {.flow = &p->flow, .ttl = p->ttl, .tos = p->tos};
 	h->n.rx_packets++;
+	qp_hold(q);
 	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_rx(q, &pkt, &meta, now_ns))
 		return;
 	q->heard_ns = now_ns;
@@ -856,8 +861,7 @@ static bool tick(uint32_t *seen_polls)
 			return false;
 	}
 	/* The program has posted, and polls no more, or finds what it polls for. */
-	if (atomic_load_explicit(&h->gathered, memory_order_relaxed) &&
-		rpwi_lock_try(RPWI_LOCK_HCA)) {
+	if (atomic_load_explicit(&h->gathered, memory_order_relaxed) && hca_try()) {
 		tx_run(rpwi_now_ns());
 		hca_unlock();
 	}
@@ -912,7 +916,7 @@ static void *service_main(void *arg)
 		/* Never queue for the lock: who has it makes progress or is about to, and would
 		 * have to wake this thread at each unlock. Commands to the CM do not, and are
 		 * short. */
-		if (!rpwi_lock_try(RPWI_LOCK_HCA)) {
+		if (!hca_try()) {
 			if (!atomic_load_explicit(&h->commands, memory_order_relaxed)) {
 				ready = pollset_all_ready;
 				polled = 0;

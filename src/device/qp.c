@@ -195,6 +195,7 @@ static int qp_numbered(struct dqp *q, enum ibv_qp_type type)
 		q->t.attr.path_mtu = dev_mtu(q->ctx->dev);
 		q->t.mtu = mtu_bytes(q->t.attr.path_mtu);
 	}
+	q->lock = qplock_choose();
 	q->pd->refs++;
 	q->scq->refs++;
 	q->rcq->refs++;
@@ -341,6 +342,7 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 		hca_unlock();
 		return EBUSY;
 	}
+	qp_hold(q);
 	if (rpwi_qp_ack_owed(&q->t)) /* the peer may still wait for the last one */
 		progress_qp_kick(q, false, rpwi_now_ns());
 	if (RPWI_UNLIKELY(rpwi_explain_on))
@@ -363,6 +365,7 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	q->rcq->refs--;
 	if (q->srq)
 		q->srq->refs--;
+	qplock_give_back(q->lock);
 	hca_unlock();
 	dev_events_forget(q->ctx, ibv);
 	pthread_mutex_lock(&ibv->mutex);
@@ -434,6 +437,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 			return err;
 	}
 	hca_lock();
+	qp_hold(q);
 	enum ibv_qp_state was = q->t.state;
 	if (((mask & IBV_QP_PORT) && attr->port_num != 1) ||
 		((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index)) {
@@ -497,6 +501,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 void qp_to_error(struct dqp *q, uint64_t now_ns)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	qp_hold(q);
 	if (q->t.state == IBV_QPS_RESET || q->t.state == IBV_QPS_ERR)
 		return;
 	revoke(q);
@@ -510,6 +515,7 @@ int rpwi_dev_query_qp(
 {
 	struct dqp *q = to_dqp(ibv);
 	hca_lock();
+	qp_hold(q);
 	rpwi_qp_query(&q->t, attr);
 	attr->cap = q->cap;
 	ibv->state = q->t.state;
@@ -544,6 +550,45 @@ static int post_list(struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr *
 	return rc;
 }
 
+/* With nothing but the QP's lock? Not where others than the QP and its CQ want to know. */
+static bool may_post_alone(void)
+{
+	return qplock_is_split() && RPWI_LIKELY(!rpwi_explain_on && !rpwi_plan_on) &&
+	       atomic_load_explicit(&hca_here.service_running, memory_order_relaxed);
+}
+
+static bool all_are_reads(const struct ibv_send_wr *wr)
+{
+	for (; wr; wr = wr->next)
+		if (wr->opcode != IBV_WR_RDMA_READ)
+			return false;
+	return true;
+}
+
+enum alone { NOT_POSTED, NOT_DONE, DONE };
+/* READs out of the peer's memory. NOT_POSTED: nothing was done; else *rc is as of post_list, and
+ * NOT_DONE: progress has to go on with them. */
+__attribute__((noinline)) static enum alone read_alone(
+	struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad, int *rc)
+{
+	enum alone a = NOT_POSTED;
+	if (!may_post_alone() || !all_are_reads(wr))
+		return a;
+	rpwi_lock(q->lock);
+	if (rpwi_qp_is_quiet(&q->t) && board_reaches(q)) {
+		*rc = post_list(q, wr, bad);
+		a = rpwi_qp_read_alone(&q->t) ? DONE : NOT_DONE;
+	}
+	rpwi_unlock(q->lock);
+	/* as after any post; who makes progress does it, too */
+	if (a == DONE && atomic_load_explicit(&hca_here.held_any, memory_order_relaxed) &&
+		hca_try()) {
+		progress_flush_held(rpwi_now_ns());
+		hca_unlock();
+	}
+	return a;
+}
+
 int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
@@ -554,10 +599,18 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 		*bad = wr;
 		return refused;
 	}
+	int rc = 0;
+	enum alone alone = NOT_POSTED;
+	if (RPWI_UNLIKELY(qplock_is_split()) && (alone = read_alone(q, wr, bad, &rc)) == DONE)
+		return -rc;
 	hca_lock_serving();
+	if (RPWI_UNLIKELY(qplock_here.poster != &rpwi_locks_mine))
+		qplock_poster_changes();
+	qp_hold(q);
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_post_send(&q->t, wr);
-	int rc = post_list(q, wr, bad);
+	if (alone == NOT_POSTED)
+		rc = post_list(q, wr, bad);
 	/* At once; an ACK that is owed goes along. A QP that waits for the window needs no try. */
 	if (!progress_gather(q) && (!rpwi_qp_blocked(&q->t) || rpwi_qp_ack_owed(&q->t) ||
 					   rpwi_list_empty(&q->tx_link)))
@@ -580,7 +633,13 @@ int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 		*bad = wr;
 		return refused;
 	}
-	hca_lock_serving();
+	bool alone = may_post_alone();
+	if (alone) {
+		rpwi_lock(q->lock);
+	} else {
+		hca_lock_serving();
+		qp_hold(q);
+	}
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_post_recv(&q->t, wr);
 	if (q->t.state == IBV_QPS_RESET || q->srq)
@@ -594,7 +653,10 @@ int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 			*bad = wr;
 	}
 	rpwi_qp_recv_posted(&q->t);
-	hca_unlock();
+	if (alone)
+		rpwi_unlock(q->lock);
+	else
+		hca_unlock();
 	return -rc;
 }
 

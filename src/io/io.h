@@ -232,6 +232,11 @@ struct rpwi_lanes *rpwi_steer_lanes(const struct rpwi_steer *s);
 /* The lane to the process that owns `qpn`, at an address of this host; NULL: by UDP. Asks for one
  * where there may be one. Valid until the next call of io. */
 struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn);
+/* The same, where there is one and it is up: only looks. */
+struct rpwi_lane *rpwi_lane_up(const struct rpwi_lanes *ls, uint32_t qpn);
+/* Called before a lane to another process comes, goes, or changes what rpwi_lane_up and
+ * rpwi_lane_peer tell: the caller keeps out who looks without its lock. */
+void rpwi_lanes_on_change(struct rpwi_lanes *ls, void (*about_to)(void));
 /* Is there one, or is one being made? False: by UDP or not at all. */
 bool rpwi_lane_reaches(struct rpwi_lanes *ls, uint32_t qpn);
 /* How many of `pkts` packets of up to `bytes` bytes, headers and trailer included, have room now.
@@ -276,7 +281,7 @@ struct rpwi_lane_peer {
 	size_t bytes;
 	int mem_fd; /* its memory, for reading (proc(5): /proc/PID/mem) */
 	pid_t pid;
-	uint64_t trusted; /* the device's: the nonce that was found there */
+	_Atomic uint64_t trusted; /* the device's: the nonce that was found there */
 };
 /* NULL: it shows none, or the kernel does not let us read its memory. */
 struct rpwi_lane_peer *rpwi_lane_peer(struct rpwi_lane *l);

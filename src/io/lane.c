@@ -71,6 +71,7 @@ struct rpwi_lanes {
 	enum lane_choice choice;
 	int event_fd;
 	int board_fd; /* the device's, or -1 */
+	void (*about_to)(void);
 	bool armed;
 	bool any_new;              /* some wait until the sockets were found empty */
 	struct rpwi_list in, outs; /* outs: what is in `out` */
@@ -135,6 +136,18 @@ void rpwi_lanes_own(struct rpwi_lanes *ls, uint16_t slot)
 	ls->own[slot / 64] |= 1ull << slot % 64;
 }
 
+void rpwi_lanes_on_change(struct rpwi_lanes *ls, void (*about_to)(void))
+{
+	if (ls)
+		ls->about_to = about_to;
+}
+
+static void about_to_change(const struct rpwi_lanes *ls)
+{
+	if (ls->about_to)
+		ls->about_to();
+}
+
 static struct lane_mem *map_mem(int fd)
 {
 	void *m = mmap(NULL, sizeof(struct lane_mem), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -149,6 +162,7 @@ static void lane_free(struct rpwi_lane *l)
 		l->line->user = NULL;
 	}
 	if (l->w.mem) {
+		about_to_change(ls);
 		ls->n_out--;
 		ls->out[l->slot] = NULL;
 	}
@@ -246,6 +260,7 @@ static struct rpwi_lane *out_new(struct rpwi_lanes *ls, uint16_t slot, int *fd)
 	if (!l)
 		return NULL;
 	rpwi_lane_writer_init(&l->w, mem);
+	about_to_change(ls);
 	ls->out[slot] = l;
 	rpwi_list_add_tail(&ls->outs, &l->link);
 	ls->n_out++;
@@ -325,6 +340,13 @@ struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn)
 	}
 	offer(ls, slot);
 	return NULL;
+}
+
+struct rpwi_lane *rpwi_lane_up(const struct rpwi_lanes *ls, uint32_t qpn)
+{
+	uint16_t slot = rpwi_slot_of(qpn);
+	struct rpwi_lane *l = ls && slot <= RPWI_SLOT_MAX ? ls->out[slot] : NULL;
+	return l && l->up && !rpwi_fork_broken ? l : NULL;
 }
 
 bool rpwi_lane_reaches(struct rpwi_lanes *ls, uint32_t qpn)
@@ -473,6 +495,7 @@ void rpwi_lanes_answered(
 	struct rpwi_lane *l = line->on_end == line_ended ? line->user : NULL;
 	if (!ls || !l || !l->w.mem || l->up || l->cookie != m->cookie || fds[0] < 0)
 		return;
+	about_to_change(ls);
 	l->peer_fd = fds[0];
 	fds[0] = -1;
 	take_board(l, line->who.pid, fds[1]);

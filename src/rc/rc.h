@@ -158,6 +158,7 @@ struct rpwi_qp_stats {
 	uint64_t nak_rx[RPWI_NAK_COUNT], nak_tx[RPWI_NAK_COUNT];
 	uint64_t rx_duplicate, rx_out_of_order, rx_bad_opcode, rx_wrong_peer, rx_wrong_state,
 		rx_bad_length, rx_bad_qkey, rx_no_rwqe;
+	uint64_t reads_alone; /* without the peer's help */
 };
 
 enum rpwi_qp_limits {
@@ -206,6 +207,12 @@ void rpwi_qp_peer_gone(struct rpwi_qp *qp);
  * many SGEs, inline too long, length over 2^31. */
 int rpwi_qp_post_send(
 	struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av);
+/* Is nothing posted, under way or owed? Then READs posted now may be done by the next call. RC. */
+bool rpwi_qp_is_quiet(const struct rpwi_qp *qp);
+/* Do the READs that are posted, and nothing else, out of the peer's memory: without a packet, a
+ * timer or the window, so whoever has the QP to itself may call it. True: all of them are done and
+ * completed. False: from the first one left on, which may have failed, rpwi_qp_tx is to do it. */
+bool rpwi_qp_read_alone(struct rpwi_qp *qp);
 /* ---- Fault scripts (`ropeway run --fault FILE`). ---- */
 /* The work request posted last fails with `status` when its turn comes, after those before it; it
  * is not sent. RPWI_DOOM_SILENT: it is sent to nobody, with all that follows, until the retries are

@@ -245,6 +245,29 @@ static void run_local(struct rpwi_qp *qp, struct rpwi_swqe *w)
 	rpwi_req_retired(qp);
 }
 
+/* All of a READ out of the peer's memory: 0; -EAGAIN, it is to go by packets, from the beginning;
+ * or what rpwi_cpl_scatter says. */
+static int fetch(struct rpwi_qp *qp, const struct rpwi_swqe *w)
+{
+	for (uint32_t off = 0, n; off < w->len; off += n) {
+		n = RPWI_MIN(w->len - off, (uint32_t)RPWI_PEER_READ_MAX);
+		const uint8_t *data = qp->ops->peer_read(qp, w->rkey, w->raddr + off, n);
+		int rc = data ? rpwi_cpl_scatter(qp, w, off, data, n) : -EAGAIN;
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static void fetched(struct rpwi_qp *qp, struct rpwi_swqe *w)
+{
+	qp->stats.reads_alone++;
+	w->phase = RPWI_SWQE_DONE;
+	qp->sq_cur++;
+	rpwi_req_retired(qp);
+}
+
 /* A READ that nothing is under way before, done here and now: it takes no PSN, and the peer does
  * not notice. Nothing after it has begun, so the order of the queue is kept. False: by packets,
  * from the beginning. */
@@ -253,20 +276,46 @@ static bool read_at_once(struct rpwi_qp *qp, struct rpwi_swqe *w)
 	if (w->opcode != IBV_WR_RDMA_READ || qp->sq_head != qp->sq_cur || qp->nxt != qp->una ||
 		qp->nxt != w->psn_first || !w->len || RPWI_UNLIKELY(qp->lost))
 		return false;
-	for (uint32_t off = 0, n; off < w->len; off += n) {
-		n = RPWI_MIN(w->len - off, (uint32_t)RPWI_PEER_READ_MAX);
-		const uint8_t *data = qp->ops->peer_read(qp, w->rkey, w->raddr + off, n);
+	int rc = fetch(qp, w);
 
-		if (!data)
+	if (rc == -EAGAIN)
+		return false;
+	if (rc)
+		fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
+	else
+		fetched(qp, w);
+	return true;
+}
+
+/* May what the WQE names be read, or (`access`) written? */
+static bool sges_allow(struct rpwi_qp *qp, const struct rpwi_swqe *w, int access)
+{
+	for (uint32_t i = 0; i < w->nsge; i++) {
+		const struct ibv_sge *s = &w->sge[i];
+
+		if (s->length && qp->ops->mem_check(qp, s->lkey, s->addr, s->length, access, false))
 			return false;
-		if (rpwi_cpl_scatter(qp, w, off, data, n)) {
-			fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
-			return true;
-		}
 	}
-	w->phase = RPWI_SWQE_DONE;
-	qp->sq_cur++;
-	rpwi_req_retired(qp);
+	return true;
+}
+
+bool rpwi_qp_is_quiet(const struct rpwi_qp *qp)
+{
+	return rpwi_qp_is_rc(qp) && qp->state == IBV_QPS_RTS && qp->sq_head == qp->sq_tail &&
+	       qp->nxt == qp->una && !qp->ack_owed && !qp->nak_owed && !qp->lost &&
+	       qp->attr.max_rd_atomic && !rpwi_resp_has_answers(qp);
+}
+
+bool rpwi_qp_read_alone(struct rpwi_qp *qp)
+{
+	while (qp->sq_cur != qp->sq_tail) {
+		struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_cur);
+
+		if (w->opcode != IBV_WR_RDMA_READ || !w->len || w->doom ||
+			!sges_allow(qp, w, IBV_ACCESS_LOCAL_WRITE) || fetch(qp, w))
+			return false;
+		fetched(qp, w);
+	}
 	return true;
 }
 
@@ -279,16 +328,10 @@ static bool begin(struct rpwi_qp *qp, struct rpwi_swqe *w)
 		fail_later(qp, w, IBV_WC_LOC_QP_OP_ERR);
 		return false;
 	}
-	if (!(w->flags & IBV_SEND_INLINE)) {
-		for (uint32_t i = 0; i < w->nsge; i++) {
-			const struct ibv_sge *s = &w->sge[i];
-
-			if (s->length && qp->ops->mem_check(qp, s->lkey, s->addr, s->length,
-						 fetches ? IBV_ACCESS_LOCAL_WRITE : 0, false)) {
-				fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
-				return false;
-			}
-		}
+	if (!(w->flags & IBV_SEND_INLINE) &&
+		!sges_allow(qp, w, fetches ? IBV_ACCESS_LOCAL_WRITE : 0)) {
+		fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
+		return false;
 	}
 	bool one = w->len <= qp->mtu || (response && w->opcode != IBV_WR_RDMA_READ);
 

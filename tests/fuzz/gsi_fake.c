@@ -293,6 +293,8 @@ int rpwi_port_send_by_lane(
 	return -ENETDOWN;
 }
 bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p) { return false; }
+struct rpwi_lane *rpwi_lane_up(const struct rpwi_lanes *ls, uint32_t qpn) { return NULL; }
+void rpwi_lanes_on_change(struct rpwi_lanes *ls, void (*about_to)(void)) {}
 bool rpwi_lanes_any_new(const struct rpwi_lanes *ls) { return false; }
 void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls) {}
 int rpwi_lanes_fd(const struct rpwi_lanes *ls) { return -1; }

@@ -281,7 +281,8 @@ static void check_places(void)
 	snprintf(want, sizeof(want), "%s/ports/1", real_path);
 	CHECK(p && !strcmp(p, want));
 	free(p);
-	snprintf(text, sizeof(text), "test \"$(/bin/pwd)\" = '%s' && cd .. && cat 1/state", want);
+	CHECK(snprintf(text, sizeof(text), "test \"$(/bin/pwd)\" = '%s' && cd .. && cat 1/state",
+		      want) < (int)sizeof(text));
 	FILE *f = popen(text, "r");
 	CHECK(f && fgets(buf, sizeof(buf), f) && !strcmp(buf, "4: ACTIVE\n"), "%s", buf);
 	CHECK(f && !pclose(f));
