@@ -28,7 +28,8 @@ int main(int argc, char **argv)
 	struct iscsi_context *iscsi = iscsi_create_context(argv[2]);
 	struct iscsi_url *url = iscsi ? iscsi_parse_full_url(iscsi, argv[1]) : NULL;
 	if (!url)
-		return fprintf(stderr, "url: %s\n", iscsi ? iscsi_get_error(iscsi) : "no memory"), 1;
+		return fprintf(stderr, "url: %s\n", iscsi ? iscsi_get_error(iscsi) : "no memory"),
+		       1;
 	iscsi_set_session_type(iscsi, ISCSI_SESSION_NORMAL);
 	iscsi_set_header_digest(iscsi, ISCSI_HEADER_DIGEST_NONE_CRC32C);
 	if (iscsi_full_connect_sync(iscsi, url->portal, url->lun))
@@ -42,8 +43,11 @@ int main(int argc, char **argv)
 	for (uint32_t at = 0; at < blocks; at += BLOCKS_AT_ONCE) {
 		uint32_t n = blocks - at < BLOCKS_AT_ONCE ? blocks - at : BLOCKS_AT_ONCE;
 		task = iscsi_read10_sync(iscsi, url->lun, at, n * block, (int)block, 0, 0, 0, 0, 0);
-		if (!task || task->status != SCSI_STATUS_GOOD || task->datain.size != (int)(n * block))
-			return fprintf(stderr, "read at block %u: %s\n", at, iscsi_get_error(iscsi)), 1;
+		if (!task || task->status != SCSI_STATUS_GOOD ||
+			task->datain.size != (int)(n * block))
+			return fprintf(stderr, "read at block %u: %s\n", at,
+				       iscsi_get_error(iscsi)),
+			       1;
 		crc = crc_add(crc, task->datain.data, n * block);
 		scsi_free_scsi_task(task);
 	}

@@ -131,12 +131,17 @@ class Pair:
         self.hosts = []
         for number, name in enumerate(("host-a", "host-b"), 1):
             ip("netns", "add", name)
+            if os.path.ismount("/etc/netns"):  # what `ip netns exec` shows as /etc/hosts: libfabric asks for this host's own name
+                os.mkdir(f"/etc/netns/{name}")
+                pathlib.Path(f"/etc/netns/{name}/hosts").write_text(f"127.0.0.1 localhost\n10.77.0.{number} {os.uname().nodename} {name}\n")
             home = f"{self.folder}/{name}"
             os.mkdir(home)
             self.hosts.append(Host(name, number, home))
         a, b = self.hosts
         ip("link", "add", INTERFACE, "netns", a.name, "mtu", str(MTU), "type", "veth", "peer", "name", INTERFACE, "netns", b.name, "mtu", str(MTU))
         for host in self.hosts:
+            # Without it the link-local address, GID 0, is tentative for a second or two, and cannot be used, as on any device.
+            subprocess.run(["ip", "netns", "exec", host.name, "sh", "-c", f"echo 0 >/proc/sys/net/ipv6/conf/{INTERFACE}/accept_dad"], check=False)
             for interface in ("lo", INTERFACE):
                 ip("-n", host.name, "link", "set", interface, "up")
             ip("-n", host.name, "addr", "add", f"{host.ip}/24", "dev", INTERFACE)
