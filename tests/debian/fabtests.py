@@ -11,12 +11,12 @@ import sys
 
 import place
 
-MSG = """fi_msg -e msg|fi_msg_epoll|fi_cm_data|fi_cq_data -e msg|fi_inject_test -A inject -e msg|fi_bw -e msg -v|fi_msg_pingpong -v|fi_msg_pingpong -v -S 65536|fi_msg_bw -v|fi_resmgmt_test -e msg
+MSG = """fi_msg -e msg|fi_msg_epoll|fi_cm_data|fi_cq_data -e msg|fi_bw -e msg -v|fi_msg_pingpong -v|fi_msg_pingpong -v -S 65536|fi_msg_bw -v|fi_resmgmt_test -e msg
 fi_multi_mr -e msg -V|fi_unexpected_msg -e msg -S 1024|fi_rma_bw -e msg -o write -v|fi_rma_bw -e msg -o read -v|fi_rma_bw -e msg -o writedata -v|fi_shared_ctx -e msg|fi_recv_cancel -e msg -V"""
-RDM = """fi_rdm|fi_av_xfer -e rdm|fi_cq_data -e rdm|fi_inject_test -A inject -e rdm|fi_inject_test -N -A inject -e rdm|fi_bw -e rdm -v|fi_bw -e rdm -v -T 1|fi_multi_mr -e rdm -V|fi_multi_ep -e rdm
+RDM = """fi_rdm|fi_av_xfer -e rdm|fi_cq_data -e rdm|fi_bw -e rdm -v|fi_bw -e rdm -v -T 1|fi_multi_mr -e rdm -V|fi_multi_ep -e rdm
 fi_rdm_multi_client -C 5|fi_rdm_tagged_peek|fi_rdm_shared_av|fi_recv_cancel -e rdm -V|fi_unexpected_msg -e rdm -S 1024|fi_multi_recv -e rdm|fi_rdm_pingpong -v|fi_rdm_tagged_pingpong -v
-fi_rdm_tagged_bw -v|fi_rdm_cntr_pingpong|fi_rma_bw -e rdm -o write -v|fi_rma_bw -e rdm -o read -v|fi_rma_bw -e rdm -o writedata -v|fi_rdm_rma_event|fi_rdm_rma_trigger|fi_rdm_atomic -I 5 -o all -v
-fi_resmgmt_test -e rdm|fi_rdm_deferred_wq|fi_rdm_stress|fi_scalable_ep|fi_shared_ctx"""
+fi_rdm_tagged_bw -v|fi_rdm_cntr_pingpong|fi_rma_bw -e rdm -o write -v|fi_rma_bw -e rdm -o read -v|fi_rma_bw -e rdm -o writedata -v|fi_rdm_rma_event|fi_rdm_rma_trigger|fi_rdm_atomic -I 5 -o all
+fi_resmgmt_test -e rdm|fi_rdm_deferred_wq|fi_scalable_ep|fi_shared_ctx"""
 PROVIDERS = {"msg": ("verbs", MSG), "rxm": ("verbs;ofi_rxm", RDM), "rxd": ("verbs;ofi_rxd", RDM)}
 # fabtests end with the errno: what the provider says it does not have. FI_ENODATA, ENOSYS, EOPNOTSUPP
 NOT_SUPPORTED = (61, 38, 95, 194, 195, 216, 217, 255 - 60)

@@ -6,13 +6,14 @@
   run.py --here           the quick rows, with what is installed on this machine
   run.py --only REGEX     rows whose name matches
   run.py --list           the rows
-  run.py --write          after a run of everything: put the table into docs/programs.md
+  run.py --write          put the table into docs/programs.md: rows of this run, and the last results of the others (build/test-logs/debian/results.json)
   run.py --check-docs     no run: does docs/programs.md have each row, with the status that rows.py has?
 
 Root only (chroot, network and mount namespaces): elsewhere it says SKIPPED and ends with 77. Each row runs in a mount and PID namespace of its own, so that nothing of it is left.
 """
 import argparse
 import fcntl
+import json
 import os
 import pathlib
 import re
@@ -40,8 +41,10 @@ set -e
 tree=$0
 mount --make-rprivate /
 if [ "$tree" = / ]; then
-	mkdir -p /run/netns
-	mount -t tmpfs tmpfs /run/netns
+	for folder in /run/netns /run/tgtd; do
+		mkdir -p $folder
+		mount -t tmpfs tmpfs $folder
+	done
 	mount -t proc proc /proc
 	exec "$@"
 fi
@@ -65,10 +68,11 @@ exec chroot "$tree" "$@"
 
 def enter(tree, words, env=None, **kw):
     """Run words in the tree (None: this machine), in namespaces of their own; whatever they leave running ends with them."""
-    binds = " ".join([str(ROOT), *os.environ.get("ROPEWAY_DEBIAN_BINDS", "").split()])
+    CACHE.mkdir(parents=True, exist_ok=True)
+    binds = " ".join([str(ROOT), str(CACHE), *os.environ.get("ROPEWAY_DEBIAN_BINDS", "").split()])
     keep = {name: value for name, value in os.environ.items() if name.startswith("ROPEWAY_") or name in ("http_proxy", "https_proxy", "TERM")}
     return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, str(tree or "/"), *map(str, words)], stdin=subprocess.DEVNULL,
-                          env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root", "ROPEWAY_BINDS": binds, **keep, **(env or {})}, **kw)
+                          env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root", "ROPEWAY_BINDS": binds, "XDG_CACHE_HOME": str(CACHE.parent), **keep, **(env or {})}, **kw)
 
 
 def installed(tree):
@@ -132,14 +136,17 @@ def run_row(row, tree, logs):
     return row.status, seconds, ""
 
 
-def table(results, tree):
-    """The table in Markdown. Results: row to (status, seconds, why)."""
+def table(results):
+    """The table in Markdown. Results: a row's name to status, seconds, versions."""
     lines = ["| program | version | what was compared | status | took |", "|---|---|---|---|---|"]
-    for row, (status, seconds, _) in results.items():
+    for row in rows.ROWS:
+        if row.name not in results:
+            continue
+        status, seconds, version = results[row.name]
         compared = row.compared if row.script else row.why
-        if row.script and row.status != "works":
+        if row.script and row.status != rows.WORKS:
             compared += ". " + row.why
-        lines.append(f"| {row.name} | {versions(row, tree)} | {compared} | {status} | {f'{seconds:.0f} s' if row.script else ''} |")
+        lines.append(f"| {row.name} | {version} | {compared} | {status} | {f'{seconds:.0f} s' if row.script else ''} |")
     return "\n".join(lines)
 
 
@@ -210,11 +217,16 @@ def main():
         result = ("failed", 0, f"not to be installed: {problem}") if problem else run_row(row, tree, logs)
         results[row] = result
         print(f"{result[0]:14} {row.name} ({result[1]:.1f} s){': ' + result[2] if result[2] else ''}", flush=True)
+    shown = {row.name: (status, seconds, versions(row, tree)) for row, (status, seconds, _) in results.items()}
     print()
-    print(table(results, tree))
-    if args.write and not args.only and not args.here:
-        text = DOCS.read_text()
-        DOCS.write_text(text[:text.index(BEGIN)] + BEGIN + "\n" + table(results, tree) + "\n" + text[text.index(END):])
+    print(table(shown))
+    if tree:
+        saved = logs / "results.json"
+        shown = {**(json.loads(saved.read_text()) if saved.exists() else {}), **shown}
+        saved.write_text(json.dumps(shown, indent=1))
+        if args.write:
+            text = DOCS.read_text()
+            DOCS.write_text(text[:text.index(BEGIN)] + BEGIN + "\n" + table(shown) + "\n" + text[text.index(END):])
     failed = [row for row, result in results.items() if result[0] == "failed"]
     skipped = [(row, result) for row, result in results.items() if result[0] == "skipped"]
     for row, result in skipped:
