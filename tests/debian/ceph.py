@@ -70,13 +70,16 @@ def body(a, b):
     for number in range(3):
         host = (a, b)[number % 2]
         ident = str(uuid.uuid4())
-        a.run(f"ceph -c {path} osd new {ident} {number}", limit_s=60)
+        end = time.monotonic() + 30
+        while a.start(f"ceph -c {path} osd new {ident} {number}").wait(60):  # a monitor that has just begun answers EPERM
+            place.check(time.monotonic() < end, f"ceph osd new fails\n{a.processes[-1].tail()}")
+            time.sleep(1)
         os.mkdir(folder / f"osd{number}")
         host.run(f"ceph-osd -c {path} -i {number} --mkfs --osd-uuid {ident} --no-mon-config --ms_type async+posix", ropeway=False, limit_s=60)
         osds.append(host.start(f"ceph-osd -c {path} -f -i {number} --public-addr {host.ip} --cluster-addr {host.ip}"))
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while "3 up" not in a.run(f"ceph -c {path} osd stat", limit_s=60):
-        place.check(time.monotonic() < end, f"the OSDs are not up\n{osds[0].tail()}\n{osds[1].tail()}")
+        place.check(time.monotonic() < end, "the OSDs are not up\n" + "\n".join(osd.tail(8) for osd in osds))
         time.sleep(1)
     a.run(f"ceph -c {path} osd pool create p 8", limit_s=60)
     for number in range(OBJECTS):

@@ -13,7 +13,10 @@ def body(a, b):
         os.mkdir(folder)
         ranks = [(a, b)[rank % 2].start([program, folder, rank, size, place.DEVICE, 1]) for rank in range(size)]
         for rank in ranks:
-            rank.done(60, says=": 0 values wrong")
+            rank.says(r": \d+ values wrong", 60)
+        for rank in ranks:
+            place.check(": 0 values wrong" in rank.text(), rank.text())
+            rank.kill()
         place.compared(f"{size} ranks: 15 rounds of each collective, every value")
 
 

@@ -69,7 +69,8 @@ exec chroot "$tree" "$@"
 def enter(tree, words, env=None, **kw):
     """Run words in the tree (None: this machine), in namespaces of their own; whatever they leave running ends with them."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    binds = " ".join([str(ROOT), str(CACHE), *os.environ.get("ROPEWAY_DEBIAN_BINDS", "").split()])
+    sources = [os.path.abspath(os.environ[name]) for name in ("ROPEWAY_FABTESTS", "ROPEWAY_NCCL") if os.environ.get(name)]
+    binds = " ".join([str(ROOT), str(CACHE), *sources, *os.environ.get("ROPEWAY_DEBIAN_BINDS", "").split()])
     keep = {name: value for name, value in os.environ.items() if name.startswith("ROPEWAY_") or name in ("http_proxy", "https_proxy", "TERM")}
     return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, str(tree or "/"), *map(str, words)], stdin=subprocess.DEVNULL,
                           env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root", "ROPEWAY_BINDS": binds, "XDG_CACHE_HOME": str(CACHE.parent), **keep, **(env or {})}, **kw)
