@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// lun_hash URL INITIATOR: logs in by libiscsi, reads the whole LUN by READ(10) and prints the CRC-32
-// of its bytes. Debian's iscsi-* programs read no data that one could compare.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lun_hash URL INITIATOR: logs in by libiscsi, reads the whole LUN by READ(10) and prints the
+ * CRC-32 of its bytes. Debian's iscsi-* programs read no data that one could compare.
+ */
 #include <iscsi/iscsi.h>
 #include <iscsi/scsi-lowlevel.h>
 #include <stdint.h>

@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// rpma_check server|client ADDRESS PORT SECONDARY: librpma between two hosts. The server shows memory that
-// holds pattern 1. The client reads it and compares, writes pattern 2, flushes, and sends the word "look";
-// the server compares its memory, and answers "seen".
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* rpma_check server|client ADDRESS PORT SECONDARY: librpma between two hosts. The server shows
+ * memory that holds pattern 1. The client reads it and compares, writes pattern 2, flushes, and
+ * sends the word "look"; the server compares its memory, and answers "seen".
+ */
 #include <librpma.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -144,6 +144,8 @@ def table(results):
         if row.name not in results:
             continue
         status, seconds, version = results[row.name]
+        if status == "skipped" and row.status == rows.TRIED:
+            status = rows.TRIED
         compared = row.compared if row.script else row.why
         if row.script and row.status != rows.WORKS:
             compared += ". " + row.why
