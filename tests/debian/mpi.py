@@ -3,7 +3,6 @@
 
 PATH: ucx-rc, ucx-ud; of Open MPI also ofi (libfabric's verbs;ofi_rxm). The launcher's remote shell is a script that enters the other host.
 """
-import os
 import pathlib
 import sys
 

@@ -45,7 +45,7 @@ ROWS = [
     row("libgloo0", "libgloo0 libgloo-dev g++ libibverbs-dev", "gloo.py", "allreduce (ring, halving-doubling) and broadcast by its ibverbs transport, two and four ranks, each value"),
     row("ceph-osd, librados2", "ceph-osd librados2 ceph-mon ceph-common ceph-base", "ceph.py",
         "ms_type async+rdma, a monitor and three OSDs on two hosts: 8 objects put by one and got by the other, each byte; RDMA bytes by the OSD's counters", show=2, status=TRIED,
-        why="It worked in one run of four: in the others a client's command ended with EPERM, or an OSD did not come up within two minutes, on a machine with a load of 10. The cause is not known"),
+        why="It worked whole in two runs of six: in the others a client's command ended with EPERM, or an OSD did not come up within two minutes, on a machine with a load of 10. The cause is not known"),
     row("ibverbs-utils", "ibverbs-utils", "stock.py ibverbs-utils", "rc, uc and srq pingpong with -c, which compares", quick=True),
     row("rdmacm-utils", "rdmacm-utils", "stock.py rdmacm-utils", "rping -V, ucmatose with 100 connections, riostream and rstream -T v: what they compare", quick=True),
     row("perftest", "perftest", "stock.py perftest", "9 programs end with figures on both sides (it compares no data; stage `perftest` has every option)", quick=True),

@@ -69,6 +69,7 @@ exec chroot "$tree" "$@"
 def enter(tree, words, env=None, **kw):
     """Run words in the tree (None: this machine), in namespaces of their own; whatever they leave running ends with them."""
     CACHE.mkdir(parents=True, exist_ok=True)
+    # Sources that are in no package
     sources = [os.path.abspath(os.environ[name]) for name in ("ROPEWAY_FABTESTS", "ROPEWAY_NCCL") if os.environ.get(name)]
     binds = " ".join([str(ROOT), str(CACHE), *sources, *os.environ.get("ROPEWAY_DEBIAN_BINDS", "").split()])
     keep = {name: value for name, value in os.environ.items() if name.startswith("ROPEWAY_") or name in ("http_proxy", "https_proxy", "TERM")}
