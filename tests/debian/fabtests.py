@@ -1,0 +1,91 @@
+#!/usr/bin/python3
+"""fabtests.py [msg|rxm|rxd]...: libfabric's own tests over the providers verbs, verbs;ofi_rxm and verbs;ofi_rxd, those with a switch for it comparing the data (-v).
+
+Debian has no package of them: $ROPEWAY_FABTESTS is a folder with the sources of libfabric's version, or they are fetched. Built once, beside the tree.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import place
+
+MSG = """fi_msg -e msg|fi_msg_epoll|fi_cm_data|fi_cq_data -e msg|fi_bw -e msg -v|fi_msg_pingpong -v|fi_msg_pingpong -v -S 65536|fi_msg_bw -v|fi_resmgmt_test -e msg
+fi_multi_mr -e msg -V|fi_unexpected_msg -e msg -S 1024|fi_rma_bw -e msg -o write -v|fi_rma_bw -e msg -o read -v|fi_rma_bw -e msg -o writedata -v|fi_shared_ctx -e msg|fi_recv_cancel -e msg -V"""
+RDM = """fi_rdm|fi_av_xfer -e rdm|fi_cq_data -e rdm|fi_bw -e rdm -v|fi_bw -e rdm -v -T 1|fi_multi_mr -e rdm -V|fi_multi_ep -e rdm
+fi_rdm_multi_client -C 5|fi_rdm_tagged_peek|fi_rdm_shared_av|fi_recv_cancel -e rdm -V|fi_unexpected_msg -e rdm -S 1024|fi_multi_recv -e rdm|fi_rdm_pingpong -v|fi_rdm_tagged_pingpong -v
+fi_rdm_tagged_bw -v|fi_rdm_cntr_pingpong|fi_rma_bw -e rdm -o write -v|fi_rma_bw -e rdm -o read -v|fi_rma_bw -e rdm -o writedata -v|fi_rdm_rma_event|fi_rdm_rma_trigger|fi_rdm_atomic -I 5 -o all
+fi_resmgmt_test -e rdm|fi_rdm_deferred_wq|fi_scalable_ep|fi_shared_ctx"""
+PROVIDERS = {"msg": ("verbs", MSG), "rxm": ("verbs;ofi_rxm", RDM), "rxd": ("verbs;ofi_rxd", RDM)}
+# fabtests end with the errno: what the provider says it does not have. FI_ENODATA, ENOSYS, EOPNOTSUPP
+NOT_SUPPORTED = (61, 38, 95, 194, 195, 216, 217, 255 - 60)
+LIMIT_S = 45
+# What fails, and on what it depends: the reason.
+KNOWN = {}
+
+
+def built():
+    """The folder of the built tests."""
+    version = subprocess.run(["pkg-config", "--modversion", "libfabric"], capture_output=True, text=True).stdout.strip()
+    into = pathlib.Path("/var/cache/ropeway-fabtests") / version
+    if (into / "bin" / "fi_msg").exists():
+        return into / "bin"
+    source = os.environ.get("ROPEWAY_FABTESTS")
+    into.mkdir(parents=True, exist_ok=True)
+    if source:
+        subprocess.run(["cp", "-r", source, into / "source"], check=True)
+    else:
+        url = f"https://github.com/ofiwg/libfabric/releases/download/v{version}/fabtests-{version}.tar.bz2"
+        got = subprocess.run(f"curl -fsSL --max-time 60 {url} | tar xj -C {into} && mv {into}/fabtests-{version} {into}/source", shell=True, capture_output=True, text=True)
+        if got.returncode:
+            print(f"SKIPPED: fabtests is in no package, {url} cannot be fetched, and ROPEWAY_FABTESTS names no folder with its sources")
+            sys.exit(77)
+    made = subprocess.run(f"cd {into}/source && ([ -x configure ] || ./autogen.sh) && ./configure --prefix={into} && make -j2 install", shell=True, capture_output=True, text=True)
+    if made.returncode:
+        raise place.Failed(f"fabtests cannot be built: {made.stdout[-800:]}{made.stderr[-800:]}")
+    return into / "bin"
+
+
+def one(a, b, folder, provider, test):
+    """The worse exit status of the two, and what they said."""
+    words = test.split()
+    command = [f"{folder}/{words[0]}", *words[1:], "-p", provider]
+    env = {"PATH": f"{folder}:{os.environ['PATH']}", "FI_LOG_LEVEL": "warn"}
+    server = a.start([*command, "-s", a.ip], env=env)
+    try:
+        a.wait_tcp(47592, server, 3)  # the tests' out-of-band port; fi_msg and others have none
+    except place.Failed:
+        pass
+    client = b.start([*command, "-s", b.ip, a.ip], env=env)
+    try:
+        rc = client.wait(LIMIT_S)
+        rc = rc or server.wait(10)
+    except place.Failed:
+        rc = 124
+    said = f"client:\n{client.tail(8)}\nserver:\n{server.tail(8)}"
+    server.kill()
+    return rc, said
+
+
+def body(a, b):
+    place.needs("make", "gcc")
+    folder = built()
+    wrong = []
+    for name in sys.argv[1:] or PROVIDERS:
+        provider, tests = PROVIDERS[name]
+        right, without = 0, []
+        for test in re.split(r"[|\n]", tests):
+            rc, said = one(a, b, folder, provider, test)
+            print(f"  {name}: {test}: {rc}", flush=True)
+            if not rc:
+                right += 1
+            elif rc in NOT_SUPPORTED:
+                without.append(test)
+            else:
+                wrong.append(f"{provider}: {test} ended with {rc}\n{said}")
+        place.compared(f"{provider}: {right} passed, {len(without)} not had by the provider ({', '.join(without)})")
+    place.check(not wrong, f"{len(wrong)} failed\n" + "\n".join(wrong))
+
+
+place.main(body)

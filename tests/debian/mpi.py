@@ -1,0 +1,44 @@
+#!/usr/bin/python3
+"""mpi.py mpich|openmpi PATH...: mpi_pattern (tests/programs/cm), which compares every byte of what it sends, collects, puts and gets, on one host, then between two.
+
+PATH: ucx-rc, ucx-ud; of Open MPI also ofi (libfabric's verbs;ofi_rxm). The launcher's remote shell is a script that enters the other host.
+"""
+import pathlib
+import sys
+
+import place
+
+UCX = {f"ucx-{kind}": {"UCX_TLS": f"{kind}_v,self", "UCX_NET_DEVICES": f"{place.DEVICE}:1"} for kind in ("rc", "ud")}
+OFI = {"ofi": {}}
+OPENMPI = {"ucx-rc": "--mca pml ucx --mca osc ucx", "ucx-ud": "--mca pml ucx --mca osc ucx", "ofi": "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm"}
+# Words before the host are the launcher's options.
+REMOTE_SHELL = f"""#!/bin/sh
+while :; do case $1 in -*) shift ;; *) break ;; esac; done
+case $1 in 10.77.0.1) host=host-a ;; *) host=host-b ;; esac
+shift
+exec ip netns exec $host {place.BUILD}/ropeway run -- sh -c "$*"
+"""
+
+
+def body(a, b):
+    which, paths = sys.argv[1], sys.argv[2:]
+    place.needs(f"mpicc.{which}", f"mpirun.{which}")
+    program = place.compiled("../programs/cm/mpi_pattern.c", a.folder, compiler=f"mpicc.{which}")
+    shell = pathlib.Path(a.folder) / "remote-shell"
+    shell.write_text(REMOTE_SHELL)
+    shell.chmod(0o755)
+    for path in paths:
+        # Between hosts Open MPI's mtl ofi waits for ever here; libfabric's own tests do not (fabtests.py).
+        for hosts in [f"{a.ip},{a.ip}"] + [f"{a.ip},{b.ip}"] * (path != "ofi"):
+            env = {**UCX, **OFI}[path]
+            if which == "openmpi":
+                slots = f"{a.ip}:2" if hosts.endswith(a.ip) else f"{a.ip}:1,{b.ip}:1"
+                words = (f"mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 0 --mca plm_rsh_agent {shell} --mca oob_tcp_if_include {place.INTERFACE} "
+                         f"--mca btl ^openib -n 2 --host {slots} {''.join(f'-x {name} ' for name in env)}{OPENMPI[path]}")
+            else:
+                words = f"mpirun.mpich -launcher ssh -launcher-exec {shell} -hosts {hosts} -iface {place.INTERFACE} -n 2"
+            text = a.run(f"{words} {program}{' --two-sided' if path == 'ofi' else ''}", limit_s=60, says=r"all \d+ messages as sent", env=env)
+            place.compared(f"{which} {path}, ranks at {hosts}: {text.strip().splitlines()[-1]}")
+
+
+place.main(body)
