@@ -69,8 +69,9 @@ exec chroot "$tree" "$@"
 def enter(tree, words, env=None, **kw):
     """Run words in the tree (None: this machine), in namespaces of their own; whatever they leave running ends with them."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    # Sources that are in no package
-    sources = [os.path.abspath(os.environ[name]) for name in ("ROPEWAY_FABTESTS", "ROPEWAY_NCCL") if os.environ.get(name)]
+    # Programs that are in no package
+    named = [pathlib.Path(os.environ[name]).absolute() for name in ("ROPEWAY_FABTESTS", "ROPEWAY_NCCL_IB") if os.environ.get(name)]
+    sources = [str(path if path.is_dir() else path.parent) for path in named]
     binds = " ".join([str(ROOT), str(CACHE), *sources, *os.environ.get("ROPEWAY_DEBIAN_BINDS", "").split()])
     keep = {name: value for name, value in os.environ.items() if name.startswith("ROPEWAY_") or name in ("http_proxy", "https_proxy", "TERM")}
     return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, str(tree or "/"), *map(str, words)], stdin=subprocess.DEVNULL,
