@@ -28,7 +28,6 @@ static void *missing_NONE(void)
 	return NULL;
 }
 static long missing_NOTHING(void) { return 0; }
-static const char *missing_WORD(void) { return "unknown"; }
 
 #define NEW(n, v, m) \
 	extern void *rpwi_slot_##n; \

@@ -3,8 +3,7 @@
  * makes the entry points, and forward.c, which says where they lead. No C: the assembler reads it.
  *
  * X(name, version, what it returns where there is no distribution's library to hand it on to):
- * ERRNO EOPNOTSUPP, MINUS -1 with errno set, NONE NULL or 0 with errno set, NOTHING 0, WORD a
- * string.
+ * ERRNO EOPNOTSUPP, MINUS -1 with errno set, NONE NULL or 0 with errno set, NOTHING 0.
  *
  * The names and versions are those of rdma-core 44 and 56.
  */
@@ -81,7 +80,6 @@
 	X(ibv_cmd_rereg_mr, "IBVERBS_PRIVATE_34", ERRNO) \
 	X(ibv_cmd_resize_cq, "IBVERBS_PRIVATE_34", ERRNO) \
 	X(ibv_read_ibdev_sysfs_file, "IBVERBS_PRIVATE_34", MINUS) \
-	X(ibv_wr_opcode_str, "IBVERBS_PRIVATE_34", WORD) \
 	X(verbs_init_cq, "IBVERBS_PRIVATE_34", NOTHING) \
 	X(verbs_register_driver_34, "IBVERBS_PRIVATE_34", NOTHING) \
 	X(verbs_set_ops, "IBVERBS_PRIVATE_34", NOTHING) \

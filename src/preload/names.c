@@ -175,3 +175,16 @@ RPWI_EXPORT enum ibv_rate mbps_to_ibv_rate(int mbps)
 			return rates[i].rate;
 	return IBV_RATE_MAX;
 }
+
+/* In verbs.h since rdma-core 50, so declared here, too. */
+const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode);
+RPWI_EXPORT const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode)
+{
+#define NAME(x) [IBV_WR_##x] = "IBV_WR_" #x
+	static const char *const names[] = {NAME(RDMA_WRITE), NAME(RDMA_WRITE_WITH_IMM), NAME(SEND),
+		NAME(SEND_WITH_IMM), NAME(RDMA_READ), NAME(ATOMIC_CMP_AND_SWP),
+		NAME(ATOMIC_FETCH_AND_ADD), NAME(LOCAL_INV), NAME(BIND_MW), NAME(SEND_WITH_INV),
+		NAME(TSO), NAME(DRIVER1), [14] = "IBV_WR_FLUSH", [15] = "IBV_WR_ATOMIC_WRITE"};
+#undef NAME
+	return NAME_IN(names, opcode);
+}
