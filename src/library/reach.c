@@ -99,6 +99,18 @@ static void reach_object(
 		mprotect((void *)start, end - start, PROT_READ);
 }
 
+/* By an address within: patchelf moves the dynamic section. */
+static bool is_self(const struct dl_phdr_info *info)
+{
+	uintptr_t at = (uintptr_t)&self - info->dlpi_addr;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+		if (p->p_type == PT_LOAD && at - p->p_vaddr < p->p_memsz)
+			return true;
+	}
+	return false;
+}
+
 static int reach_one(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	struct link_map m = {.l_addr = info->dlpi_addr, .l_name = (char *)info->dlpi_name};
@@ -112,7 +124,7 @@ static int reach_one(struct dl_phdr_info *info, size_t size, void *arg)
 	}
 	if (!m.l_ld || !rpwi_loaded_read(&m, &o))
 		return 0;
-	if (m.l_ld == _DYNAMIC) {
+	if (is_self(info)) {
 		self_map = m;
 		self = o;
 	} else if (self.symbols && rpwi_loaded_needs(&m, &o, "libibverbs.so.1") &&

@@ -24,25 +24,26 @@ static bool is_ropeway(const struct link_map *m)
 	return rpwi_loaded_read(m, &o) && rpwi_loaded_find(m, &o, mark, NULL);
 }
 
-static bool is_self(const struct link_map *m) { return m->l_ld == _DYNAMIC; }
-
 static const struct link_map *self, *first;
 
+/* By an address within: patchelf, which makes wheels, moves the dynamic section. */
 static void look(void)
 {
-	for (const struct link_map *m = _r_debug.r_map; m && !self; m = m->l_next) {
-		if (is_self(m))
-			self = m;
-		if (!first && (is_self(m) || is_ropeway(m)))
+	Dl_info info;
+	struct link_map *here = NULL;
+	if (!dladdr1(mark, &info, (void **)&here, RTLD_DL_LINKMAP) || !here)
+		return;
+	self = here;
+	for (const struct link_map *m = _r_debug.r_map; m && !first; m = m->l_next)
+		if (m == self || is_ropeway(m))
 			first = m;
-	}
 }
 
 bool rpwi_handed_on(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pthread_once(&once, look);
-	return first != self;
+	return first && first != self;
 }
 
 void *rpwi_first_symbol(const char *name)

@@ -186,6 +186,16 @@ class Found(Base):
     def test_by_name(self):
         self.devices(run(sys.executable, "-c", DEVICES, "libibverbs.so.1"))
 
+    def test_after_patchelf(self):
+        """As wheels have them: the dynamic section is elsewhere."""
+        self.need("patchelf")
+        with tempfile.TemporaryDirectory() as folder:
+            for library in (LIBRARY, DROPIN):
+                copy = shutil.copy(library.resolve(), folder)
+                self.ok(subprocess.run(["patchelf", "--set-rpath", "/nowhere/" + "x" * 4000, copy], capture_output=True, text=True))
+                r = self.ok(subprocess.run([sys.executable, "-c", DEVICES, copy], env=ENV, capture_output=True, text=True, timeout=30))
+                self.assertIn("rpw_lo", r.stdout)
+
     def test_beside_the_drop_in(self):
         """One device for both, whichever the loader took first."""
         alone = self.devices(run(sys.executable, "-c", DEVICES, LIBRARY, library=None))

@@ -36,9 +36,9 @@ class Case:
     size: str = ""           # goes after both commands
     size_loss: str = None    # the same where packets are lost; None where the program has no retries (UD)
     listens: int = 0         # the port space of rdma_cm in which it listens, 0 for a TCP socket
-    ready: str = ""          # of a server that listens to nothing: what it says when it is ready
     port: int = 0            # it cannot be chosen
     says: str = ""           # what the client has to say
+    ready: str = ""          # of a server that listens to nothing: what it says when it is ready
     serves_on: bool = False  # the server ends when it is told to
     families: tuple = ("IPv4", "IPv6")
     leaves_unheard: bool = False  # its client ends without waiting for the answer to its DREQ: see GOODBYE_TRIES
