@@ -115,6 +115,20 @@ static void attachments(struct conn *c)
 	say("detach again: %s", errno_name(ibv_detach_mcast(qp, &group, 0)));
 }
 
+/* LeakSanitizer's, where it is there. */
+__attribute__((weak)) void __lsan_disable(void);
+__attribute__((weak)) void __lsan_enable(void);
+
+/* To be destroyed as a member: librdmacm 44 never frees what it keeps of such a group. */
+static void join_for_good(struct side *s, struct rdma_cm_id *id, const char *group)
+{
+	if (__lsan_disable)
+		__lsan_disable();
+	join(s, id, group);
+	if (__lsan_enable)
+		__lsan_enable();
+}
+
 void multicast_client(struct side *s)
 {
 	struct rdma_cm_id *id;
@@ -130,7 +144,7 @@ void multicast_client(struct side *s)
 	say_leave("leave", id, "239.7.7.7");
 	say_leave("leave again", id, "239.7.7.7");
 	say_leave("leave the other", id, "239.7.7.9");
-	join(s, id, "239.7.7.7"); /* and it is destroyed as a member */
+	join_for_good(s, id, "239.7.7.7");
 	union ibv_gid gid = group_gid("239.7.7.7");
 	say_result("detach", ibv_detach_mcast(id->qp, &gid, 0));
 	close_qp(&c);
