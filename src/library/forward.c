@@ -7,6 +7,7 @@
  * there.
  */
 #include "library/forwards.h"
+#include "preload/missing.h"
 #include "preload/preload.h"
 
 #include <dlfcn.h>
@@ -16,17 +17,6 @@
 extern bool verbs_allow_disassociate_destroy;
 RPWI_EXPORT bool verbs_allow_disassociate_destroy;
 
-static long missing_ERRNO(void) { return EOPNOTSUPP; }
-static long missing_MINUS(void)
-{
-	errno = EOPNOTSUPP;
-	return -1;
-}
-static void *missing_NONE(void)
-{
-	errno = EOPNOTSUPP;
-	return NULL;
-}
 static long missing_NOTHING(void) { return 0; }
 
 #define NEW(n, v, m) \

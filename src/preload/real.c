@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* real.c - the real libibverbs, reached by a handle of our own. RTLD_NEXT would not do: it is NULL
  * where the program loaded libibverbs locally, as UCX does. */
+#include "preload/missing.h"
 #include "preload/preload.h"
 
 #include "base/lock.h"
@@ -11,21 +12,7 @@
 static struct rpwi_real real;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Stand-ins for calls that the library lacks. They ignore the arguments they are called with, which
- * the ABIs we run on allow. */
-static long missing_ERRNO(void) { return EOPNOTSUPP; }
-static long missing_MINUS(void)
-{
-	errno = EOPNOTSUPP;
-	return -1;
-}
-static void *missing_NONE(void)
-{
-	errno = EOPNOTSUPP;
-	return NULL;
-}
-
-/* And for a call without an object, and for any in a child that has to refuse (base/lock.h). */
+/* For a call without an object, and for any in a child that has to refuse (base/lock.h). */
 static long invalid_ERRNO(void) { return EINVAL; }
 static long invalid_MINUS(void)
 {
