@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/turn.h"
 #include "device/fault.h"
 #include "device/hca.h"
 #include "explain/verbs.h"
@@ -219,6 +220,7 @@ static int cq_pop(struct dcq *cq, int n, struct ibv_wc *wc)
  * knows who owns the sockets. */
 static void poll_progress(void)
 {
+	static __thread struct rpwi_turn turn __attribute__((tls_model("initial-exec")));
 	struct hca *h = &hca_here;
 	atomic_store_explicit(&h->any_polls,
 		atomic_load_explicit(&h->any_polls, memory_order_relaxed) + 1,
@@ -237,13 +239,17 @@ static void poll_progress(void)
 	/* A poll in vain: no reply is about to take the ACK along. */
 	if (atomic_load_explicit(&h->held_any, memory_order_relaxed))
 		progress_flush_held(rpwi_now_ns());
-	if (!progress_run(false)) {
+	bool found = progress_run(false);
+	if (!found) {
 		h->n.inline_empty++;
 		atomic_store_explicit(&h->empty_polls,
 			atomic_load_explicit(&h->empty_polls, memory_order_relaxed) + 1,
 			memory_order_relaxed);
 	}
+	bool others_turn = rpwi_turn_ends(&turn, found);
 	hca_unlock();
+	if (RPWI_UNLIKELY(others_turn))
+		rpwi_turn_give(&turn);
 }
 
 static int poll_cq(struct dcq *cq, int n, struct ibv_wc *wc)

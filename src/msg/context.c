@@ -358,6 +358,8 @@ int rpw_context_progress(rpw_context *c)
 	if (RPWI_UNLIKELY(c->closes))
 		closes_do(c);
 	c->in_progress = false;
+	if (RPWI_UNLIKELY(rpwi_turn_ends(&c->turn, n > 0)))
+		rpwi_turn_give(&c->turn);
 	return n;
 }
 

@@ -17,6 +17,7 @@
 #include "base/base.h"
 #include "base/born.h"
 #include "base/error.h"
+#include "base/turn.h"
 #include "boot/boot.h"
 #include "msg/link/link.h"
 #include "msg/ids.h"
@@ -356,6 +357,7 @@ struct rpw_context {
 	uint64_t born; /* a forked child is refused */
 	bool polled;   /* rpw_context_options */
 	unsigned polls;
+	struct rpwi_turn turn;
 	size_t unexpected_count; /* tagged messages waiting */
 	uint64_t next_order;
 	/* receives without a message; messages without a receive */
