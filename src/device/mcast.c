@@ -15,6 +15,7 @@
 
 #include "device/fault.h"
 #include "device/path.h"
+#include "device/tally.h"
 #include "wire/icrc.h"
 
 enum {
@@ -210,7 +211,9 @@ static void deliver(struct hca *h, struct dqp *q, const struct rpwi_pkt *pkt,
 	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_rx(q, pkt, &meta, now_ns))
 		return;
 	q->heard_ns = now_ns;
+	uint64_t before = q->t.n->rx_packets;
 	rpwi_qp_rx(&q->t, pkt, &meta, now_ns);
+	q->t.n->rx_mcast += q->t.n->rx_packets - before;
 	if (rpwi_list_empty(&q->rx_link))
 		rpwi_list_add_tail(&h->touched, &q->rx_link);
 }
