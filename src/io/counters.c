@@ -2,15 +2,16 @@
 /* counters.c - see counters.h.
  *
  * How processes find the segment: among all that the kernel lists, the one that is ours by its
- * maker, mode and size, and that says so in its first bytes. Who finds none makes one, under a key
- * that others who do so at the same moment come upon, too; the key goes when the segment is marked
- * for removal. Should there ever be two of them, readers add both up.
+ * maker, mode and size, and that says so in its first bytes. Who finds none makes one, alone: an
+ * abstract name is the lock, which the kernel gives back for who is killed. Should there ever be
+ * two segments (a stranger had the name), readers add both up.
  */
 #include "io/counters.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
@@ -19,7 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "io/io.h"
+#include "io/io_priv.h"
 
 enum {
 	PAGE_MAGIC = 0x72707763,
@@ -49,7 +50,8 @@ struct memory {
 };
 
 static struct memory *memory; /* of all, or NULL */
-static struct place alone;    /* where there is none */
+static uid_t memory_uid;
+static struct place alone; /* where there is none */
 static struct place *own;
 static struct rpwi_counters others; /* devices above DEVICES_MAX */
 
@@ -142,68 +144,83 @@ static int last_index(void)
 	return last < 0 ? -errno : last;
 }
 
-static struct memory *find(int but)
+static struct memory *find(void)
 {
-	int index = 0, id, last = last_index();
-	struct memory *m;
-	while ((m = next(&index, last, &id, 0))) {
-		if (id != but)
-			return m;
-		shmdt(m);
-	}
-	return NULL;
+	int index = 0, id;
+	return next(&index, last_index(), &id, 0);
 }
 
 /* ---- making ---- */
 
-static key_t key_of(uint64_t netns)
+/* Of one that was killed between making a segment and marking it for removal. One that somebody in
+ * another network namespace makes at this moment looks the same: he makes another. */
+static void remove_left_behind(void)
 {
-	uint64_t k = (netns << 32 | geteuid()) * 0x9e3779b97f4a7c15u;
-	return (key_t)(k >> 33 | 1);
+	struct shmid_ds s;
+	for (int index = 0, last = last_index(); index <= last; index++) {
+		int id = shmctl(index, SHM_STAT, &s);
+		if (id >= 0 && is_ours(&s) && !s.shm_nattch && !(s.shm_perm.mode & SHM_DEST))
+			shmctl(id, IPC_RMID, NULL);
+	}
 }
 
-/* A segment under the key: a new one, or what another is about to make, or was when it was killed.
- * Where a stranger has taken the key: one without. */
-static struct memory *make_segment(key_t key, int *id)
+static struct memory *make_one(void)
 {
-	const int how = IPC_CREAT | SHM_NORESERVE | MODE;
-	*id = shmget(key, sizeof(struct memory), how);
-	struct memory *m = *id < 0 ? NULL : attach(*id, 0);
-	if (m)
-		return m;
-	*id = shmget(IPC_PRIVATE, sizeof(struct memory), how);
-	m = *id < 0 ? NULL : attach(*id, 0);
-	if (!m && *id >= 0)
-		shmctl(*id, IPC_RMID, NULL);
-	return m;
-}
-
-static struct memory *make(void)
-{
+	enum { TRIES = 4 };
 	uint64_t ino, dev;
-	int id;
+	struct memory *m = NULL;
 	if (!netns_here(&ino, &dev))
 		return NULL;
-	struct memory *m = make_segment(key_of(ino), &id), *other;
+	for (int i = 0; i < TRIES && !m; i++) {
+		int id = shmget(
+			IPC_PRIVATE, sizeof(*m), IPC_CREAT | IPC_EXCL | SHM_NORESERVE | MODE);
+		if (id < 0)
+			return NULL;
+		m = attach(id, 0);
+		shmctl(id, IPC_RMID, NULL);
+	}
 	if (!m)
 		return NULL;
 	m->version = PAGE_VERSION;
 	m->netns = ino;
 	m->netns_dev = dev;
 	atomic_store_explicit(&m->magic, PAGE_MAGIC, memory_order_release);
-	/* Another has made one after this process had looked: then its key is gone by now. */
-	other = find(id);
-	shmctl(id, IPC_RMID, NULL);
-	if (!other)
-		return m;
-	shmdt(m);
-	return other;
+	return m;
+}
+
+/* What another has made meanwhile, or a new one. */
+static struct memory *find_or_make(void)
+{
+	enum { TRIES = 200, TRY_US = 100 };
+	char name[IO_NAME_MAX];
+	struct memory *m = find();
+	int lock = -EADDRINUSE;
+	snprintf(name, sizeof(name), "ropeway/%u/counters", rpwi_who_uid());
+	for (int i = 0; i < TRIES && !m && lock == -EADDRINUSE; i++) {
+		lock = rpwi_name_listen(name);
+		m = find();
+		if (!m && lock == -EADDRINUSE)
+			usleep(TRY_US);
+	}
+	if (!m) {
+		remove_left_behind();
+		m = make_one();
+	}
+	if (lock >= 0)
+		close(lock);
+	return m;
 }
 
 void rpwi_counters_begin(uint16_t slot, uint64_t socket_inode)
 {
-	if (!memory && (memory = find(-1), !memory))
-		memory = make();
+	/* a child may have gone elsewhere since it inherited it, or become another user */
+	if (memory && (!is_of_here(memory) || memory_uid != geteuid())) {
+		shmdt(memory);
+		memory = NULL;
+	}
+	if (!memory)
+		memory = find_or_make();
+	memory_uid = geteuid();
 	if (!memory) {
 		rpwi_debug("no shared memory for counters (%s): they are this process's alone",
 			strerror(errno));

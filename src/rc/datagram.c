@@ -215,5 +215,6 @@ void rpwi_ud_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 		wc.imm_data = p->imm_be;
 	}
 	qp->rcv.have = false;
+	qp->n->recvs++;
 	rpwi_qp_complete_recv(qp, &wc, p->solicited);
 }

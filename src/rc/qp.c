@@ -147,11 +147,13 @@ void rpwi_qp_fini(struct rpwi_qp *qp)
 
 /* ---- completions ---- */
 
+enum { SENDS = 1 << IBV_WR_SEND | 1 << IBV_WR_SEND_WITH_IMM | 1 << IBV_WR_SEND_WITH_INV };
+
 void rpwi_qp_complete_send(struct rpwi_qp *qp, const struct rpwi_swqe *w, enum ibv_wc_status status)
 {
 	if (status == IBV_WC_SUCCESS) {
 		/* no READ gets here: that may be in the QP's lock alone */
-		if (rpwi_wr_info[w->opcode].wc_opcode == IBV_WC_SEND)
+		if (SENDS >> w->opcode & 1)
 			qp->n->sends++;
 		if (!qp->sig_all && !(w->flags & IBV_SEND_SIGNALED))
 			return;
@@ -169,8 +171,6 @@ void rpwi_qp_complete_send(struct rpwi_qp *qp, const struct rpwi_swqe *w, enum i
 void rpwi_qp_complete_recv(struct rpwi_qp *qp, struct ibv_wc *wc, bool solicited)
 {
 	wc->qp_num = qp->qpn;
-	if (RPWI_LIKELY(wc->status == IBV_WC_SUCCESS))
-		qp->n->recvs++;
 	qp->ops->complete(qp, true, wc, solicited || wc->status != IBV_WC_SUCCESS);
 }
 
@@ -697,8 +697,9 @@ void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 		qp->n->rx_wrong_peer++;
 		return;
 	}
-	qp->n->rx_packets++;
-	qp->n->rx_bytes += p->payload_len;
+	struct rpwi_qp_stats *n = qp->n;
+	n->rx_packets++;
+	n->rx_bytes += p->payload_len;
 	if (qp->type == IBV_QPT_UD)
 		rpwi_ud_rx(qp, p, meta);
 	else if (qp->type == IBV_QPT_UC)

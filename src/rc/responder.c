@@ -90,6 +90,7 @@ void rpwi_rcv_done(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t byte_l
 		wc.invalidated_rkey = p->inv_rkey;
 	}
 	qp->rcv.have = false;
+	qp->n->recvs++;
 	rpwi_qp_complete_recv(qp, &wc, p->solicited);
 }
 
