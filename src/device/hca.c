@@ -472,7 +472,7 @@ static int place_take(void)
 	h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (h->wake_fd < 0)
 		return -errno;
-	tally_begin();
+	tally_begin(h);
 	board_open(h->lanes, h->slots[0]);
 	gsi_begin();
 	h->watch_fd = rpwi_netdev_watch_open();
@@ -518,7 +518,7 @@ static int place_leave_to_parent(void)
 	farewell_close();
 	alive_forget();
 	copies_forget_ledger();
-	tally_left_to_parent();
+	tally_left_to_parent(h);
 	descriptors_close();
 	/* Not freed: the copies of QPs and address handles point to the old ports, and those to the
 	 * old steer. */
@@ -627,7 +627,7 @@ void hca_put(void)
 	farewell_close();
 	descriptors_close();
 	lane_stats_add(&h->lanes_gone);
-	tally_end();
+	tally_end(h);
 	board_close();
 	if (h->steer)
 		rpwi_steer_close(h->steer);

@@ -503,7 +503,7 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 	int32_t qpn = rpwi_pkt_peek_qpn(seg, len);
 	if (RPWI_UNLIKELY(qpn < 0)) {
 		h->n.decode_errors++;
-		tally_at(&rx->flow.dst)->rx_broken++;
+		tally_at(dev_first(), &rx->flow.dst)->rx_broken++;
 		return;
 	}
 	struct dqp *q = qp_lookup((uint32_t)qpn);
@@ -522,12 +522,12 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 	struct rpwi_pkt pkt;
 	if (RPWI_UNLIKELY(rpwi_pkt_decode(seg, len, &pkt))) {
 		h->n.decode_errors++;
-		tally_at(&rx->flow.dst)->rx_broken++;
+		tally_at(dev_first(), &rx->flow.dst)->rx_broken++;
 		return;
 	}
 	if (RPWI_UNLIKELY(rpwi_icrc_check(&rx->flow, seg, len, &ip_id) == RPWI_ICRC_BAD)) {
 		h->n.icrc_errors++;
-		tally_at(&rx->flow.dst)->rx_broken++;
+		tally_at(dev_first(), &rx->flow.dst)->rx_broken++;
 		path_bad_icrc(h, q, rx, seg, len, ip_id, &pkt);
 		rpwi_debug("packet for QP 0x%06x, PSN %u: bad ICRC, dropped", pkt.dqpn, pkt.psn);
 		return;

@@ -2,6 +2,8 @@
 /* tally.c - see tally.h. */
 #include "device/tally.h"
 
+#include <unistd.h>
+
 /* Where a device counts now, and what stood there when it began: a place is taken over with the
  * numbers of who had it before. */
 struct part {
@@ -13,7 +15,10 @@ static struct part part[PARTS_MAX];
 static unsigned nparts;
 static struct rpwi_counters nowhere; /* what is not this process's any more */
 
-void tally_begin(void) { rpwi_counters_begin(hca_here.slots[0], rpwi_steer_inode(hca_here.steer)); }
+void tally_begin(const struct hca *h)
+{
+	rpwi_counters_begin(h->slots[0], rpwi_steer_inode(h->steer));
+}
 
 static struct rpwi_counters *of(const char *device)
 {
@@ -37,16 +42,15 @@ void tally_sum(struct rpwi_qp_stats *sum)
 	}
 }
 
-void tally_end(void)
+void tally_end(struct hca *h)
 {
-	tally_sum(&hca_here.gone);
+	tally_sum(&h->gone);
 	nparts = 0;
 	rpwi_counters_end();
 }
 
-void tally_left_to_parent(void)
+void tally_left_to_parent(struct hca *h)
 {
-	struct hca *h = &hca_here;
 	for (struct rpwi_list *l = h->contexts.next; l != &h->contexts; l = l->next)
 		RPWI_CONTAINER_OF(l, struct dctx, link)->tally = &nowhere;
 	for (unsigned i = 0; i < h->nslots; i++)
@@ -61,20 +65,27 @@ void tally_left_to_parent(void)
 void tally_context(struct dctx *c)
 {
 	c->tally = of(c->dev->net.name);
-	tally_resource(&c->tally->res.contexts, 1);
+	atomic_fetch_add(&c->tally->res.contexts, 1);
 }
 
 void tally_qp(struct dqp *q)
 {
 	q->t.n = &q->ctx->tally->n;
-	tally_resource(&q->ctx->tally->res.qps, 1);
+	atomic_fetch_add(&q->ctx->tally->res.qps, 1);
 }
 
-struct rpwi_qp_stats *tally_at(const struct rpwi_addr *local)
+struct rpwi_qp_stats *tally_at(const struct dev *devices, const struct rpwi_addr *local)
 {
-	for (struct dev *d = dev_first(); d; d = d->next)
+	for (const struct dev *d = devices; d; d = d->next)
 		for (unsigned i = 0; d->present && i < d->net.gid_count; i++)
 			if (rpwi_addr_eq(&d->net.gid[i].addr, local))
 				return &of(d->net.name)->n;
 	return &nowhere.n;
+}
+
+void tally_resource(_Atomic uint64_t *count, int d, pid_t forked_from)
+{
+	if (d < 0 && forked_from && forked_from == getppid())
+		return;
+	atomic_fetch_add_explicit(count, (uint64_t)(int64_t)d, memory_order_relaxed);
 }

@@ -3,7 +3,7 @@
  * (io/counters.h), so that the tree shows what all have counted. A QP counts straight into its
  * device's part of it.
  *
- * The HCA's lock is held, but for tally_one.
+ * The HCA's lock is held.
  */
 #ifndef ROPEWAY_DEVICE_TALLY_H
 #define ROPEWAY_DEVICE_TALLY_H
@@ -11,24 +11,21 @@
 #include "device/hca.h"
 #include "io/counters.h"
 
-void tally_begin(void); /* the process has a place */
-void tally_end(void);   /* it has none any more */
+void tally_begin(const struct hca *h); /* the process has a place */
+void tally_end(struct hca *h);         /* it has none any more */
 /* In a child that takes a place of its own: what it inherited counts nowhere any more. */
-void tally_left_to_parent(void);
+void tally_left_to_parent(struct hca *h);
 void tally_context(struct dctx *c); /* it is new */
 void tally_qp(struct dqp *q);       /* likewise */
-/* Of the device that has that address: never NULL. */
-struct rpwi_qp_stats *tally_at(const struct rpwi_addr *local);
+/* Of that one of the devices that has the address: never NULL. */
+struct rpwi_qp_stats *tally_at(const struct dev *devices, const struct rpwi_addr *local);
 /* Adds what this process has counted, all its devices together. */
 void tally_sum(struct rpwi_qp_stats *sum);
 
-/* One resource more, or less. Any thread. Not in a child that has not yet shown whether it goes on
- * with what it inherited: that is its parent's. */
-#define tally_one(ctx, what, d) tally_resource(&to_dctx(ctx)->tally->res.what, (d))
-static inline void tally_resource(_Atomic uint64_t *count, int d)
-{
-	if (RPWI_LIKELY(!hca_here.forked_from))
-		atomic_fetch_add_explicit(count, (uint64_t)(int64_t)d, memory_order_relaxed);
-}
+/* One resource more, or less. A child that has not yet shown whether it goes on with what it
+ * inherited may destroy its copies: while its parent lives that is none less. */
+#define tally_one(ctx, what, d) \
+	tally_resource(&to_dctx(ctx)->tally->res.what, (d), hca_here.forked_from)
+void tally_resource(_Atomic uint64_t *count, int d, pid_t forked_from);
 
 #endif

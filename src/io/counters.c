@@ -84,7 +84,7 @@ static bool nobody_is_one(void)
 static bool is_ours(const struct shmid_ds *s)
 {
 	uid_t me = geteuid();
-	/* an owner may give a segment away, and so make it look like another's: but not its maker */
+	/* an owner may give a segment away; its maker stays */
 	return s->shm_perm.cuid == me && s->shm_perm.uid == me &&
 	       (s->shm_perm.mode & 0777) == MODE && s->shm_segsz == sizeof(struct memory) &&
 	       (me != OVERFLOW_UID || nobody_is_one());

@@ -369,12 +369,12 @@ class Counters(unittest.TestCase):
         self.wait_for(lambda: self.listening(port=port), "server")
         return server, self.start(*command, "127.0.0.1", **env)
 
-    def stats(self, ends):
+    def stats(self, ends, may_fail=False):
         """What `--stats` says of processes that have ended, added up."""
         sums = {}
         for p in ends:
             out, err = self.end(p)
-            self.assertEqual(p.returncode, 0, out + err)
+            self.assertIn(p.returncode, (0, 1) if may_fail else (0,), out + err)
             for name, value in re.findall(r"^  (.*?) +(\d+)$", err, re.M):
                 sums[name] = sums.get(name, 0) + int(value)
         return sums
@@ -412,8 +412,19 @@ class Counters(unittest.TestCase):
     def test_udp(self):
         self.several(ROPEWAY_WIRE="udp")
 
-    def test_udp_small_packets(self):
-        self.several(ROPEWAY_WIRE="udp", ROPEWAY_FAULT="drop=0.02,seed=7")
+    def test_udp_losses(self):
+        """What is sent again counts again. The last ACK may be lost, too: then one of the two ends with an error."""
+        holder = self.hold()
+        names = [*self.NAMES, "hw_counters/completer_retry_err", "hw_counters/out_of_seq_request"]
+        said = self.stats(self.pingpong(1000, 4096, ROPEWAY_WIRE="udp", ROPEWAY_FAULT="drop=0.02,seed=7"), may_fail=True)
+        now = self.read(names=names)
+        self.assertEqual([now[k] for k in ("port_xmit_packets", "port_rcv_packets", "port_xmit_data", "port_rcv_data")],
+                         [said["packets sent"], said["packets received"], said["payload bytes sent"] // 4, said["payload bytes received"] // 4])
+        for k in ("packets sent again", "out of order received"):
+            self.assertGreater(said[k], 0)
+        self.assertGreater(now["completer_retry_err"], 0)
+        self.assertEqual(now["out_of_seq_request"], said["out of order received"])
+        self.end(holder)
 
     def test_without_helper(self):
         """No helper, no difference: while one process lives that has opened the device."""
@@ -453,7 +464,7 @@ class Counters(unittest.TestCase):
             # one message is under way each way at most, and a packet may be killed before its count
             self.assertLessEqual(abs(now["rdma_sends"] - now["rdma_recvs"]), 2 * (i + 1))
             last = now
-        self.assertEqual(self.stats(self.pingpong(100, 64))["packets sent again"], 0)
+        self.stats(self.pingpong(100, 64))
         self.assertEqual(self.read()["rdma_sends"], last["rdma_sends"] + 200)
         self.end(holder)
 
