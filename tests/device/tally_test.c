@@ -193,8 +193,11 @@ static void daemon_goes_on(void **state)
 	close(fds[0]);
 	close(fds[3]);
 	/* its sockets may be closed after its pipes */
-	for (int i = 0; i < 30000 && living().contexts; i++)
+	struct rpwi_resources r = living();
+	for (int i = 0; i < 30000 && r.contexts; i++) {
 		usleep(1000);
+		r = living();
+	}
 	assert_living(0, 0, 0, 0, 0, 0);
 }
 
@@ -204,7 +207,8 @@ static int make_and_die(void *arg)
 	if (!a.c)
 		return 1;
 	make(&a);
-	if (living().qps != 1)
+	struct rpwi_resources r = living();
+	if (r.qps != 1)
 		return 2;
 	kill(getpid(), SIGKILL);
 	return 3;
