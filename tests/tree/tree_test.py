@@ -375,6 +375,7 @@ class Counters(unittest.TestCase):
         for p in ends:
             out, err = self.end(p)
             self.assertIn(p.returncode, (0, 1) if may_fail else (0,), out + err)
+            sums["failed"] = sums.get("failed", 0) + p.returncode
             for name, value in re.findall(r"^  (.*?) +(\d+)$", err, re.M):
                 sums[name] = sums.get(name, 0) + int(value)
         return sums
@@ -383,7 +384,8 @@ class Counters(unittest.TestCase):
         """Since `before` one pingpong has run, which said that."""
         now = self.read()
         d = {k: now[k] - before[k] for k in now}
-        self.assertEqual((d["rdma_sends"], d["rdma_recvs"]), (2 * n, 2 * n), d)
+        self.assertIn(2 * n - d["rdma_sends"], (0, 1) if said["failed"] else (0,), d)
+        self.assertEqual(d["rdma_recvs"], 2 * n, d)
         self.assertEqual((d["port_xmit_packets"], d["port_rcv_packets"]), (said["packets sent"], said["packets received"]))
         self.assertEqual((now["port_xmit_data"], now["port_rcv_data"]), (self.bytes[0] // 4, self.bytes[1] // 4))
         for a, b in (("sent_pkts", "port_xmit_packets"), ("rcvd_pkts", "port_rcv_packets"), ("unicast_xmit_packets", "port_xmit_packets"), ("unicast_rcv_packets", "port_rcv_packets")):
@@ -400,7 +402,8 @@ class Counters(unittest.TestCase):
         self.bytes = [0, 0]
         for n, size in ((100, 4096), (1000, 8), (50, 1), (10, 65536)):
             before = self.read()
-            said = self.stats(self.pingpong(n, size, **env))
+            # by UDP the last ACK may be lost, and the peer have ended: then one of the two ends with an error
+            said = self.stats(self.pingpong(n, size, **env), may_fail="ROPEWAY_WIRE" in env)
             self.bytes[0] += said["payload bytes sent"]
             self.bytes[1] += said["payload bytes received"]
             self.check(before, n, size, said)
