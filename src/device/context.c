@@ -19,6 +19,7 @@
 #include "device/fault.h"
 #include "device/hca.h"
 #include "device/mcast.h"
+#include "device/tally.h"
 
 /* ---- the command descriptor ---- */
 
@@ -136,6 +137,7 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 	rpwi_lock(RPWI_LOCK_DEVICES);
 	hca_lock();
 	rpwi_list_add_tail(&hca_here.contexts, &c->link);
+	tally_context(c);
 	hca_unlock();
 	rpwi_unlock(RPWI_LOCK_DEVICES);
 	return &c->v.context;
@@ -150,6 +152,7 @@ int rpwi_dev_close_device(struct ibv_context *ctx)
 	hca_unlock();
 	rpwi_unlock(RPWI_LOCK_DEVICES);
 	hca_lock();
+	tally_one(ctx, contexts, -1);
 	mcast_context_gone(c);
 	hca_put();
 	hca_unlock();

@@ -11,6 +11,7 @@
 #include "base/turn.h"
 #include "device/fault.h"
 #include "device/hca.h"
+#include "device/tally.h"
 #include "explain/verbs.h"
 
 static inline void cq_lock(struct dcq *cq)
@@ -331,6 +332,7 @@ static struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context,
 	rpwi_list_init(&cq->link);
 	hca_lock();
 	cq->ordinal = ++made;
+	tally_one(c, cqs, 1);
 	if (ch)
 		RPWI_CONTAINER_OF(ch, struct dchannel, ibv)->refs++;
 	hca_unlock();
@@ -397,6 +399,7 @@ int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
 	}
 	if (ibv->channel)
 		RPWI_CONTAINER_OF(ibv->channel, struct dchannel, ibv)->refs--;
+	tally_one(ibv->context, cqs, -1);
 	hca_unlock();
 	rpwi_lock(RPWI_LOCK_EVENTS);
 	if (cq->pending_events) {

@@ -16,6 +16,7 @@
 #include "device/fault.h"
 #include "device/gsi.h"
 #include "device/path.h"
+#include "device/tally.h"
 #include "explain/verbs.h"
 
 enum {
@@ -338,6 +339,9 @@ void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad)
 		return;
 	struct rpwi_pkt pkt = packet_of(mad, RPWI_GSI_QPN);
 	gsi_send_packet(&path->local, &path->remote, path->hop_limit, path->traffic_class, &pkt);
+	struct rpwi_qp_stats *n = tally_at(dev_first(), &path->local);
+	n->tx_packets++;
+	n->tx_bytes += RPWI_MAD_LEN;
 }
 
 static void send_mad(void *user, const struct rpwi_cm_path *path, const uint8_t *mad)
@@ -541,6 +545,9 @@ void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_n
 	h->n.mads++;
 	if (gsi_ask(rx, pkt, now_ns))
 		return;
+	struct rpwi_qp_stats *n = tally_at(dev_first(), &path.local);
+	n->rx_packets++;
+	n->rx_bytes += pkt->payload_len;
 	rpwi_gsi_gid(&path.local, path.local_gid);
 	rpwi_gsi_gid(&path.remote, path.remote_gid);
 	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_cm_rx(&path, pkt->payload, pkt->payload_len))

@@ -16,6 +16,7 @@
 #include "device/farewell.h"
 #include "device/fault.h"
 #include "device/mcast.h"
+#include "device/tally.h"
 #include "wire/icrc.h"
 
 struct hca hca_here = {
@@ -471,6 +472,7 @@ static int place_take(void)
 	h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (h->wake_fd < 0)
 		return -errno;
+	tally_begin(h);
 	board_open(h->lanes, h->slots[0]);
 	gsi_begin();
 	h->watch_fd = rpwi_netdev_watch_open();
@@ -516,6 +518,7 @@ static int place_leave_to_parent(void)
 	farewell_close();
 	alive_forget();
 	copies_forget_ledger();
+	tally_left_to_parent(h);
 	descriptors_close();
 	/* Not freed: the copies of QPs and address handles point to the old ports, and those to the
 	 * old steer. */
@@ -624,6 +627,7 @@ void hca_put(void)
 	farewell_close();
 	descriptors_close();
 	lane_stats_add(&h->lanes_gone);
+	tally_end(h);
 	board_close();
 	if (h->steer)
 		rpwi_steer_close(h->steer);
@@ -674,27 +678,17 @@ int rpwi_dev_check(struct ibv_device *dev, char *why, size_t why_len)
 
 /* ---- statistics ---- */
 
-static void qp_stats_add(struct rpwi_qp_stats *sum, const struct rpwi_qp_stats *s)
-{
-	uint64_t *to = (uint64_t *)(void *)sum;
-	const uint64_t *from = (const uint64_t *)(const void *)s;
-	for (size_t i = 0; i < sizeof(*s) / sizeof(uint64_t); i++)
-		to[i] += from[i];
-}
-_Static_assert(sizeof(struct rpwi_qp_stats) % sizeof(uint64_t) == 0, "counters only");
-
-void dev_stats_gone(const struct rpwi_qp_stats *s) { qp_stats_add(&hca_here.gone, s); }
-
 void rpwi_dev_stats_print(FILE *to)
 {
 	struct hca *h = &hca_here;
 	hca_lock();
 	struct rpwi_qp_stats s = h->gone;
+	tally_sum(&s);
 	for (unsigned i = 0; i < h->nslots; i++)
 		for (unsigned j = 0; h->qps[i] && j < RPWI_SLOT_QPNS; j++)
 			if (h->qps[i][j]) {
 				qp_hold(h->qps[i][j]);
-				qp_stats_add(&s, &h->qps[i][j]->t.stats);
+				rpwi_counts_add(&s, &h->qps[i][j]->t.stats);
 			}
 	struct hca_counters n = h->n;
 	struct rpwi_port_stats ports = h->ports_gone;

@@ -75,6 +75,7 @@ struct dctx {
 	struct rpwi_list link; /* hca_here.contexts: changed under both locks, read under either */
 	struct rpwi_list events;
 	uint32_t group; /* with those that were imported from it, or it from them (context.c) */
+	struct rpwi_counters *tally; /* its device's (tally.h); never NULL */
 };
 static inline struct dctx *to_dctx(const struct ibv_context *c)
 {
@@ -296,7 +297,7 @@ struct hca {
 	uint64_t service_wake_ns;    /* when it will wake by itself */
 	_Atomic uint64_t stream_ns;  /* when a batch of a stream last came in */
 	struct hca_counters n;
-	struct rpwi_qp_stats gone;         /* counters of destroyed QPs */
+	struct rpwi_qp_stats gone;         /* what is in no tally any more */
 	struct rpwi_port_stats ports_gone; /* and of closed ports */
 	struct rpwi_lane_stats lanes_gone; /* and of lanes, when the HCA was last closed */
 };
@@ -344,7 +345,6 @@ void hca_put(void);
 void dev_event(struct dctx *c, const struct ibv_async_event *ev);
 /* an object goes away: its events that nobody took go too */
 void dev_events_forget(struct dctx *c, const void *object);
-void dev_stats_gone(const struct rpwi_qp_stats *s);
 void dev_refresh(void);      /* addresses changed: refresh the list, raise events */
 void dev_list_renew(void);   /* read the list of devices anew. The lock is not held */
 struct dev *dev_first(void); /* all that were ever seen, in that order. The lock is held */

@@ -210,7 +210,9 @@ static void deliver(struct hca *h, struct dqp *q, const struct rpwi_pkt *pkt,
 	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_rx(q, pkt, &meta, now_ns))
 		return;
 	q->heard_ns = now_ns;
+	uint64_t before = q->t.n->rx_packets;
 	rpwi_qp_rx(&q->t, pkt, &meta, now_ns);
+	q->t.n->rx_mcast += q->t.n->rx_packets - before;
 	if (rpwi_list_empty(&q->rx_link))
 		rpwi_list_add_tail(&h->touched, &q->rx_link);
 }
@@ -222,6 +224,12 @@ static bool is_datagram(const struct rpwi_pkt *pkt)
 	       (op == RPWI_OP_SEND_ONLY || op == RPWI_OP_SEND_ONLY_IMM);
 }
 
+static void broken(const struct group *g)
+{
+	if (g->nqps)
+		g->qps[0]->t.n->rx_broken++;
+}
+
 static void rx_segment(struct hca *h, struct group *g, const struct rpwi_rx *rx, const uint8_t *seg,
 	size_t len, unsigned index, uint64_t now_ns)
 {
@@ -230,6 +238,7 @@ static void rx_segment(struct hca *h, struct group *g, const struct rpwi_rx *rx,
 	n.datagrams++;
 	if (RPWI_UNLIKELY(rpwi_pkt_decode(seg, len, &pkt))) {
 		h->n.decode_errors++;
+		broken(g);
 		return;
 	}
 	/* to a group address only with this QPN, and the other way round (IB 9.4.1, 10.5.2) */
@@ -243,6 +252,7 @@ static void rx_segment(struct hca *h, struct group *g, const struct rpwi_rx *rx,
 	}
 	if (RPWI_UNLIKELY(rpwi_icrc_check(&rx->flow, seg, len, &ip_id) == RPWI_ICRC_BAD)) {
 		h->n.icrc_errors++;
+		broken(g);
 		path_bad_icrc(h, NULL, rx, seg, len, ip_id, &pkt);
 		rpwi_debug("multicast datagram, PSN %u: bad ICRC, dropped", pkt.psn);
 		return;

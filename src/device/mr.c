@@ -11,6 +11,7 @@
 #include "base/guard.h"
 #include "device/board.h"
 #include "device/hca.h"
+#include "device/tally.h"
 #include "fault/fault.h"
 
 enum {
@@ -132,8 +133,10 @@ struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64
 		.addr = addr};
 	hca_lock();
 	int rc = to_dpd(pd)->dead ? -EINVAL : mr_key_add(&mr->k);
-	if (!rc)
+	if (!rc) {
 		to_dpd(pd)->refs++;
+		tally_one(pd->context, mrs, 1);
+	}
 	hca_unlock();
 	if (rc) {
 		free(mr);
@@ -279,6 +282,7 @@ int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
 	}
 	mr_key_del(&mr->k);
 	mr->k.pd->refs--;
+	tally_one(ibv->context, mrs, -1);
 	hca_unlock();
 	if (mr->map)
 		munmap(mr->map, mr->map_len);
@@ -314,8 +318,10 @@ struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd)
 		.length = NULL_BYTES,
 		.addr = zeros};
 	int rc = !zeros ? -ENOMEM : mr->k.pd->dead ? -EINVAL : mr_key_add(&mr->k);
-	if (!rc)
+	if (!rc) {
 		mr->k.pd->refs++;
+		tally_one(pd->context, mrs, 1);
+	}
 	hca_unlock();
 	if (rc) {
 		free(mr);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "device/hca.h"
+#include "device/tally.h"
 #include "fault/fault.h"
 
 /* Under the lock: all but imports and parent domains. */
@@ -39,6 +40,7 @@ struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c)
 	pd->ibv.handle = pd->id;
 	pd->group = to_dctx(c)->group;
 	hca_lock();
+	tally_one(c, pds, 1);
 	pd_listed(pd);
 	hca_unlock();
 	return &pd->ibv;
@@ -59,6 +61,7 @@ int rpwi_dev_dealloc_pd(struct ibv_pd *ibv)
 			"ibv_unimport_pd here");
 		return EINVAL;
 	}
+	tally_one(ibv->context, pds, -1);
 	if (pd->parent)
 		pd->parent->refs--;
 	bool frees = pd_unlisted(pd);

@@ -27,6 +27,7 @@
 #include "device/path.h"
 #include "device/pollset.h"
 #include "device/spin.h"
+#include "device/tally.h"
 #include "explain/verbs.h"
 #include "wire/icrc.h"
 #include "wire/mad.h"
@@ -298,8 +299,12 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 		      : rpwi_port_send(port, b, &sent);
 	if (RPWI_UNLIKELY(rpwi_explain_on) && sent)
 		rpwi_explain_fact(lane ? RPWI_FACT_BY_MEMORY : RPWI_FACT_BY_UDP, q->t.qpn, sent);
-	if (RPWI_UNLIKELY(rc && !lane && rc != -EFAULT))
+	if (RPWI_UNLIKELY(rc && !lane && rc != -EFAULT)) {
+		q->t.n->tx_refused += rc != -EREMOTEIO;
 		path_refused(&hca_here, port, b->av, q->t.qpn, rc);
+	}
+	if (RPWI_UNLIKELY(q->t.type == IBV_QPT_UD) && rpwi_addr_is_mcast(&b->av->flow.dst))
+		q->t.n->tx_mcast += sent;
 	if (RPWI_UNLIKELY(rc == -EFAULT))
 		rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
 	else
@@ -498,6 +503,7 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 	int32_t qpn = rpwi_pkt_peek_qpn(seg, len);
 	if (RPWI_UNLIKELY(qpn < 0)) {
 		h->n.decode_errors++;
+		tally_at(dev_first(), &rx->flow.dst)->rx_broken++;
 		return;
 	}
 	struct dqp *q = qp_lookup((uint32_t)qpn);
@@ -516,10 +522,12 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 	struct rpwi_pkt pkt;
 	if (RPWI_UNLIKELY(rpwi_pkt_decode(seg, len, &pkt))) {
 		h->n.decode_errors++;
+		tally_at(dev_first(), &rx->flow.dst)->rx_broken++;
 		return;
 	}
 	if (RPWI_UNLIKELY(rpwi_icrc_check(&rx->flow, seg, len, &ip_id) == RPWI_ICRC_BAD)) {
 		h->n.icrc_errors++;
+		tally_at(dev_first(), &rx->flow.dst)->rx_broken++;
 		path_bad_icrc(h, q, rx, seg, len, ip_id, &pkt);
 		rpwi_debug("packet for QP 0x%06x, PSN %u: bad ICRC, dropped", pkt.dqpn, pkt.psn);
 		return;

@@ -9,6 +9,7 @@
 #include "device/fault.h"
 #include "device/ledger.h"
 #include "device/path.h"
+#include "device/tally.h"
 #include "explain/verbs.h"
 
 /* ---- QPNs: slot << 12 | index. The first index is drawn and freed numbers are used again as late
@@ -195,6 +196,7 @@ static int qp_numbered(struct dqp *q, enum ibv_qp_type type)
 		q->t.attr.path_mtu = dev_mtu(q->ctx->dev);
 		q->t.mtu = mtu_bytes(q->t.attr.path_mtu);
 	}
+	tally_qp(q);
 	q->lock = qplock_choose();
 	q->pd->refs++;
 	q->scq->refs++;
@@ -354,7 +356,8 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	mw_qp_gone(q);
 	qpn_free(q->t.qpn);
 	rpwi_qp_fini(&q->t);
-	dev_stats_gone(&q->t.stats);
+	rpwi_counts_add(&hca_here.gone, &q->t.stats);
+	tally_one(&q->ctx->v.context, qps, -1);
 	ports_drop(q);
 	peer_put(q->peer);
 	cq_purge_qp(q->scq, q->t.qpn);

@@ -5,6 +5,7 @@
 
 #include "device/fault.h"
 #include "device/hca.h"
+#include "device/tally.h"
 
 static struct dsrq *to_dsrq(struct ibv_srq *s) { return RPWI_CONTAINER_OF(s, struct dsrq, ibv); }
 
@@ -37,6 +38,7 @@ struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 	hca_lock();
 	to_dpd(pd)->refs++;
 	s->ordinal = ++made;
+	tally_one(pd->context, srqs, 1);
 	hca_unlock();
 	return &s->ibv;
 }
@@ -97,6 +99,7 @@ int rpwi_dev_destroy_srq(struct ibv_srq *ibv)
 		return EBUSY;
 	}
 	to_dpd(ibv->pd)->refs--;
+	tally_one(ibv->context, srqs, -1);
 	hca_unlock();
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->events_completed != s->events_got)

@@ -159,7 +159,7 @@ enum { SEEN = 256 };
 static struct {
 	uint32_t qpn;
 	enum ibv_qp_state state;
-	uint64_t retransmits;
+	uint32_t retransmits;
 	/* by the low bits of the QPN: where two QPs meet, only words are lost. Under
 	 * RPWI_LOCK_HCA */
 } seen[SEEN];
@@ -178,10 +178,9 @@ void rpwi_explain_state(const struct rpwi_qp *q)
 	unsigned i = q->qpn % SEEN;
 	if (seen[i].qpn != q->qpn)
 		return;
-	if (q->stats.retransmits > seen[i].retransmits) {
-		rpwi_explain_fact(RPWI_FACT_RETRANSMITTED, q->qpn,
-			q->stats.retransmits - seen[i].retransmits);
-		seen[i].retransmits = q->stats.retransmits;
+	if (q->resent > seen[i].retransmits) {
+		rpwi_explain_fact(RPWI_FACT_RETRANSMITTED, q->qpn, q->resent - seen[i].retransmits);
+		seen[i].retransmits = q->resent;
 	}
 	if (seen[i].state == q->state)
 		return;

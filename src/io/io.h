@@ -69,6 +69,8 @@ int rpwi_steer_open(struct rpwi_steer **out);
 void rpwi_steer_close(struct rpwi_steer *s);
 unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned max);
 int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot); /* one more slot; -ENOSPC */
+/* Of the socket that has the first slot's name (/proc/net/unix); 0: not known. */
+uint64_t rpwi_steer_inode(const struct rpwi_steer *s);
 /* after -ENOSPC of rpwi_steer_open: who has them all */
 void rpwi_steer_explain_full(char *why, size_t why_len);
 bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn);

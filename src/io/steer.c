@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MSGS_A_CALL = 64 /* messages dealt with in one rpwi_steer_recv */ };
@@ -21,6 +22,7 @@ enum { MSGS_A_CALL = 64 /* messages dealt with in one rpwi_steer_recv */ };
 struct rpwi_steer {
 	uint16_t slot[IO_SLOTS_MAX];
 	unsigned nslots;
+	uint64_t inode;     /* of the first slot's listener */
 	uint64_t owned[64]; /* a bit for each slot */
 	struct rpwi_lines *lines;
 	struct rpwi_claims *claims;
@@ -42,13 +44,12 @@ static unsigned slots_of_our_kind(void)
 
 /* Begin anywhere: a QPN of a process that has ended should not come back soon (its peers may still
  * send to it). */
-static int claim_some(struct rpwi_lines *ls)
+static int claim_some(struct rpwi_lines *ls, struct io_line **l)
 {
-	struct io_line *l;
 	unsigned n = slots_of_our_kind(), start = (unsigned)(rpwi_random64() % n);
 	for (unsigned i = 0; i < n; i++) {
 		unsigned no = first_slot() + (start + i) % n;
-		int rc = rpwi_lines_listen(ls, &(struct io_dest){.slot = (uint16_t)no}, &l);
+		int rc = rpwi_lines_listen(ls, &(struct io_dest){.slot = (uint16_t)no}, l);
 		if (!rc)
 			return (int)no;
 		if (rc != -EADDRINUSE)
@@ -63,9 +64,13 @@ int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot)
 		return -ENETDOWN;
 	if (s->nslots == IO_SLOTS_MAX)
 		return -ENOSPC;
-	int no = claim_some(s->lines);
+	struct io_line *l;
+	struct stat st;
+	int no = claim_some(s->lines, &l);
 	if (no < 0)
 		return no;
+	if (!s->nslots && !fstat(l->fd, &st))
+		s->inode = st.st_ino;
 	s->slot[s->nslots++] = (uint16_t)no;
 	s->owned[no / 64] |= 1ull << no % 64;
 	rpwi_lanes_own(s->lanes, (uint16_t)no);
@@ -211,6 +216,8 @@ unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned 
 		slots[i] = s->slot[i];
 	return s->nslots;
 }
+
+uint64_t rpwi_steer_inode(const struct rpwi_steer *s) { return s->inode; }
 
 static bool owns_slot(const struct rpwi_steer *s, unsigned slot)
 {

@@ -161,6 +161,7 @@ static void retry(struct rpwi_qp *qp)
 		return;
 	}
 	qp->retry_left--;
+	qp->n->retries++;
 	rpwi_req_go_back(qp);
 }
 
@@ -196,13 +197,13 @@ static void implied_nak(struct rpwi_qp *qp, uint32_t psn, uint64_t now_ns)
 
 static void sequence_nak(struct rpwi_qp *qp, uint64_t now_ns)
 {
-	qp->stats.seq_nak_rx++;
+	qp->n->seq_nak_rx++;
 	go_back_once(qp, now_ns);
 }
 
 static void rnr_nak(struct rpwi_qp *qp, unsigned timer, uint64_t now_ns)
 {
-	qp->stats.rnr_nak_rx++;
+	qp->n->rnr_nak_rx++;
 	if (qp->nxt == qp->una)
 		return;
 	if (qp->attr.rnr_retry != 7) { /* 7 is for ever (IB 9.7.5.2.8) */
@@ -219,7 +220,7 @@ static void rnr_nak(struct rpwi_qp *qp, unsigned timer, uint64_t now_ns)
 
 void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns)
 {
-	qp->stats.timeouts++;
+	qp->n->timeouts++;
 	if (qp->cc)
 		rpwi_cc_on_loss(qp->cc, true, now_ns);
 	if (qp->timeouts_in_row < UINT8_MAX)
@@ -227,10 +228,12 @@ void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns)
 	qp->implied = false;
 	qp->deaf_until_ns = 0;
 	qp->send_twice = qp->timeouts_in_row > 1;
-	if (qp->timeout_ns)
+	if (qp->timeout_ns) {
 		retry(qp);
-	else
-		rpwi_req_go_back(qp);
+		return;
+	}
+	qp->n->retries++;
+	rpwi_req_go_back(qp);
 }
 
 /* Of several probes the first is answered first, and its answer covers what was sent before that
@@ -258,6 +261,7 @@ static void probe_answered(struct rpwi_qp *qp, uint64_t now_ns)
 	qp->probes = 0;
 	qp->answers++;
 	qp->deaf_until_ns = now_ns + deaf_ns(qp);
+	qp->n->retries++;
 	rpwi_req_go_back(qp);
 }
 
@@ -266,7 +270,7 @@ static void probe_answered(struct rpwi_qp *qp, uint64_t now_ns)
 static void nak(struct rpwi_qp *qp, unsigned code, uint64_t now_ns)
 {
 	if (code < RPWI_NAK_COUNT)
-		qp->stats.nak_rx[code]++;
+		qp->n->nak_rx[code]++;
 	switch (code) {
 	case RPWI_NAK_PSN_SEQ:
 		sequence_nak(qp, now_ns);
@@ -372,7 +376,7 @@ static void rx_data(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, 
 {
 	if (rpwi_op_has(rpwi_pkt_op(p), RPWI_F_AETH) &&
 		rpwi_aeth_kind(p->syndrome) != RPWI_AETH_ACK) {
-		qp->stats.rx_bad_opcode++;
+		qp->n->rx_bad_opcode++;
 		return;
 	}
 	/* a response acknowledges the SENDs and WRITEs before it (IB 9.7.5.1.2) */
@@ -390,7 +394,7 @@ static void rx_data(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, 
 
 	if (!wants || (!read_response_fits(qp, w, p) && !atomic_response_fits(w, p) &&
 			      !atomic_write_response_fits(w, p))) {
-		qp->stats.rx_bad_opcode++;
+		qp->n->rx_bad_opcode++;
 		rpwi_debug("QP %u: bad response %s of %u bytes at PSN %u", qp->qpn,
 			rpwi_opcode_name(p->opcode), p->payload_len, p->psn);
 		rpwi_qp_fail_send(qp, IBV_WC_BAD_RESP_ERR);
@@ -414,7 +418,7 @@ static void rx_data(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, 
 void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 {
 	if (!active(qp)) {
-		qp->stats.rx_wrong_state++;
+		qp->n->rx_wrong_state++;
 		return;
 	}
 	int32_t ahead = rpwi_psn_diff(p->psn, qp->una);
@@ -432,11 +436,11 @@ void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 		}
 	}
 	if (ahead < 0) { /* answered already */
-		qp->stats.rx_duplicate++;
+		qp->n->rx_duplicate++;
 		return;
 	}
 	if (!rpwi_before(psn, qp->psn_max)) { /* never asked (IB 9.9.2.4.1: a ghost is ignored) */
-		qp->stats.rx_out_of_order++;
+		qp->n->rx_out_of_order++;
 		return;
 	}
 	if (rpwi_pkt_op(p) == RPWI_OP_ACK)

@@ -27,7 +27,7 @@ static void uc_send(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	bool last = rpwi_op_has(rpwi_pkt_op(p), RPWI_F_LAST);
 
 	if (!rpwi_rcv_take(qp)) {
-		qp->stats.rx_no_rwqe++;
+		qp->n->rx_no_rwqe++;
 		uc_abandon(qp);
 		return;
 	}
@@ -67,12 +67,12 @@ static void uc_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 
 	if ((rpwi_op_has(op, RPWI_F_FIRST) && !uc_begin_write(qp, p)) ||
 		(last ? p->payload_len != qp->write_left : p->payload_len >= qp->write_left)) {
-		qp->stats.rx_bad_length++;
+		qp->n->rx_bad_length++;
 		uc_abandon(qp);
 		return;
 	}
 	if (imm && !rpwi_rcv_take(qp)) {
-		qp->stats.rx_no_rwqe++;
+		qp->n->rx_no_rwqe++;
 		uc_abandon(qp);
 		return;
 	}
@@ -101,14 +101,14 @@ void rpwi_uc_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	if (psn != qp->epsn) {
 		/* IB 9.8.2.2.2: the rest of a message that lost a packet is dropped; the next
 		 * message begins wherever it begins */
-		qp->stats.rx_out_of_order++;
+		qp->n->rx_out_of_order++;
 		uc_abandon(qp);
 	}
 	qp->epsn = psn + 1;
 	if (rpwi_op_has(op, RPWI_F_FIRST) && qp->msg != RPWI_MSG_NONE)
 		uc_abandon(qp);
 	if (!rpwi_rcv_follows(qp, p) || !rpwi_rcv_length_ok(qp, p)) {
-		qp->stats.rx_bad_length++;
+		qp->n->rx_bad_length++;
 		uc_abandon(qp);
 		return;
 	}
@@ -176,15 +176,15 @@ void rpwi_ud_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 	uint8_t grh[RPWI_GRH_LEN];
 
 	if (p->qkey != qp->attr.qkey) { /* IB 9.6.1.4.3 */
-		qp->stats.rx_bad_qkey++;
+		qp->n->rx_bad_qkey++;
 		return;
 	}
 	if (p->payload_len > qp->mtu) {
-		qp->stats.rx_bad_length++;
+		qp->n->rx_bad_length++;
 		return;
 	}
 	if (!rpwi_rcv_take(qp)) {
-		qp->stats.rx_no_rwqe++;
+		qp->n->rx_no_rwqe++;
 		return;
 	}
 	if (RPWI_UNLIKELY(qp->rcv.doom)) {
@@ -215,5 +215,6 @@ void rpwi_ud_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 		wc.imm_data = p->imm_be;
 	}
 	qp->rcv.have = false;
+	qp->n->recvs++;
 	rpwi_qp_complete_recv(qp, &wc, p->solicited);
 }

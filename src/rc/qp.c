@@ -118,6 +118,7 @@ int rpwi_qp_init(struct rpwi_qp *qp, const struct rpwi_qp_init *init)
 		cap->max_inline_data > RPWI_INLINE_MAX || !init->rq)
 		return -EINVAL;
 	qp->ops = init->ops;
+	qp->n = &qp->stats;
 	qp->user = init->user;
 	qp->type = init->type;
 	qp->qpn = init->qpn;
@@ -146,10 +147,17 @@ void rpwi_qp_fini(struct rpwi_qp *qp)
 
 /* ---- completions ---- */
 
+enum { SENDS = 1 << IBV_WR_SEND | 1 << IBV_WR_SEND_WITH_IMM | 1 << IBV_WR_SEND_WITH_INV };
+
 void rpwi_qp_complete_send(struct rpwi_qp *qp, const struct rpwi_swqe *w, enum ibv_wc_status status)
 {
-	if (status == IBV_WC_SUCCESS && !qp->sig_all && !(w->flags & IBV_SEND_SIGNALED))
-		return;
+	if (status == IBV_WC_SUCCESS) {
+		/* no READ gets here: that may be in the QP's lock alone */
+		if (SENDS >> w->opcode & 1)
+			qp->n->sends++;
+		if (!qp->sig_all && !(w->flags & IBV_SEND_SIGNALED))
+			return;
+	}
 	struct ibv_wc wc = {
 		.wr_id = w->wr_id,
 		.status = status,
@@ -217,6 +225,10 @@ void rpwi_qp_enter_err(struct rpwi_qp *qp, bool answer)
 void rpwi_qp_fail_send(struct rpwi_qp *qp, enum ibv_wc_status status)
 {
 	rpwi_debug("QP %u: send WQE failed: status %d", qp->qpn, status);
+	if (status == IBV_WC_RETRY_EXC_ERR)
+		qp->n->retry_exceeded++;
+	else if (status == IBV_WC_RNR_RETRY_EXC_ERR)
+		qp->n->rnr_exceeded++;
 	rpwi_qp_complete_send(qp, rpwi_sq_at(qp, qp->sq_head), status);
 	qp->sq_head++;
 	if (rpwi_qp_is_rc(qp)) {
@@ -672,21 +684,22 @@ void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 		[IBV_QPT_RC] = RPWI_SVC_RC, [IBV_QPT_UC] = RPWI_SVC_UC, [IBV_QPT_UD] = RPWI_SVC_UD};
 
 	if (RPWI_UNLIKELY(!rpwi_qp_receives(qp))) {
-		qp->stats.rx_wrong_state++;
+		qp->n->rx_wrong_state++;
 		return;
 	}
 	if (RPWI_UNLIKELY(rpwi_pkt_svc(p) != svc[qp->type] ||
 			  !rpwi_op_has(rpwi_pkt_op(p), RPWI_F_VALID))) {
-		qp->stats.rx_bad_opcode++;
+		qp->n->rx_bad_opcode++;
 		return;
 	}
 	if (RPWI_UNLIKELY((p->pkey ^ RPWI_PKEY_DEFAULT) & 0x7fff) ||
 		(qp->type != IBV_QPT_UD && RPWI_UNLIKELY(!from_peer(qp, meta->flow)))) {
-		qp->stats.rx_wrong_peer++;
+		qp->n->rx_wrong_peer++;
 		return;
 	}
-	qp->stats.rx_packets++;
-	qp->stats.rx_bytes += p->payload_len;
+	struct rpwi_qp_stats *n = qp->n;
+	n->rx_packets++;
+	n->rx_bytes += p->payload_len;
 	if (qp->type == IBV_QPT_UD)
 		rpwi_ud_rx(qp, p, meta);
 	else if (qp->type == IBV_QPT_UC)

@@ -111,6 +111,9 @@ struct rpwi_qp {
 	struct rpwi_av av;       /* RC and UC: the peer, copied at RTR */
 	struct ibv_qp_attr attr; /* as set; rpwi_qp_query fills what moves */
 	struct rpwi_qp_stats stats;
+	/* where it counts: `stats`, or what the device shares among its QPs (but reads_alone) */
+	struct rpwi_qp_stats *n;
+	uint32_t resent; /* retransmits of this QP */
 	void *arena; /* sq, its SGEs, inline data, UD address vectors, rcv.sge: one allocation */
 	/* one past the last PSN of each outstanding READ or atomic request */
 	uint32_t rd_end[RPWI_RD_ATOMIC_MAX];

@@ -15,6 +15,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "wire/counts.h"
 #include "wire/packet.h"
 
 struct rpwi_qp;
@@ -149,16 +150,6 @@ struct rpwi_swqe {
 	struct rpwi_bind bind;
 	struct ibv_sge *sge; /* sge_max of them in the QP's arena */
 	uint8_t *inl; /* inline_max bytes in the arena; used when flags has IBV_SEND_INLINE */
-};
-
-/* Counters, per QP and (by adding up) per device. Printed by `ropeway run --stats`. */
-struct rpwi_qp_stats {
-	uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes;
-	uint64_t retransmits, probes, timeouts, rnr_nak_rx, rnr_nak_tx, seq_nak_rx, seq_nak_tx;
-	uint64_t nak_rx[RPWI_NAK_COUNT], nak_tx[RPWI_NAK_COUNT];
-	uint64_t rx_duplicate, rx_out_of_order, rx_bad_opcode, rx_wrong_peer, rx_wrong_state,
-		rx_bad_length, rx_bad_qkey, rx_no_rwqe;
-	uint64_t reads_alone; /* without the peer's help */
 };
 
 enum rpwi_qp_limits {

@@ -455,12 +455,18 @@ static uint8_t service_of(const struct rpwi_qp *qp)
 					: RPWI_SVC_UD;
 }
 
+static void count_resent(struct rpwi_qp *qp, uint32_t pkts)
+{
+	qp->n->retransmits += pkts;
+	qp->resent += pkts;
+}
+
 /* [nxt, nxt + pkts) is in the batch, in tx_pkts packets of `bytes` bytes together. */
 static void sent(
 	struct rpwi_qp *qp, uint32_t pkts, uint32_t tx_pkts, uint64_t bytes, uint64_t now_ns)
 {
-	qp->stats.tx_packets += tx_pkts;
-	qp->stats.tx_bytes += bytes;
+	qp->n->tx_packets += tx_pkts;
+	qp->n->tx_bytes += bytes;
 	if (!rpwi_qp_is_rc(qp)) {
 		qp->nxt += pkts;
 		qp->una = qp->psn_max = qp->nxt;
@@ -471,7 +477,7 @@ static void sent(
 		rpwi_req_arm_probe(qp, now_ns);
 	}
 	if (RPWI_UNLIKELY(rpwi_before(qp->nxt, qp->psn_max)))
-		qp->stats.retransmits += tx_pkts;
+		count_resent(qp, tx_pkts);
 	else if (!qp->rtt_running) {
 		qp->rtt_running = true;
 		qp->rtt_psn = qp->nxt + pkts - 1;
@@ -643,8 +649,8 @@ static void repeat_first(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned first)
 		return;
 	b->pkt[b->npkt++] = b->pkt[first];
 	qp->send_twice = false;
-	qp->stats.tx_packets++;
-	qp->stats.retransmits++;
+	qp->n->tx_packets++;
+	count_resent(qp, 1);
 }
 
 /* A duplicate of the last packet that was acknowledged, as far as a responder looks at one (IB
@@ -661,8 +667,8 @@ static void tx_probe(struct rpwi_qp *qp, struct rpwi_txb *b)
 
 	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
 	qp->probe_owed = false;
-	qp->stats.tx_packets++;
-	qp->stats.probes++;
+	qp->n->tx_packets++;
+	qp->n->probes++;
 }
 
 /* By a fault script: it fails in its turn (true), or nothing of it gets to the peer. */

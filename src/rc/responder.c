@@ -90,6 +90,7 @@ void rpwi_rcv_done(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t byte_l
 		wc.invalidated_rkey = p->inv_rkey;
 	}
 	qp->rcv.have = false;
+	qp->n->recvs++;
 	rpwi_qp_complete_recv(qp, &wc, p->solicited);
 }
 
@@ -173,7 +174,7 @@ static void refuse(
 /* No receive WQE: say so, and take nothing until the request comes again (IB 9.7.5.2.8). */
 static void not_ready(struct rpwi_qp *qp)
 {
-	qp->stats.rx_no_rwqe++;
+	qp->n->rx_no_rwqe++;
 	owe_nak(qp, rpwi_aeth(RPWI_AETH_RNR_NAK, qp->attr.min_rnr_timer), qp->epsn);
 	qp->nak_sent = true;
 }
@@ -482,7 +483,7 @@ static void rx_duplicate(
 	unsigned op = rpwi_pkt_op(p);
 	uint32_t index;
 
-	qp->stats.rx_duplicate++;
+	qp->n->rx_duplicate++;
 	if (!rpwi_op_has(op, RPWI_F_READ | RPWI_F_ATOMIC | RPWI_F_ATOMICWRITE)) {
 		/* of the newest that was executed: it tells the peer how far it got */
 		owe_ack(qp, now_ns);
@@ -520,12 +521,12 @@ static void rx_expected(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t n
 	if (RPWI_UNLIKELY(qp->nak_owed))
 		qp->nak_syndrome = rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ);
 	if (RPWI_UNLIKELY(!rpwi_rcv_follows(qp, p))) {
-		qp->stats.rx_bad_opcode++;
+		qp->n->rx_bad_opcode++;
 		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	if (RPWI_UNLIKELY(!rpwi_rcv_length_ok(qp, p))) {
-		qp->stats.rx_bad_length++;
+		qp->n->rx_bad_length++;
 		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
@@ -565,7 +566,7 @@ void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 	} else if (ahead < 0) {
 		rx_duplicate(qp, p, qp->epsn + (uint32_t)ahead, now_ns);
 	} else {
-		qp->stats.rx_out_of_order++;
+		qp->n->rx_out_of_order++;
 		if (!qp->nak_sent) { /* one NAK for a gap (IB 9.7.5.1.1) */
 			qp->nak_sent = true;
 			owe_nak(qp, rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ), qp->epsn);
@@ -665,9 +666,9 @@ static bool tx_read_response(struct rpwi_qp *qp, struct rpwi_txb *b, struct rpwi
 		data += len;
 		r->next_va += len;
 		r->left -= len;
-		qp->stats.tx_bytes += len;
+		qp->n->tx_bytes += len;
 	}
-	qp->stats.tx_packets += n;
+	qp->n->tx_packets += n;
 	return true;
 }
 
@@ -681,7 +682,7 @@ static void tx_atomic_response(struct rpwi_qp *qp, struct rpwi_txb *b, struct rp
 
 	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
 	r->next = r->stop;
-	qp->stats.tx_packets++;
+	qp->n->tx_packets++;
 }
 
 void rpwi_resp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, uint64_t now_ns)
@@ -720,11 +721,11 @@ bool rpwi_resp_ack_due(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns)
 static void count_nak(struct rpwi_qp *qp)
 {
 	if (rpwi_aeth_kind(qp->nak_syndrome) == RPWI_AETH_RNR_NAK) {
-		qp->stats.rnr_nak_tx++;
+		qp->n->rnr_nak_tx++;
 		return;
 	}
-	qp->stats.nak_tx[qp->nak_syndrome & 0x1f]++;
-	qp->stats.seq_nak_tx += nak_is_sequence(qp);
+	qp->n->nak_tx[qp->nak_syndrome & 0x1f]++;
+	qp->n->seq_nak_tx += nak_is_sequence(qp);
 }
 
 void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b)
@@ -742,5 +743,5 @@ void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b)
 	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
 	qp->ack_owed = qp->nak_owed = false;
 	qp->ack_pkts = 0;
-	qp->stats.tx_packets++;
+	qp->n->tx_packets++;
 }

@@ -8,6 +8,7 @@
  */
 #include "tree/tree.h"
 
+#include "io/counters.h"
 #include "io/io.h"
 
 #include <fcntl.h>
@@ -198,6 +199,50 @@ SHOW(cpus)
 	return put_done(f, n);
 }
 
+/* ---- counters: of all processes of this user here, ended ones too (io/counters.h) ---- */
+
+static int put_count(const struct rpwi_tree_dev *d, struct file *f,
+	uint64_t (*of)(const struct rpwi_qp_stats *n))
+{
+	struct rpwi_qp_stats n;
+	int rc;
+	RPWI_KEEP_ERRNO(rc = rpwi_counters_sum(d->net->name, &n, NULL));
+	return rc ? rc : put(f, "%llu\n", (unsigned long long)of(&n));
+}
+#define SHOW_COUNT(name, count) \
+	static uint64_t count_of_##name(const struct rpwi_qp_stats *n) { return count; } \
+	SHOW(name) { return put_count(d, f, count_of_##name); }
+
+SHOW_COUNT(xmit_data, n->tx_bytes / 4)
+SHOW_COUNT(rcv_data, n->rx_bytes / 4)
+SHOW_COUNT(xmit_packets, n->tx_packets)
+SHOW_COUNT(rcv_packets, n->rx_packets)
+SHOW_COUNT(xmit_unicast, n->tx_packets - RPWI_MIN(n->tx_mcast, n->tx_packets))
+SHOW_COUNT(rcv_unicast, n->rx_packets - RPWI_MIN(n->rx_mcast, n->rx_packets))
+SHOW_COUNT(xmit_multicast, n->tx_mcast)
+SHOW_COUNT(rcv_multicast, n->rx_mcast)
+SHOW_COUNT(rcv_errors, n->rx_broken + n->rx_bad_opcode + n->rx_bad_length)
+SHOW_COUNT(xmit_discards, n->tx_refused)
+SHOW_COUNT(duplicates, n->rx_duplicate)
+SHOW_COUNT(out_of_order, n->rx_out_of_order)
+SHOW_COUNT(rnr_rcvd, n->rnr_nak_rx)
+SHOW_COUNT(rnr_sent, n->rnr_nak_tx)
+SHOW_COUNT(seq_rcvd, n->seq_nak_rx)
+SHOW_COUNT(retry_exceeded, n->retry_exceeded)
+SHOW_COUNT(rnr_exceeded, n->rnr_exceeded)
+SHOW_COUNT(retries, n->retries)
+SHOW_COUNT(sends, n->sends)
+SHOW_COUNT(recvs, n->recvs)
+
+/* Each process would count the same event: the kernel counts it once. */
+SHOW(link_downed)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/sys/class/net/%s/carrier_down_count", d->net->ifname);
+	f->len = read_real(path, f->buf, RPWI_SYSFS_FILE_MAX);
+	return f->len ? 0 : put(f, "0\n");
+}
+
 /* ---- the table ----
  *
  * In a path: %n the device's name, %u its uverbsN, %i the interface, %P the parent's folder, %D and
@@ -225,6 +270,8 @@ struct rpwi_tree_row {
 	{ \
 		path, RPWI_NODE_LINK, NULL, to, 0, false \
 	}
+#define COUNTER_AT(name, show) FILE_AT("%D/ports/1/counters/" name, show)
+#define HW_COUNTER_AT(name, show) FILE_AT("%D/ports/1/hw_counters/" name, show)
 #define POWER_AT(path) \
 	FILE_AT(path "/power/async", show_disabled), \
 		FILE_AT(path "/power/autosuspend_delay_ms", show_io_error), \
@@ -283,6 +330,42 @@ static const struct rpwi_tree_row rows[] = {
 	FILES_AT("%D/ports/1/gids", show_gid, RPWI_GIDS_MAX),
 	FILES_AT("%D/ports/1/gid_attrs/types", show_gid_type, RPWI_GIDS_MAX),
 	FILES_AT("%D/ports/1/gid_attrs/ndevs", show_gid_ndev, RPWI_GIDS_MAX),
+	COUNTER_AT("port_xmit_data", show_xmit_data),
+	COUNTER_AT("port_rcv_data", show_rcv_data),
+	COUNTER_AT("port_xmit_packets", show_xmit_packets),
+	COUNTER_AT("port_rcv_packets", show_rcv_packets),
+	COUNTER_AT("unicast_xmit_packets", show_xmit_unicast),
+	COUNTER_AT("unicast_rcv_packets", show_rcv_unicast),
+	COUNTER_AT("multicast_xmit_packets", show_xmit_multicast),
+	COUNTER_AT("multicast_rcv_packets", show_rcv_multicast),
+	COUNTER_AT("port_rcv_errors", show_rcv_errors),
+	COUNTER_AT("port_xmit_discards", show_xmit_discards),
+	COUNTER_AT("link_downed", show_link_downed),
+	/* of links of InfiniBand: what there is not is never counted */
+	COUNTER_AT("symbol_error", show_zero),
+	COUNTER_AT("link_error_recovery", show_zero),
+	COUNTER_AT("local_link_integrity_errors", show_zero),
+	COUNTER_AT("port_rcv_remote_physical_errors", show_zero),
+	COUNTER_AT("port_rcv_switch_relay_errors", show_zero),
+	COUNTER_AT("port_rcv_constraint_errors", show_zero),
+	COUNTER_AT("port_xmit_constraint_errors", show_zero),
+	COUNTER_AT("VL15_dropped", show_zero),
+	HW_COUNTER_AT("sent_pkts", show_xmit_packets),
+	HW_COUNTER_AT("rcvd_pkts", show_rcv_packets),
+	HW_COUNTER_AT("duplicate_request", show_duplicates),
+	HW_COUNTER_AT("out_of_seq_request", show_out_of_order),
+	HW_COUNTER_AT("rcvd_rnr_err", show_rnr_rcvd),
+	HW_COUNTER_AT("send_rnr_err", show_rnr_sent),
+	HW_COUNTER_AT("rcvd_seq_err", show_seq_rcvd),
+	HW_COUNTER_AT("ack_deferred", show_zero), /* they are not */
+	HW_COUNTER_AT("retry_exceeded_err", show_retry_exceeded),
+	HW_COUNTER_AT("retry_rnr_exceeded_err", show_rnr_exceeded),
+	HW_COUNTER_AT("completer_retry_err", show_retries),
+	HW_COUNTER_AT("send_err", show_xmit_discards),
+	HW_COUNTER_AT("link_downed", show_link_downed),
+	HW_COUNTER_AT("rdma_sends", show_sends),
+	HW_COUNTER_AT("rdma_recvs", show_recvs),
+	HW_COUNTER_AT("lifespan", show_zero), /* ms that what is read may be old */
 	LINK_AT("%U/device", "%P"),
 	LINK_AT("%U/subsystem", "/sys/class/infiniband_verbs"),
 	FILE_AT("%U/ibdev", show_ibdev),

@@ -122,6 +122,7 @@ bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn)
 }
 void rpwi_io_atfork_child(void) {}
 int rpwi_steer_fd(const struct rpwi_steer *s) { return -1; }
+uint64_t rpwi_steer_inode(const struct rpwi_steer *s) { return 0; }
 
 int rpwi_steer_claim_service(struct rpwi_steer *s, uint64_t id, const struct rpwi_addr *addr)
 {

@@ -28,11 +28,11 @@ PLACES = ("/dev/shm", "/tmp", "/var/tmp")
 # What rxe has and we have not, and the other way round, each with its reason.
 MISSING = {
     r".*/(cm_rx_|cm_tx_)\w+(/.*)?": "counters of the kernel's ib_cm: nobody adds up those of several processes yet",
-    r".*/hw_counters(/.*)?": "likewise rxe's: what cannot be told truly is not shown",
     r"/(dev/infiniband|sys/class/infiniband_mad)/(umad|issm)0.*": "no MAD device: management datagrams are the kernel's or a subnet manager's business",
 }
 EXTRA = {
     r".*/DEV/(board_id|hca_type|hw_rev)": "as NICs have them; rxe has none",
+    r".*/ports/1/counters(/.*)?": "as NICs have it; rxe has hw_counters alone",
     r".*/(DEV|UVERBS)/device": "each device has a parent, as NICs have; rxe had one in older kernels",
 }
 DIFFERENT = {
@@ -291,6 +291,299 @@ for name in ("ropeway:/etc/passwd", "ropeway:/sys/class/infiniband/../../../etc/
         """A program that never looks has no descriptor, thread or file more."""
         script = "ls /proc/self/fd | wc -l; ls /proc/self/task | wc -l"
         self.assertEqual(sh(script), sh(script, preload=False))
+
+
+# Opens the device and a QP, says so, and stays until its input ends.
+HOLD = r"""
+import ctypes, os, sys
+v = ctypes.CDLL(os.environ["LD_PRELOAD"], use_errno=True)
+v.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+v.ibv_get_device_name.restype = ctypes.c_char_p
+v.ibv_get_device_name.argtypes = v.ibv_open_device.argtypes = v.ibv_close_device.argtypes = [ctypes.c_void_p]
+v.ibv_open_device.restype = ctypes.c_void_p
+def opened(name):
+    n, i = ctypes.c_int(), 0
+    devices = v.ibv_get_device_list(ctypes.byref(n))
+    for i in range(n.value):
+        if v.ibv_get_device_name(devices[i]).decode() == name:
+            return v.ibv_open_device(devices[i])
+context = opened(sys.argv[1])
+assert context
+print("ready", flush=True)
+"""
+WAIT = "sys.stdin.read()\n"
+
+
+class Counters(unittest.TestCase):
+    """What processes count, beside what they say that they have sent. A packet of a lane is what would be one on a wire."""
+
+    NAMES = [f"{d}/{n}" for d, names in (("counters", "port_xmit_data port_rcv_data port_xmit_packets port_rcv_packets unicast_xmit_packets unicast_rcv_packets"), ("hw_counters", "sent_pkts rcvd_pkts rdma_sends rdma_recvs")) for n in names.split()]
+    SERVER = ("ibv_rc_pingpong", "-d", "rpw_lo", "-g", "1")
+    PORT = 18515
+
+    def setUp(self):
+        if not shutil.which("ibv_rc_pingpong"):
+            self.skipTest("no ibv_rc_pingpong")
+        self.started = []
+
+    def tearDown(self):
+        for p in self.started:
+            p.kill()
+            p.communicate()
+        self.wait_for(lambda: not any(self.read().values()), "counts that nobody holds any more")
+
+    def wait_for(self, true, what, seconds=60):
+        deadline = time.monotonic() + seconds
+        while not true():
+            self.assertLess(time.monotonic(), deadline, f"no {what} in {seconds} s")
+            time.sleep(0.01)
+
+    def start(self, *command, prefix=(), **env):
+        p = subprocess.Popen([*prefix, *command], env={**ENV, "LD_PRELOAD": str(DROPIN), "ROPEWAY_STATS": "1", **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.started.append(p)
+        return p
+
+    def end(self, p):
+        out, err = p.communicate(timeout=120)
+        self.started.remove(p)
+        return out, err
+
+    def hold(self, device="rpw_lo", then=WAIT, **env):
+        p = self.start(sys.executable, "-c", HOLD + then, device, **env)
+        self.assertEqual(p.stdout.readline(), "ready\n", "the holder")
+        return p
+
+    def read(self, device="rpw_lo", names=None, **more):
+        names = names or self.NAMES
+        out = run("cat", *(f"/sys/class/infiniband/{device}/ports/1/{n}" for n in names), **more).stdout
+        return dict(zip((n.partition("/")[2] for n in names), map(int, out.split()), strict=True))
+
+    def listening(self, pid="self", port=PORT):
+        tables = "".join(pathlib.Path(f"/proc/{pid}/net/{f}").read_text() for f in ("tcp", "tcp6"))
+        return re.search(rf":{port:04X} \S+ 0A ", tables)
+
+    def pingpong(self, n, size, port=PORT, **env):
+        """Both ends, running."""
+        command = (*self.SERVER, "-n", str(n), "-s", str(size), "-p", str(port))
+        server = self.start(*command, **env)
+        self.wait_for(lambda: self.listening(port=port), "server")
+        return server, self.start(*command, "127.0.0.1", **env)
+
+    def stats(self, ends, may_fail=False):
+        """What `--stats` says of processes that have ended, added up."""
+        sums = {}
+        for p in ends:
+            out, err = self.end(p)
+            self.assertIn(p.returncode, (0, 1) if may_fail else (0,), out + err)
+            sums["failed"] = sums.get("failed", 0) + p.returncode
+            for name, value in re.findall(r"^  (.*?) +(\d+)$", err, re.M):
+                sums[name] = sums.get(name, 0) + int(value)
+        return sums
+
+    def check(self, before, n, size, said):
+        """Since `before` one pingpong has run, which said that."""
+        now = self.read()
+        d = {k: now[k] - before[k] for k in now}
+        self.assertIn(2 * n - d["rdma_sends"], (0, 1) if said["failed"] else (0,), d)
+        self.assertEqual(d["rdma_recvs"], 2 * n, d)
+        self.assertEqual((d["port_xmit_packets"], d["port_rcv_packets"]), (said["packets sent"], said["packets received"]))
+        self.assertEqual((now["port_xmit_data"], now["port_rcv_data"]), (self.bytes[0] // 4, self.bytes[1] // 4))
+        for a, b in (("sent_pkts", "port_xmit_packets"), ("rcvd_pkts", "port_rcv_packets"), ("unicast_xmit_packets", "port_xmit_packets"), ("unicast_rcv_packets", "port_rcv_packets")):
+            self.assertEqual(d[a], d[b])
+        # what is sent again comes on top
+        per_message = -(-size // 1024) if size else 1
+        self.assertGreaterEqual(d["port_xmit_packets"] - said["packets sent again"], 2 * n * per_message)
+        self.assertGreaterEqual(said["payload bytes sent"], 2 * n * size)
+        if not said["packets sent again"]:
+            self.assertEqual(said["payload bytes sent"], 2 * n * size)
+
+    def several(self, **env):
+        holder = self.hold()
+        self.bytes = [0, 0]
+        for n, size in ((100, 4096), (1000, 8), (50, 1), (10, 65536)):
+            before = self.read()
+            # by UDP the last ACK may be lost, and the peer have ended: then one of the two ends with an error
+            said = self.stats(self.pingpong(n, size, **env), may_fail="ROPEWAY_WIRE" in env)
+            self.bytes[0] += said["payload bytes sent"]
+            self.bytes[1] += said["payload bytes received"]
+            self.check(before, n, size, said)
+        self.end(holder)
+
+    def test_lane(self):
+        self.several()
+
+    def test_udp(self):
+        self.several(ROPEWAY_WIRE="udp")
+
+    def test_udp_losses(self):
+        """What is sent again counts again. The last ACK may be lost, too: then one of the two ends with an error."""
+        holder = self.hold()
+        names = [*self.NAMES, "hw_counters/completer_retry_err", "hw_counters/out_of_seq_request"]
+        said = self.stats(self.pingpong(1000, 4096, ROPEWAY_WIRE="udp", ROPEWAY_FAULT="drop=0.02,seed=7"), may_fail=True)
+        now = self.read(names=names)
+        self.assertEqual([now[k] for k in ("port_xmit_packets", "port_rcv_packets", "port_xmit_data", "port_rcv_data")],
+                         [said["packets sent"], said["packets received"], said["payload bytes sent"] // 4, said["payload bytes received"] // 4])
+        for k in ("packets sent again", "out of order received"):
+            self.assertGreater(said[k], 0)
+        self.assertGreater(now["completer_retry_err"], 0)
+        self.assertEqual(now["out_of_seq_request"], said["out of order received"])
+        self.end(holder)
+
+    def test_without_helper(self):
+        """No helper, no difference: while one process lives that has opened the device."""
+        self.several(ROPEWAY_HELPER="0")
+
+    def test_two_pairs(self):
+        """Two pairs at once, and readers: no count ever falls, and none is lost."""
+        holder = self.hold()
+        pairs = [self.pingpong(20000, 512, port=self.PORT + i) for i in range(2)]
+        seen = [self.read()]
+        while any(p.poll() is None for pair in pairs for p in pair):
+            seen.append(self.read())
+            self.assertFalse([k for k in seen[-1] if seen[-1][k] < seen[-2][k]], seen[-2:])
+        said = self.stats(p for pair in pairs for p in pair)
+        now = self.read()
+        self.assertEqual(now["rdma_sends"], 80000)
+        self.assertEqual(now["port_xmit_packets"], said["packets sent"])
+        self.assertEqual(now["port_xmit_data"], said["payload bytes sent"] // 4)
+        self.assertGreater(len(seen), 2)
+        self.end(holder)
+
+    def test_killed(self):
+        """SIGKILL in the middle: what was counted stays, and stays as it is."""
+        holder = self.hold()
+        last = self.read()
+        for i in range(5):
+            pair = self.pingpong(1 << 30, 64)
+            self.wait_for(lambda: self.read()["rdma_sends"] > last["rdma_sends"] + 100, "traffic")
+            first = self.read()
+            for p in pair:
+                p.kill()
+            for p in pair:
+                self.end(p)
+            now = self.read()
+            self.assertFalse([k for k in now if now[k] < first[k]], (first, now))
+            self.assertEqual(now, self.read())
+            # one message is under way each way at most, and a packet may be killed before its count
+            self.assertLessEqual(abs(now["rdma_sends"] - now["rdma_recvs"]), 2 * (i + 1))
+            last = now
+        self.stats(self.pingpong(100, 64))
+        self.assertEqual(self.read()["rdma_sends"], last["rdma_sends"] + 200)
+        self.end(holder)
+
+    def test_fork(self):
+        """A child with a context of its own counts beside its parent; one that ends takes nothing along."""
+        then = """
+for own in (False, True):
+    pid = os.fork()
+    if not pid:
+        if own:
+            assert opened(sys.argv[1])
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+print("forked", flush=True)
+"""
+        holder = self.hold(then=then + WAIT)
+        self.assertEqual(holder.stdout.readline(), "forked\n")
+        self.stats(self.pingpong(100, 64))
+        self.assertEqual(self.read()["rdma_sends"], 200)
+        self.end(holder)
+
+    def test_last_one(self):
+        """Without a helper the counts go with the last process that has had the device open, and no segment is left, by SIGKILL neither."""
+        def segments():
+            rows = [l.split() for l in pathlib.Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
+            return {r[1] for r in rows if int(r[3]) == 1 << 24 and int(r[7]) == os.geteuid()}
+        self.wait_for(lambda: not any(self.read().values()), "end of the others'")
+        holder = self.hold()
+        self.stats(self.pingpong(100, 64))
+        self.assertEqual(self.read()["rdma_sends"], 200)
+        before = segments()
+        self.assertTrue(before)
+        holder.kill()
+        self.end(holder)
+        self.assertFalse(any(self.read().values()))
+        self.assertLess(segments() & before, before)
+
+    def test_closed_and_open(self):
+        """A process that closes the device keeps the counts, and may open it again."""
+        holder = self.hold(then="""
+for _ in range(20):
+    assert not v.ibv_close_device(context)
+    context = opened(sys.argv[1])
+    assert context
+v.ibv_close_device(context)
+print("closed", flush=True)
+""" + WAIT)
+        self.assertEqual(holder.stdout.readline(), "closed\n")
+        self.stats(self.pingpong(10, 64))
+        self.assertEqual(self.read()["rdma_sends"], 20)
+        self.end(holder)
+
+    def test_devices_apart(self):
+        holder = self.hold(DEVICE)
+        self.stats(self.pingpong(10, 64))
+        self.assertEqual(self.read()["rdma_sends"], 20)
+        self.assertFalse(any(self.read(DEVICE).values()))
+        self.end(holder)
+
+    def test_other_namespace(self):
+        """Devices of one name in two network namespaces."""
+        holder = self.hold()
+        self.stats(self.pingpong(10, 64))
+        here = self.read()
+        self.assertEqual(here["rdma_sends"], 20)
+        cat = "ip link set lo up && cat /sys/class/infiniband/rpw_lo/ports/1/hw_counters/rdma_sends"
+        self.assertEqual(run("unshare", "-n", "sh", "-c", cat).stdout, "0\n")
+        inside = self.start("unshare", "-n", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh", sys.executable, "-c", HOLD + """
+import subprocess
+print(subprocess.run(["cat", "/sys/class/infiniband/rpw_lo/ports/1/hw_counters/rdma_sends"], capture_output=True, text=True).stdout, flush=True, end="")
+""" + WAIT, "rpw_lo")
+        self.assertEqual([inside.stdout.readline() for _ in range(2)], ["ready\n", "0\n"])
+        self.assertEqual(self.read(), here)
+        self.end(inside)
+        self.assertEqual(self.read(), here)
+        self.end(holder)
+
+    def test_other_user(self):
+        """Another user sees that there are counters, and that he has counted nothing."""
+        holder = self.hold()
+        self.stats(self.pingpong(10, 64))
+        tried = subprocess.run(["setpriv", "--reuid", "4711", "--clear-groups", "true"], capture_output=True, text=True)
+        if tried.returncode:
+            self.skipTest(f"one user alone here: {tried.stderr.strip()}")
+        theirs = run("setpriv", "--reuid", "4711", "--clear-groups", "cat", "/sys/class/infiniband/rpw_lo/ports/1/hw_counters/rdma_sends", ROPEWAY_LOG="error", check=False)
+        if theirs.returncode and "LD_PRELOAD" in theirs.stderr:
+            self.skipTest(f"another user cannot read the build: {theirs.stderr}")
+        self.assertEqual(theirs.stdout, "0\n", theirs.stderr)
+        self.assertEqual(self.read()["rdma_sends"], 20)
+        self.end(holder)
+
+    def test_helper_keeps(self):
+        """With a peer on another host (namespace) there is a helper, and the counts outlive the process, for as long as it does."""
+        peer = subprocess.Popen(["unshare", "-n", "sh", "-c", "echo ready; read x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            peer.stdout.readline()
+            for c in ("link add e0 type veth peer name e1", f"link set e1 netns {peer.pid}", "addr add 10.9.7.1/24 dev e0", "link set e0 up"):
+                run("ip", *c.split(), preload=False)
+            there = ("nsenter", f"--net=/proc/{peer.pid}/ns/net")
+            for c in ("addr add 10.9.7.2/24 dev e1", "link set e1 up", "link set lo up"):
+                run(*there, "ip", *c.split(), preload=False)
+            command = ("ibv_rc_pingpong", "-g", "1", "-n", "300", "-s", "64")
+            server = self.start(*command, "-d", "rpw_e1", prefix=there)
+            self.wait_for(lambda: self.listening(peer.pid), "server")
+            client = self.start(*command, "-d", "rpw_e0", "10.9.7.2")
+            self.stats([client, server])
+            self.assertEqual(self.read("rpw_e0")["rdma_sends"], 300)
+            self.wait_for(lambda: not any(self.read("rpw_e0").values()), "end of the helper")
+        finally:
+            peer.communicate("\n")
+            subprocess.run(["ip", "link", "del", "e0"], capture_output=True)
+
+    def test_read_only(self):
+        for path in (f"{CLASS}/ports/1/counters/port_xmit_data", f"{CLASS}/ports/1/hw_counters/lifespan"):
+            self.assertIn("Permission denied", run("sh", "-c", f"echo 0 >{path}", check=False).stderr)
+        self.assertEqual(sh(f"ls {CLASS}/ports/1/counters | wc -l; cat {CLASS}/ports/1/counters/* | grep -cv '^[0-9][0-9]*$' || true"), "19\n0\n")
 
 
 class Cost(unittest.TestCase):
