@@ -325,6 +325,7 @@ static struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context,
 	rpwi_list_init(&cq->link);
 	hca_lock();
 	cq->ordinal = ++made;
+	rpwi_list_add_tail(&hca_here.cqs, &cq->all);
 	if (ch)
 		RPWI_CONTAINER_OF(ch, struct dchannel, ibv)->refs++;
 	hca_unlock();
@@ -391,6 +392,7 @@ int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
 	}
 	if (ibv->channel)
 		RPWI_CONTAINER_OF(ibv->channel, struct dchannel, ibv)->refs--;
+	rpwi_list_del(&cq->all);
 	hca_unlock();
 	rpwi_lock(RPWI_LOCK_EVENTS);
 	if (cq->pending_events) {

@@ -37,6 +37,7 @@ struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 	hca_lock();
 	to_dpd(pd)->refs++;
 	s->ordinal = ++made;
+	rpwi_list_add_tail(&hca_here.srqs, &s->all);
 	hca_unlock();
 	return &s->ibv;
 }
@@ -97,6 +98,7 @@ int rpwi_dev_destroy_srq(struct ibv_srq *ibv)
 		return EBUSY;
 	}
 	to_dpd(ibv->pd)->refs--;
+	rpwi_list_del(&s->all);
 	hca_unlock();
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->events_completed != s->events_got)

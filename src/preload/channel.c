@@ -19,6 +19,9 @@ ssize_t hook_write(int fd, const void *buf, size_t len)
 	ssize_t result;
 	if (RPWI_UNLIKELY(rpwi_ucma_maybe(fd)) && rpwi_ucma_write(fd, buf, len, &result))
 		return result;
+	if (RPWI_UNLIKELY(rpwi_fd_state(fd) == RPWI_FD_NETLINK) &&
+		rpwi_netlink_write(fd, buf, len, &result))
+		return result;
 	if (!next)
 		next = (write_fn *)rpwi_next("write");
 	return next(fd, buf, len);
