@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* netlink.c - see netlink.h. One table of commands, one of what each kind of object shows. */
-#include "netlink/netlink.h"
+#include "netlink/write.h"
 
 #include <errno.h>
 #include <rdma/rdma_netlink.h>
@@ -108,125 +108,6 @@ static int want(const struct rpwi_nl_world *w, const struct nlmsghdr *h, struct 
 	return 0;
 }
 
-/* ---- answers ---- */
-
-/* What is whole goes; what is being written moves to the front. */
-static void flush(struct rpwi_nl_out *o)
-{
-	if (o->message && !o->rc)
-		o->rc = o->send(o->arg, o->buf, o->message);
-	memmove(o->buf, o->buf + o->message, o->len - o->message);
-	o->len -= o->message;
-	o->message = 0;
-}
-
-static void *room(struct rpwi_nl_out *o, size_t len)
-{
-	len = NLMSG_ALIGN(len);
-	if (o->len + len > sizeof(o->buf))
-		flush(o);
-	if (!o->rc && o->len + len > sizeof(o->buf))
-		o->rc = -EMSGSIZE;
-	if (o->rc)
-		return NULL;
-	void *p = o->buf + o->len;
-	memset(p, 0, len);
-	o->len += len;
-	return p;
-}
-
-static struct nlmsghdr *message_begin(const struct rpwi_nl_world *w, const struct nlmsghdr *h,
-	struct rpwi_nl_out *o, unsigned type, unsigned flags)
-{
-	o->message = o->len;
-	struct nlmsghdr *m = room(o, NLMSG_HDRLEN);
-	if (m)
-		*m = (struct nlmsghdr){.nlmsg_type = (uint16_t)type,
-			.nlmsg_flags = (uint16_t)flags,
-			.nlmsg_seq = h->nlmsg_seq,
-			.nlmsg_pid = w->port};
-	return m;
-}
-
-static void message_end(struct rpwi_nl_out *o)
-{
-	if (o->rc)
-		return;
-	struct nlmsghdr *m = (void *)(o->buf + o->message);
-	m->nlmsg_len = (uint32_t)(o->len - o->message);
-	o->message = o->len;
-}
-
-/* Of a datagram: what comes next is one of its own. */
-static int finish(struct rpwi_nl_out *o)
-{
-	flush(o);
-	return o->rc;
-}
-
-static void put(struct rpwi_nl_out *o, unsigned type, const void *data, size_t len)
-{
-	struct nlattr *a = room(o, NLA_HDRLEN + len);
-	if (!a)
-		return;
-	*a = (struct nlattr){.nla_len = (uint16_t)(NLA_HDRLEN + len), .nla_type = (uint16_t)type};
-	memcpy((char *)a + NLA_HDRLEN, data, len);
-}
-static void put_u8(struct rpwi_nl_out *o, unsigned type, uint8_t v) { put(o, type, &v, 1); }
-static void put_u32(struct rpwi_nl_out *o, unsigned type, uint32_t v) { put(o, type, &v, 4); }
-static void put_u64(struct rpwi_nl_out *o, unsigned type, uint64_t v) { put(o, type, &v, 8); }
-static void put_text(struct rpwi_nl_out *o, unsigned type, const char *s)
-{
-	put(o, type, s, strlen(s) + 1);
-}
-
-/* Where it begins in its message, which may move. */
-static size_t nest_begin(struct rpwi_nl_out *o, unsigned type)
-{
-	size_t before = o->len - o->message;
-	put(o, type, "", 0);
-	return before;
-}
-
-static void nest_end(struct rpwi_nl_out *o, size_t nest)
-{
-	if (o->rc)
-		return;
-	struct nlattr *a = (void *)(o->buf + o->message + nest);
-	a->nla_len = (uint16_t)(o->len - o->message - nest);
-}
-
-int rpwi_nl_done(
-	const struct rpwi_nl_world *w, const struct nlmsghdr *h, int err, struct rpwi_nl_out *o)
-{
-	if (message_begin(w, h, o, NLMSG_DONE, NLM_F_MULTI)) {
-		int32_t *e = room(o, sizeof(*e));
-		if (e)
-			*e = err;
-		message_end(o);
-	}
-	return finish(o);
-}
-
-/* Capped: of the request only its header comes back, whether NETLINK_CAP_ACK was set or not; the
- * flag says so. */
-int rpwi_nl_error(const struct rpwi_nl_world *w, const struct nlmsghdr *h, int err, const char *why,
-	struct rpwi_nl_out *o)
-{
-	bool says = why && w->explains;
-	if (message_begin(w, h, o, NLMSG_ERROR, NLM_F_CAPPED | (says ? NLM_F_ACK_TLVS : 0u))) {
-		struct nlmsgerr *e = room(o, sizeof(*e));
-		if (e) {
-			e->error = err;
-			e->msg = *h;
-		}
-		if (says)
-			put_text(o, NLMSGERR_ATTR_MSG, why);
-		message_end(o);
-	}
-	return finish(o);
-}
-
 /* ---- devices and ports ---- */
 
 static uint64_t guid_of(const struct rpwi_netdev *d)
@@ -238,22 +119,22 @@ static uint64_t guid_of(const struct rpwi_netdev *d)
 
 static void put_handle(struct rpwi_nl_out *o, const struct rpwi_netdev *d)
 {
-	put_u32(o, RDMA_NLDEV_ATTR_DEV_INDEX, rpwi_netdev_uverbs(d));
-	put_text(o, RDMA_NLDEV_ATTR_DEV_NAME, d->name);
+	rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_DEV_INDEX, rpwi_netdev_uverbs(d));
+	rpwi_nl_put_text(o, RDMA_NLDEV_ATTR_DEV_NAME, d->name);
 }
 
 static void put_device(
 	const struct rpwi_nl_world *w, struct rpwi_nl_out *o, const struct rpwi_netdev *d)
 {
 	put_handle(o, d);
-	put_u32(o, RDMA_NLDEV_ATTR_PORT_INDEX, PORTS);
-	put_u64(o, RDMA_NLDEV_ATTR_CAP_FLAGS, w->caps);
-	put_text(o, RDMA_NLDEV_ATTR_FW_VERSION, w->firmware);
-	put_u64(o, RDMA_NLDEV_ATTR_NODE_GUID, guid_of(d));
-	put_u64(o, RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, guid_of(d));
-	put_u8(o, RDMA_NLDEV_ATTR_DEV_NODE_TYPE, NODE_CA);
-	put_u8(o, RDMA_NLDEV_ATTR_DEV_DIM, 0);
-	put_text(o, RDMA_NLDEV_ATTR_DEV_PROTOCOL, "roce");
+	rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_PORT_INDEX, PORTS);
+	rpwi_nl_put_u64(o, RDMA_NLDEV_ATTR_CAP_FLAGS, w->caps);
+	rpwi_nl_put_text(o, RDMA_NLDEV_ATTR_FW_VERSION, w->firmware);
+	rpwi_nl_put_u64(o, RDMA_NLDEV_ATTR_NODE_GUID, guid_of(d));
+	rpwi_nl_put_u64(o, RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, guid_of(d));
+	rpwi_nl_put_u8(o, RDMA_NLDEV_ATTR_DEV_NODE_TYPE, NODE_CA);
+	rpwi_nl_put_u8(o, RDMA_NLDEV_ATTR_DEV_DIM, 0);
+	rpwi_nl_put_text(o, RDMA_NLDEV_ATTR_DEV_PROTOCOL, "roce");
 }
 
 static void put_port(
@@ -261,11 +142,11 @@ static void put_port(
 {
 	(void)w;
 	put_handle(o, d);
-	put_u32(o, RDMA_NLDEV_ATTR_PORT_INDEX, 1);
-	put_u8(o, RDMA_NLDEV_ATTR_PORT_STATE, d->up ? STATE_ACTIVE : STATE_DOWN);
-	put_u8(o, RDMA_NLDEV_ATTR_PORT_PHYS_STATE, d->up ? PHYS_LINK_UP : PHYS_DISABLED);
-	put_u32(o, RDMA_NLDEV_ATTR_NDEV_INDEX, (uint32_t)d->ifindex);
-	put_text(o, RDMA_NLDEV_ATTR_NDEV_NAME, d->ifname);
+	rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_PORT_INDEX, 1);
+	rpwi_nl_put_u8(o, RDMA_NLDEV_ATTR_PORT_STATE, d->up ? STATE_ACTIVE : STATE_DOWN);
+	rpwi_nl_put_u8(o, RDMA_NLDEV_ATTR_PORT_PHYS_STATE, d->up ? PHYS_LINK_UP : PHYS_DISABLED);
+	rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_NDEV_INDEX, (uint32_t)d->ifindex);
+	rpwi_nl_put_text(o, RDMA_NLDEV_ATTR_NDEV_NAME, d->ifname);
 }
 
 /* ---- objects ---- */
@@ -283,55 +164,55 @@ static void put_summary(
 	static const char *const names[RPWI_RES_KINDS] = {
 		"pd", "cq", "qp", "cm_id", "mr", "ctx", "srq"};
 	put_handle(o, d);
-	size_t all = nest_begin(o, RDMA_NLDEV_ATTR_RES_SUMMARY);
+	size_t all = rpwi_nl_nest_begin(o, RDMA_NLDEV_ATTR_RES_SUMMARY);
 	for (unsigned k = 0; k < RPWI_RES_KINDS; k++) {
 		uint64_t n = 0;
 		int rc = w->resources ? w->resources(d->name, k, count_one, &n) : 0;
 		if (rc && !o->rc)
 			o->rc = rc;
-		size_t one = nest_begin(o, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY);
-		put_text(o, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME, names[k]);
-		put_u64(o, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR, n);
-		nest_end(o, one);
+		size_t one = rpwi_nl_nest_begin(o, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY);
+		rpwi_nl_put_text(o, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME, names[k]);
+		rpwi_nl_put_u64(o, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR, n);
+		rpwi_nl_nest_end(o, one);
 	}
-	nest_end(o, all);
+	rpwi_nl_nest_end(o, all);
 }
 
 static void put_peer(struct rpwi_nl_out *o, const struct rpwi_resource *r)
 {
 	if (r->connects) {
-		put_u32(o, RDMA_NLDEV_ATTR_RES_RQPN, r->remote_qpn);
-		put_u32(o, RDMA_NLDEV_ATTR_RES_RQ_PSN, r->rq_psn);
+		rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_RES_RQPN, r->remote_qpn);
+		rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_RES_RQ_PSN, r->rq_psn);
 	}
-	put_u32(o, RDMA_NLDEV_ATTR_RES_SQ_PSN, r->sq_psn);
+	rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_RES_SQ_PSN, r->sq_psn);
 	if (r->connects)
-		put_u8(o, RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE, 0);
-	put_u8(o, RDMA_NLDEV_ATTR_RES_TYPE, r->type);
-	put_u8(o, RDMA_NLDEV_ATTR_RES_STATE, r->state);
+		rpwi_nl_put_u8(o, RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE, 0);
+	rpwi_nl_put_u8(o, RDMA_NLDEV_ATTR_RES_TYPE, r->type);
+	rpwi_nl_put_u8(o, RDMA_NLDEV_ATTR_RES_STATE, r->state);
 }
 
 static void put_keys(struct rpwi_nl_out *o, const struct rpwi_resource *r, bool admin)
 {
 	if (admin) {
-		put_u32(o, RDMA_NLDEV_ATTR_RES_RKEY, r->rkey);
-		put_u32(o, RDMA_NLDEV_ATTR_RES_LKEY, r->lkey);
+		rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_RES_RKEY, r->rkey);
+		rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_RES_LKEY, r->lkey);
 	}
-	put_u64(o, RDMA_NLDEV_ATTR_RES_MRLEN, r->length);
+	rpwi_nl_put_u64(o, RDMA_NLDEV_ATTR_RES_MRLEN, r->length);
 }
 
 static void put_cm(struct rpwi_nl_out *o, const struct rpwi_resource *r)
 {
-	put_u32(o, RDMA_NLDEV_ATTR_PORT_INDEX, 1);
+	rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_PORT_INDEX, 1);
 	if (r->qpn) {
-		put_u32(o, RDMA_NLDEV_ATTR_RES_LQPN, r->qpn);
-		put_u8(o, RDMA_NLDEV_ATTR_RES_TYPE, r->type);
+		rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_RES_LQPN, r->qpn);
+		rpwi_nl_put_u8(o, RDMA_NLDEV_ATTR_RES_TYPE, r->type);
 	}
-	put_u32(o, RDMA_NLDEV_ATTR_RES_PS, r->port_space);
-	put_u8(o, RDMA_NLDEV_ATTR_RES_STATE, r->state);
+	rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_RES_PS, r->port_space);
+	rpwi_nl_put_u8(o, RDMA_NLDEV_ATTR_RES_STATE, r->state);
 	if (r->src.ss_family)
-		put(o, RDMA_NLDEV_ATTR_RES_SRC_ADDR, &r->src, sizeof(r->src));
+		rpwi_nl_put(o, RDMA_NLDEV_ATTR_RES_SRC_ADDR, &r->src, sizeof(r->src));
 	if (r->dst.ss_family)
-		put(o, RDMA_NLDEV_ATTR_RES_DST_ADDR, &r->dst, sizeof(r->dst));
+		rpwi_nl_put(o, RDMA_NLDEV_ATTR_RES_DST_ADDR, &r->dst, sizeof(r->dst));
 }
 
 /* What a kind is called by: the list, an entry of it, its number; does it say its PD, its context?
@@ -367,17 +248,17 @@ static void put_resource(
 	else if (r->kind == RPWI_RES_CM_ID)
 		put_cm(o, r);
 	else if (r->kind == RPWI_RES_CQ)
-		put_u32(o, RDMA_NLDEV_ATTR_RES_CQE, r->cqe);
+		rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_RES_CQE, r->cqe);
 	else if (r->kind == RPWI_RES_SRQ)
-		put_u8(o, RDMA_NLDEV_ATTR_RES_TYPE, 0 /* IB_SRQT_BASIC */);
+		rpwi_nl_put_u8(o, RDMA_NLDEV_ATTR_RES_TYPE, 0 /* IB_SRQT_BASIC */);
 	if (r->kind == RPWI_RES_CQ || r->kind == RPWI_RES_PD)
-		put_u64(o, RDMA_NLDEV_ATTR_RES_USECNT, r->users);
-	put_u32(o, s->id, r->id);
+		rpwi_nl_put_u64(o, RDMA_NLDEV_ATTR_RES_USECNT, r->users);
+	rpwi_nl_put_u32(o, s->id, r->id);
 	if (s->pd)
-		put_u32(o, RDMA_NLDEV_ATTR_RES_PDN, r->pd);
+		rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_RES_PDN, r->pd);
 	if (s->ctx)
-		put_u32(o, RDMA_NLDEV_ATTR_RES_CTXN, r->ctx);
-	put_u32(o, RDMA_NLDEV_ATTR_RES_PID, r->pid);
+		rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_RES_CTXN, r->ctx);
+	rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_RES_PID, r->pid);
 }
 
 /* A list of a device's objects, in as many messages as it needs. */
@@ -394,9 +275,9 @@ struct listing {
 
 static void listing_begin(struct listing *l)
 {
-	message_begin(l->w, l->h, l->o, l->h->nlmsg_type, NLM_F_MULTI);
+	rpwi_nl_message_begin(l->w, l->h, l->o, l->h->nlmsg_type, NLM_F_MULTI);
 	put_handle(l->o, l->d);
-	l->list = nest_begin(l->o, shown[l->kind].list);
+	l->list = rpwi_nl_nest_begin(l->o, shown[l->kind].list);
 	l->met = false;
 }
 
@@ -407,8 +288,8 @@ static void listing_end(struct listing *l)
 		l->o->len = l->o->message;
 		return;
 	}
-	nest_end(l->o, l->list);
-	message_end(l->o);
+	rpwi_nl_nest_end(l->o, l->list);
+	rpwi_nl_message_end(l->o);
 }
 
 static bool list_one(void *arg, const struct rpwi_resource *r)
@@ -418,9 +299,9 @@ static bool list_one(void *arg, const struct rpwi_resource *r)
 		listing_end(l);
 		listing_begin(l);
 	}
-	size_t entry = nest_begin(l->o, shown[l->kind].entry);
+	size_t entry = rpwi_nl_nest_begin(l->o, shown[l->kind].entry);
 	put_resource(l->w, l->o, r);
-	nest_end(l->o, entry);
+	rpwi_nl_nest_end(l->o, entry);
 	l->met = true;
 	return !l->o->rc;
 }
@@ -431,10 +312,10 @@ static bool answer_one(void *arg, const struct rpwi_resource *r)
 	if (r->id != l->id)
 		return true;
 	l->met = true;
-	if (message_begin(l->w, l->h, l->o, l->h->nlmsg_type, 0)) {
+	if (rpwi_nl_message_begin(l->w, l->h, l->o, l->h->nlmsg_type, 0)) {
 		put_handle(l->o, l->d);
 		put_resource(l->w, l->o, r);
-		message_end(l->o);
+		rpwi_nl_message_end(l->o);
 	}
 	return false;
 }
@@ -460,9 +341,9 @@ struct command {
 static void say_device(const struct rpwi_nl_world *w, const struct nlmsghdr *h, unsigned flags,
 	const struct command *c, const struct rpwi_netdev *d, struct rpwi_nl_out *o)
 {
-	if (message_begin(w, h, o, h->nlmsg_type, flags)) {
+	if (rpwi_nl_message_begin(w, h, o, h->nlmsg_type, flags)) {
 		c->put(w, o, d);
-		message_end(o);
+		rpwi_nl_message_end(o);
 	}
 }
 
@@ -508,15 +389,15 @@ static void put_counters(
 	char name[RPWI_NL_COUNTER_NAME_MAX];
 	uint64_t value;
 	put_handle(o, d);
-	put_u32(o, RDMA_NLDEV_ATTR_PORT_INDEX, 1);
-	size_t all = nest_begin(o, RDMA_NLDEV_ATTR_STAT_HWCOUNTERS);
+	rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_PORT_INDEX, 1);
+	size_t all = rpwi_nl_nest_begin(o, RDMA_NLDEV_ATTR_STAT_HWCOUNTERS);
 	for (unsigned i = 0; w->counter && w->counter(d, i, name, &value); i++) {
-		size_t one = nest_begin(o, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY);
-		put_text(o, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME, name);
-		put_u64(o, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE, value);
-		nest_end(o, one);
+		size_t one = rpwi_nl_nest_begin(o, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY);
+		rpwi_nl_put_text(o, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME, name);
+		rpwi_nl_put_u64(o, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE, value);
+		rpwi_nl_nest_end(o, one);
 	}
-	nest_end(o, all);
+	rpwi_nl_nest_end(o, all);
 }
 
 /* RES asks for counters that are bound to objects, of which there are none. */
@@ -529,12 +410,12 @@ static int list_nothing(const struct rpwi_nl_world *w, const struct nlmsghdr *h,
 static int system_get(const struct rpwi_nl_world *w, const struct nlmsghdr *h,
 	const struct command *c, const struct wanted *q, struct rpwi_nl_out *o)
 {
-	if (message_begin(w, h, o, h->nlmsg_type, 0)) {
+	if (rpwi_nl_message_begin(w, h, o, h->nlmsg_type, 0)) {
 		/* a device is that of an interface, and is seen where that is */
-		put_u8(o, RDMA_NLDEV_SYS_ATTR_NETNS_MODE, NETNS_EXCLUSIVE);
+		rpwi_nl_put_u8(o, RDMA_NLDEV_SYS_ATTR_NETNS_MODE, NETNS_EXCLUSIVE);
 		/* nothing is pinned, so that a fork takes nothing away (IBV_FORK_UNNEEDED) */
-		put_u8(o, RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, 1);
-		message_end(o);
+		rpwi_nl_put_u8(o, RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, 1);
+		rpwi_nl_message_end(o);
 	}
 	return 0;
 }
@@ -561,13 +442,13 @@ static int chardev_get(const struct rpwi_nl_world *w, const struct nlmsghdr *h,
 		return q->has_dev ? -ENODEV : -EINVAL;
 	if (!is_rdma_cm(q))
 		snprintf(name, sizeof(name), "uverbs%u", rpwi_netdev_uverbs(q->dev));
-	if (message_begin(w, h, o, h->nlmsg_type, 0)) {
-		put_text(o, RDMA_NLDEV_ATTR_CHARDEV_NAME, name);
-		put_u64(o, RDMA_NLDEV_ATTR_CHARDEV_ABI,
+	if (rpwi_nl_message_begin(w, h, o, h->nlmsg_type, 0)) {
+		rpwi_nl_put_text(o, RDMA_NLDEV_ATTR_CHARDEV_NAME, name);
+		rpwi_nl_put_u64(o, RDMA_NLDEV_ATTR_CHARDEV_ABI,
 			is_rdma_cm(q) ? RDMA_USER_CM_ABI_VERSION : RXE_ABI);
-		put_u64(o, RDMA_NLDEV_ATTR_CHARDEV,
+		rpwi_nl_put_u64(o, RDMA_NLDEV_ATTR_CHARDEV,
 			is_rdma_cm(q) ? w->rdma_cm : uverbs_number(q->dev));
-		message_end(o);
+		rpwi_nl_message_end(o);
 	}
 	return 0;
 }
@@ -663,7 +544,7 @@ int rpwi_nl_answer(const struct rpwi_nl_world *w, const struct nlmsghdr *h, stru
 	}
 	if (request && !rc)
 		rc = c->one ? c->one(w, h, c, &q, o) : 0;
-	if (finish(o))
+	if (rpwi_nl_finish(o))
 		return o->rc;
 	if (!rc && !(h->nlmsg_flags & NLM_F_ACK))
 		return 0;

@@ -4,7 +4,7 @@
  *
  * A pure layer: a request and the devices go in, datagrams come out. It makes no system call, keeps
  * nothing, allocates nothing, and reads the request only within its length: the program's bytes are
- * as good as a stranger's. The drop-in's socket calls (preload/sockets.c) are above it.
+ * as good as a stranger's. The drop-in's socket calls (preload/netlink.c) are above it.
  */
 #ifndef ROPEWAY_NETLINK_H
 #define ROPEWAY_NETLINK_H

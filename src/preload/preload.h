@@ -70,10 +70,6 @@ void *rpwi_next(const char *name);
  * (library/reach.c). */
 void rpwi_reach(void);
 
-/* ---- sockets.c ---- */
-/* Is it a NETLINK_RDMA socket of ours? Then *sent is what write(2) to it gives. */
-bool rpwi_netlink_write(int fd, const void *buf, size_t len, ssize_t *sent);
-
 /* ---- signals.c ---- */
 /* Called before the first device is opened, and with it the guard installed. */
 void rpwi_signals_arm(void);

@@ -119,7 +119,7 @@ enum rpwi_fd_state {
 	RPWI_FD_OTHER,
 	RPWI_FD_SYS,     /* opened below /sys or /dev: names of ours may follow */
 	RPWI_FD_TOKEN,   /* was one of ours; the kernel knows whether it is */
-	RPWI_FD_NETLINK, /* likewise a NETLINK_RDMA socket (preload/sockets.c) */
+	RPWI_FD_NETLINK, /* likewise a NETLINK_RDMA socket (preload/netlink.c) */
 };
 enum { RPWI_FDS = 1 << 16 };
 extern uint8_t rpwi_fd_states[RPWI_FDS];
