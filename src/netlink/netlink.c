@@ -482,6 +482,7 @@ static const struct command commands[RDMA_NLDEV_NUM_OPS] = {
 	[RDMA_NLDEV_CMD_STAT_GET] = {.one = one_device,
 		.list = list_nothing,
 		.put = put_counters,
+		.needs_dev = true,
 		.needs_port = true},
 	[RDMA_NLDEV_CMD_STAT_DEL] = {.changes = true},
 };
@@ -503,12 +504,15 @@ enum rpwi_nl_side rpwi_nl_side(const struct rpwi_nl_world *w, const struct nlmsg
 {
 	struct wanted q;
 	const struct command *c = command_find(h);
-	/* A command that we do not have, but about a device of ours: its error is ours to say. */
-	if (!is_nldev(h) || want(w, h, &q))
+	if (!is_nldev(h) || !(h->nlmsg_flags & NLM_F_REQUEST) || want(w, h, &q))
 		return RPWI_NL_KERNELS;
+	/* whichever device it names, as in the kernel */
+	if (c && is_list(h, c) && !c->needs_dev)
+		return RPWI_NL_BOTH;
+	/* A command that we do not have, but about a device of ours: its error is ours to say. */
 	if (q.dev || (c && c->one == chardev_get && is_rdma_cm(&q)))
 		return RPWI_NL_OURS;
-	return c && is_list(h, c) && !c->needs_dev && !q.has_dev ? RPWI_NL_BOTH : RPWI_NL_KERNELS;
+	return RPWI_NL_KERNELS;
 }
 
 /* What is wrong with the request, before anything is answered. */

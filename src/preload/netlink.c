@@ -200,12 +200,13 @@ static int pass_on(struct call *c, size_t len, bool open, bool *end, int *err)
 	while (rpwi_nl_message(c->answer + at, len - at)) {
 		struct nlmsghdr *h = (void *)(c->answer + at);
 		size_t step = RPWI_MIN((size_t)NLMSG_ALIGN(h->nlmsg_len), len - at);
-		bool done = h->nlmsg_type == NLMSG_DONE;
+		/* both begin with the error */
+		bool last = h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR;
 		h->nlmsg_pid = c->w.port;
-		if (done && h->nlmsg_len >= NLMSG_LENGTH(sizeof(int32_t)))
+		if (last && h->nlmsg_len >= NLMSG_LENGTH(sizeof(int32_t)))
 			memcpy(err, NLMSG_DATA(h), sizeof(int32_t));
-		*end = *end || done || h->nlmsg_type == NLMSG_ERROR;
-		if (!(done && open)) {
+		*end = *end || last;
+		if (!(last && open)) {
 			memmove(c->answer + keep, h, step);
 			keep += step;
 		}

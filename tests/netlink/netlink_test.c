@@ -389,7 +389,8 @@ static void whose_answer_it_is(void **state)
 	} cases[] = {
 		{RDMA_NLDEV_CMD_GET, NLM_F_DUMP, 0, RPWI_NL_BOTH},
 		{RDMA_NLDEV_CMD_RES_GET, NLM_F_DUMP, 0, RPWI_NL_BOTH},
-		{RDMA_NLDEV_CMD_STAT_GET, NLM_F_DUMP, 0, RPWI_NL_BOTH},
+		{RDMA_NLDEV_CMD_GET, NLM_F_DUMP, 3, RPWI_NL_BOTH},
+		{RDMA_NLDEV_CMD_STAT_GET, NLM_F_DUMP, 0, RPWI_NL_KERNELS},
 		{RDMA_NLDEV_CMD_GET, 0, ETH0, RPWI_NL_OURS},
 		{RDMA_NLDEV_CMD_GET, 0, 0, RPWI_NL_KERNELS},
 		{RDMA_NLDEV_CMD_GET, 0, 3, RPWI_NL_KERNELS},
@@ -410,6 +411,9 @@ static void whose_answer_it_is(void **state)
 			fail_msg("case %u: side %d", i, rpwi_nl_side(&world, h));
 	}
 	struct nlmsghdr *h = begin(RDMA_NLDEV_CMD_GET, NLM_F_DUMP);
+	h->nlmsg_flags = NLM_F_DUMP | NLM_F_ACK; /* no request: one acknowledgement */
+	assert_int_equal(rpwi_nl_side(&world, h), RPWI_NL_KERNELS);
+	h = begin(RDMA_NLDEV_CMD_GET, NLM_F_DUMP);
 	h->nlmsg_type = (uint16_t)RDMA_NL_GET_TYPE(RDMA_NL_LS, RDMA_NLDEV_CMD_GET);
 	assert_int_equal(rpwi_nl_side(&world, h), RPWI_NL_KERNELS);
 }

@@ -308,7 +308,7 @@ static void numbers_that_come_again(void)
 	socklen_t len = sizeof(a);
 	char buf[64];
 	for (int way = 0; way < 3; way++) {
-		int fd = open_one(0), pair[2];
+		int fd = open_one(0), pair[2] = {-1, -1};
 		CHECK(ask(fd, 1) == devices);
 		if (way == 0)
 			close(fd);
