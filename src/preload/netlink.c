@@ -296,10 +296,12 @@ static int serve(
 		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (c == MAP_FAILED)
 		return -ENOMEM;
+	/* once more within bounds: another thread of the program may have written to them */
 	for (size_t i = 0; i < n; i++) {
-		if (iov[i].iov_len)
-			memcpy(c->request + at, iov[i].iov_base, iov[i].iov_len);
-		at += iov[i].iov_len;
+		size_t part = RPWI_MIN(iov[i].iov_len, len - at);
+		if (part)
+			memcpy(c->request + at, iov[i].iov_base, part);
+		at += part;
 	}
 	int count = rpwi_netdev_map(&nets, &nets_bytes);
 	c->fd = fd;
