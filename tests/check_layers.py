@@ -24,7 +24,9 @@ MAY = {
     "ucma": {"base", "wire", "explain", "fault", "cm", "device"},
     # The files that the kernel would have for our devices: they show the interfaces as they are, also while no device is open.
     "tree": {"base", "io"},
-    "preload": {"base", "explain", "io", "device", "ucma", "tree"},
+    # What the kernel would answer on a NETLINK_RDMA socket: requests in, datagrams out. Of the device it knows what an object is.
+    "netlink": {"base", "io", "device/resource.h"},
+    "preload": {"base", "explain", "io", "device", "ucma", "tree", "netlink"},
     # The versioned libibverbs.so.1: the drop-in's objects under other names.
     "library": {"base", "preload"},
     # NCCL's plugin API, and calling plugins; the plugin itself (nccl) takes only the tables of it.

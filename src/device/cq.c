@@ -333,6 +333,7 @@ static struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context,
 	hca_lock();
 	cq->ordinal = ++made;
 	tally_one(c, cqs, 1);
+	rpwi_list_add_tail(&hca_here.cqs, &cq->all);
 	if (ch)
 		RPWI_CONTAINER_OF(ch, struct dchannel, ibv)->refs++;
 	hca_unlock();
@@ -400,6 +401,7 @@ int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
 	if (ibv->channel)
 		RPWI_CONTAINER_OF(ibv->channel, struct dchannel, ibv)->refs--;
 	tally_one(ibv->context, cqs, -1);
+	rpwi_list_del(&cq->all);
 	hca_unlock();
 	rpwi_lock(RPWI_LOCK_EVENTS);
 	if (cq->pending_events) {

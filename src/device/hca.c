@@ -22,6 +22,9 @@
 struct hca hca_here = {
 	.generation = 1,
 	.contexts = {&hca_here.contexts, &hca_here.contexts},
+	.pds = {&hca_here.pds, &hca_here.pds},
+	.cqs = {&hca_here.cqs, &hca_here.cqs},
+	.srqs = {&hca_here.srqs, &hca_here.srqs},
 	.peers = {&hca_here.peers, &hca_here.peers},
 	.tx_list = {&hca_here.tx_list, &hca_here.tx_list},
 	.held = {&hca_here.held, &hca_here.held},
@@ -35,7 +38,6 @@ struct hca hca_here = {
 
 /* all that were ever seen, in the order seen; never freed: programs keep pointers */
 static struct dev *devs;
-static int dev_count;
 
 static struct dev *dev_find(const char *name)
 {
@@ -52,7 +54,7 @@ static struct dev *dev_new(const struct rpwi_netdev *net)
 		return NULL;
 	d->ibv.node_type = IBV_NODE_CA;
 	d->ibv.transport_type = IBV_TRANSPORT_IB;
-	d->index = 1000 + dev_count++;
+	d->index = (int)rpwi_netdev_uverbs(net);
 	snprintf(d->ibv.name, sizeof(d->ibv.name), "%s", net->name);
 	unsigned uverbs = rpwi_netdev_uverbs(net);
 	snprintf(d->ibv.dev_name, sizeof(d->ibv.dev_name), "uverbs%u", uverbs);

@@ -92,7 +92,7 @@ struct dpd {
 	uint32_t group;        /* contexts that may import it: dctx.group */
 	unsigned imports;      /* of it, that are not yet given back */
 	bool dead;             /* deallocated, but its imports are still there */
-	struct rpwi_list link; /* under the lock: all that are no import and no parent domain */
+	struct rpwi_list link; /* hca_here.pds */
 };
 static inline struct dpd *to_dpd(const struct ibv_pd *p)
 {
@@ -151,6 +151,7 @@ struct dcq {
 	int notify;
 	unsigned pending_events, events_got; /* events queued now; events handed out */
 	struct rpwi_list link;               /* in its channel */
+	struct rpwi_list all;                /* hca_here.cqs */
 	unsigned refs;                       /* QPs */
 	bool overflowed, is_ex, ignore_overrun;
 	struct ibv_wc cur; /* start_poll..end_poll */
@@ -171,6 +172,7 @@ struct dsrq {
 	uint32_t ordinal;
 	uint32_t events_got;
 	struct rpwi_list qps;
+	struct rpwi_list all; /* hca_here.srqs */
 };
 
 struct wr_build; /* the ibv_wr_* calls' list: qp.c */
@@ -255,6 +257,8 @@ struct hca {
 	/* another in each forked child: what its parent's threads held is free there */
 	uint32_t generation;
 	struct rpwi_list contexts;
+	/* all of them, but PDs that are imported or parent domains; under the lock (resource.c) */
+	struct rpwi_list pds, cqs, srqs;
 	struct rpwi_steer *steer;
 	struct rpwi_lanes *lanes; /* the steer's */
 	int steer_fd, watch_fd, wake_fd;

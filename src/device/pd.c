@@ -12,10 +12,7 @@
 #include "device/tally.h"
 #include "fault/fault.h"
 
-/* Under the lock: all but imports and parent domains. */
-static struct rpwi_list pds = {&pds, &pds};
-
-static void pd_listed(struct dpd *pd) { rpwi_list_add_tail(&pds, &pd->link); }
+static void pd_listed(struct dpd *pd) { rpwi_list_add_tail(&hca_here.pds, &pd->link); }
 
 /* Deallocated: false if imports of it still need its memory, which the last one frees. */
 static bool pd_unlisted(struct dpd *pd)
@@ -122,7 +119,7 @@ struct ibv_pd *rpwi_dev_import_pd(struct ibv_context *c, uint32_t handle)
 	pd->imported = true;
 	pd->ibv = (struct ibv_pd){.context = c, .handle = handle};
 	hca_lock();
-	for (struct rpwi_list *at = pds.next; at != &pds; at = at->next) {
+	for (struct rpwi_list *at = hca_here.pds.next; at != &hca_here.pds; at = at->next) {
 		struct dpd *p = RPWI_CONTAINER_OF(at, struct dpd, link);
 		if (p->id == handle && p->group == to_dctx(c)->group)
 			pd->parent = p;

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "device/mcast.h"
+#include "device/resource.h"
 #include "fault/fault.h"
 
 enum ibv_mtu dev_mtu(const struct dev *d)
@@ -25,6 +26,14 @@ uint64_t rpwi_dev_get_guid(const struct ibv_device *dev)
 	return v;
 }
 
+uint64_t rpwi_dev_caps(void)
+{
+	return IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_SRQ_RESIZE |
+	       IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID |
+	       IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_MEM_WINDOW |
+	       IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+}
+
 int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 {
 	struct dctx *x = to_dctx(c);
@@ -39,11 +48,7 @@ int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 	a->hw_ver = DEV_HW_VER;
 	a->max_qp = DEV_QP_MAX;
 	a->max_qp_wr = DEV_QP_WR_MAX;
-	a->device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR |
-			      IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_RC_RNR_NAK_GEN |
-			      IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_PORT_ACTIVE_EVENT |
-			      IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
-			      IBV_DEVICE_MEM_MGT_EXTENSIONS;
+	a->device_cap_flags = (unsigned)rpwi_dev_caps();
 	a->max_sge = RPWI_SGE_MAX;
 	a->max_sge_rd = RPWI_SGE_MAX;
 	a->max_cq = 65536;

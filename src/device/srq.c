@@ -39,6 +39,7 @@ struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 	to_dpd(pd)->refs++;
 	s->ordinal = ++made;
 	tally_one(pd->context, srqs, 1);
+	rpwi_list_add_tail(&hca_here.srqs, &s->all);
 	hca_unlock();
 	return &s->ibv;
 }
@@ -100,6 +101,7 @@ int rpwi_dev_destroy_srq(struct ibv_srq *ibv)
 	}
 	to_dpd(ibv->pd)->refs--;
 	tally_one(ibv->context, srqs, -1);
+	rpwi_list_del(&s->all);
 	hca_unlock();
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->events_completed != s->events_got)

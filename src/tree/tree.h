@@ -117,8 +117,9 @@ bool rpwi_place_is_merged(struct rpwi_place *p, int dir, const char *path);
 enum rpwi_fd_state {
 	RPWI_FD_UNKNOWN,
 	RPWI_FD_OTHER,
-	RPWI_FD_SYS,   /* opened below /sys or /dev: names of ours may follow */
-	RPWI_FD_TOKEN, /* was one of ours; the kernel knows whether it is */
+	RPWI_FD_SYS,     /* opened below /sys or /dev: names of ours may follow */
+	RPWI_FD_TOKEN,   /* was one of ours; the kernel knows whether it is */
+	RPWI_FD_NETLINK, /* likewise a NETLINK_RDMA socket (preload/netlink.c) */
 };
 enum { RPWI_FDS = 1 << 16 };
 extern uint8_t rpwi_fd_states[RPWI_FDS];

@@ -17,6 +17,7 @@
 #define ROPEWAY_UCMA_H
 
 #include "base/base.h"
+#include "device/resource.h"
 
 #include <stdatomic.h>
 #include <sys/types.h>
@@ -42,5 +43,8 @@ bool rpwi_ucma_write(int fd, const void *buf, size_t len, ssize_t *result);
 /* fd is about to be closed. A channel's ids end as at rdma_destroy_id, without waiting for
  * anyone. */
 void rpwi_ucma_closing(int fd);
+
+/* The ids on the device of that name, as rpwi_dev_resources. */
+int rpwi_ucma_resources(const char *device, rpwi_resource_visit *visit, void *arg);
 
 #endif

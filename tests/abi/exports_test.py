@@ -18,7 +18,8 @@ NO_OBJECT = re.compile(r"ibv_copy_\w+_kern|ibv_do(nt)?fork_range")
 HOOKS = re.compile(r"dlv?sym|sigaction|signal|bsd_signal|ssignal|(__)?sysv_signal|sigset|sigignore|pthread_sigmask|sigprocmask|sig(hold|relse|block|setmask)|write|close"
                    r"|(__)?open(at)?(64)?(_2)?|creat(64)?|f?(re)?open(64)?|f?l?stat(at)?(64)?|__[lf]?xstat(at)?(64)?|statx|access|e(uid)?access|faccessat|f?statv?fs(64)?"
                    r"|l?(get|list)xattr|(fd)?opendir|readdir(64)?(_r)?|closedir|dirfd|(rewind|tell|seek)dir|getdents64|scandir(at)?(64)?|glob(64)?"
-                   r"|(__)?readlink(at)?(_chk)?|(__)?realpath(_chk)?|canonicalize_file_name|f?chdir|(__)?getcwd(_chk)?|getwd|get_current_dir_name|dup[23]?|fcntl(64)?|read|__read_chk|copy_file_range")
+                   r"|(__)?readlink(at)?(_chk)?|(__)?realpath(_chk)?|canonicalize_file_name|f?chdir|(__)?getcwd(_chk)?|getwd|get_current_dir_name|dup[23]?|fcntl(64)?|read|__read_chk|copy_file_range"
+                   r"|socket|bind|connect|get(sock|peer)name|[gs]etsockopt|send(to|m?msg)?|writev|recv(from|m?msg)|__recvfrom_chk")
 HEADERS = ["verbs.h", "verbs_api.h", "sa.h"]
 
 

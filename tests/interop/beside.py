@@ -9,6 +9,7 @@ One line a case, then 'N passed, N failed, N skipped'. Exit status 77 when there
 import argparse
 import os
 import pathlib
+import re
 import sys
 import time
 
@@ -33,6 +34,50 @@ LINKED = [
     ("rdma-server read", "{b}/rdma-server read {p}", "{b}/rdma-client read {a} {p}", "disconnected"),
     ("rdma-send-recv-server", "{b}/rdma-send-recv-server {p}", "{b}/rdma-send-recv-client {a} {p}", "disconnected"),
 ]
+
+# NETLINK_RDMA: what the command says without the drop-in comes first, line for line, then lines of ours alone that match. None: nothing of ours.
+LISTS = [
+    ("rdma dev", r"100\d+: rpw_\w+: node_type ca fw \S+ node_guid [0-9a-f:]{19} sys_image_guid [0-9a-f:]{19}"),
+    ("rdma -d dev", r"100\d+: rpw_\w+: node_type ca .*|    caps: <.*>"),
+    ("rdma link", r"link rpw_\w+/1 state (ACTIVE|DOWN) physical_state (LINK_UP|DISABLED) netdev \w+"),
+    ("rdma dev show rxe0", None),
+    ("rdma link show rxe0/1", None),
+    ("rdma system", None),
+    ("rdma res", r"100\d+: rpw_\w+: pd 0 cq 0 qp 0 cm_id 0 mr 0 ctx 0 srq 0"),
+    ("rdma res show qp", None),
+    ("rdma statistic", r"link rpw_\w+/1.*"),
+]
+# Through the drop-in to the kernel, and what is there afterwards.
+CHANGES = [
+    ("rdma link add rxe1 type rxe netdev lo", 0, "rxe1"),
+    ("rdma link del rxe1", 0, None),
+    ("rdma dev set rpw_lo name other", 1, None),
+]
+
+
+def run_list(guest, lib, command, ours):
+    plain, both = guest.start(command), guest.start(f"env LD_PRELOAD={lib} {command}")
+    if plain.wait(20) or both.wait(20):
+        return f"ended with an error\n{plain.text}\n---\n{both.text}"
+    first, all_of_them = ([line.rstrip() for line in r.text.splitlines()] for r in (plain, both))
+    more = all_of_them[len(first):]
+    if all_of_them[:len(first)] != first or bool(more) != bool(ours) or not all(re.fullmatch(ours, line) for line in more):
+        return f"not the kernel's lines and then ours\n{plain.text}\n---\n{both.text}"
+    return "" if first or command.endswith("qp") else "the kernel said nothing"
+
+
+def run_change(guest, lib, command, want_rc, there):
+    r = guest.start(f"env LD_PRELOAD={lib} {command}")
+    rc = r.wait(20)
+    shown = guest.check("rdma dev")
+    return "" if bool(rc) == bool(want_rc) and ("rxe1" in shown) == bool(there) else f"ended with {rc}: {r.text}\n{shown}"
+
+
+def netlink_cases(guest, lib):
+    for command, ours in LISTS:
+        yield command, (lambda c=command, o=ours: run_list(guest, lib, c, o))
+    for command, rc, there in CHANGES:
+        yield command, (lambda c=command, r=rc, t=there: run_change(guest, lib, c, r, t))
 
 
 def cases(lib):
@@ -74,7 +119,7 @@ def main():
         guest = Guest()
     except Unavailable as why:
         print(f"SKIPPED: beside a real device: no guest here: {why}")
-        print(f"0 passed, 0 failed, {len(list(cases(args.lib)))} skipped")
+        print(f"0 passed, 0 failed, {len(list(cases(args.lib))) + len(LISTS) + len(CHANGES)} skipped")
         return 77
     passed = failed = 0
     try:
@@ -85,6 +130,12 @@ def main():
             if args.only not in label:
                 continue
             wrong = run_case(guest, server, client, want, serves_on, port, args.v)
+            print(f"{'FAIL' if wrong else 'ok  '} beside rxe: {label}" + (f": {wrong}" if wrong else ""), flush=True)
+            passed, failed = passed + (not wrong), failed + bool(wrong)
+        for label, run in netlink_cases(guest, args.lib):
+            if args.only not in label:
+                continue
+            wrong = run()
             print(f"{'FAIL' if wrong else 'ok  '} beside rxe: {label}" + (f": {wrong}" if wrong else ""), flush=True)
             passed, failed = passed + (not wrong), failed + bool(wrong)
     finally:
