@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "cli/run/plan.h"
 #include "cli/run/space.h"
+#include "tree/tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -72,8 +73,6 @@ static const char *remedy(int err)
 	if (denied)
 		return "a chroot, a security module or a container forbids it; outside of that it "
 		       "works, or as root";
-	if (err == -EINVAL)
-		return "this kernel has no user namespaces, or this process has several threads";
 	return NULL;
 }
 
@@ -118,9 +117,15 @@ static int new_user(char *why, size_t why_len)
 {
 	uid_t uid = geteuid();
 	gid_t gid = getegid();
-	if (unshare(CLONE_NEWUSER))
-		return fail(-errno, why, why_len, "cannot make a user namespace");
-	int rc = map_self(uid, gid);
+	int rc = unshare(CLONE_NEWUSER) ? -errno : 0;
+	if (rc == -EINVAL) {
+		snprintf(why, why_len,
+			"this kernel has no user namespaces, or this process has several threads");
+		return rc;
+	}
+	if (rc)
+		return fail(rc, why, why_len, "cannot make a user namespace");
+	rc = map_self(uid, gid);
 	return rc ? fail(rc, why, why_len, "cannot map the user into a user namespace") : 0;
 }
 
@@ -143,52 +148,75 @@ static bool is_same(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Back to the working directory, by its name if that leads there, so that it is this namespace's. */
-static int go_back(const char *cwd, int fd)
+/* The working directory, of which a mount namespace has its own. */
+struct place {
+	char path[PATH_MAX]; /* or "" */
+	int fd;
+};
+
+static int place_get(struct place *p)
+{
+	p->fd = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (!getcwd(p->path, sizeof(p->path)) || p->path[0] != '/')
+		p->path[0] = '\0';
+	return p->fd < 0 ? -errno : 0;
+}
+
+/* By its name where that leads to the same folder, so that it is this namespace's, or to a folder
+ * that may have got something. */
+static int place_go(const struct place *p)
 {
 	struct stat was, is;
-	if (cwd && !chdir(cwd) && !fstat(fd, &was) && !stat(".", &is) && is_same(&was, &is))
+	if (p->path[0] && !chdir(p->path) &&
+		(rpwi_is_below_sys(p->path) ||
+			(!fstat(p->fd, &was) && !stat(".", &is) && is_same(&was, &is))))
 		return 0;
-	return fchdir(fd) ? -errno : 0;
+	return fchdir(p->fd) ? -errno : 0;
 }
 
 /* Into the mount namespace of another run. */
-static int join(const struct rpwi_space *s, char *why, size_t why_len)
+static int join(const struct rpwi_space *s, const struct place *cwd, char *why, size_t why_len)
 {
-	char here[PATH_MAX];
-	const char *cwd = getcwd(here, sizeof(here));
-	int rc = 0, fd = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return fail(-errno, why, why_len, "cannot open the working directory");
+	int rc = 0;
 	if (setns(s->mnt, CLONE_NEWNS) || fchdir(s->root) || chroot("."))
 		rc = -errno;
 	else
-		rc = go_back(cwd, fd);
-	close(fd);
+		rc = place_go(cwd);
 	return rc ? fail(rc, why, why_len, "cannot join the mount namespace of another run") : 0;
+}
+
+/* Into one of its own, which gets the files. */
+static int make(const struct rpwi_plan *plan, const char *source, const struct place *cwd,
+	char *why, size_t why_len)
+{
+	char what[PATH_MAX + 64];
+	int rc = new_mounts(why, why_len);
+	if (rc)
+		return rc;
+	rc = rpwi_plan_lay(plan, source, what, sizeof(what));
+	if (rc)
+		return fail(rc, why, why_len, what);
+	if (rpwi_is_below_sys(cwd->path) && chdir(cwd->path))
+		return fail(-errno, why, why_len, "cannot stay in the working directory");
+	return 0;
 }
 
 /* With what was found: joined as far as it goes, and the rest made. */
 static int go(const struct rpwi_space_self *me, const struct rpwi_plan *plan, const char *source,
 	const struct rpwi_space *found, char *why, size_t why_len)
 {
-	int rc = 0;
+	struct place cwd;
+	int rc = place_get(&cwd);
+	if (rc)
+		return fail(rc, why, why_len, "cannot open the working directory");
 	if (!me->privileged && found->user < 0)
 		rc = new_user(why, why_len);
 	else if (!me->privileged && setns(found->user, CLONE_NEWUSER))
 		rc = fail(-errno, why, why_len, "cannot join the user namespace of another run");
-	if (!rc && found->mnt >= 0)
-		return join(found, why, why_len);
-	rc = rc ? rc : new_mounts(why, why_len);
-	if (rc)
-		return rc;
-	char what[PATH_MAX + 64];
-	rc = rpwi_plan_lay(plan, source, what, sizeof(what));
 	if (!rc)
-		return 0;
-	const char *then = remedy(rc);
-	snprintf(why, why_len, "%s%s%s%s", what, then ? " (" : "", then ? then : "",
-		then ? ")" : "");
+		rc = found->mnt >= 0 ? join(found, &cwd, why, why_len)
+				     : make(plan, source, &cwd, why, why_len);
+	close(cwd.fd);
 	return rc;
 }
 

@@ -331,17 +331,17 @@ static int lay_step(const struct rpwi_plan_step *s, const char *source, int *rea
 	return -EINVAL;
 }
 
-int rpwi_plan_lay(const struct rpwi_plan *p, const char *source, char *why, size_t why_len)
+int rpwi_plan_lay(const struct rpwi_plan *p, const char *source, char *what, size_t what_len)
 {
 	int real = -1, rc = 0;
 	for (unsigned i = 0; i < p->n && !rc; i++) {
 		rc = lay_step(&p->step[i], source, &real);
 		if (rc)
-			snprintf(why, why_len, "%s %s: %s",
+			snprintf(what, what_len, "%s %s",
 				p->step[i].kind == COVER       ? "cannot mount over"
 				: p->step[i].kind <= KEEP_FILE ? "cannot mount again"
 							       : "cannot make",
-				p->step[i].path, strerror(-rc));
+				p->step[i].path);
 	}
 	if (real >= 0)
 		close(real);

@@ -22,8 +22,9 @@ struct rpwi_plan {
  * with rpwi_plan_free in any case. */
 int rpwi_plan_make(struct rpwi_plan *p, char *why, size_t why_len);
 /* Carries it out in this process's mount namespace. What is mounted has this source in
- * /proc/self/mountinfo. 0, or -errno and `why`; then a part of it may be done. */
-int rpwi_plan_lay(const struct rpwi_plan *p, const char *source, char *why, size_t why_len);
+ * /proc/self/mountinfo. 0, or -errno and what
+ * cannot be done; then a part of it may be. */
+int rpwi_plan_lay(const struct rpwi_plan *p, const char *source, char *what, size_t what_len);
 void rpwi_plan_free(struct rpwi_plan *p);
 
 #endif

@@ -53,8 +53,9 @@ static void warn_if_not_preloadable(const struct rpwi_launch *l, bool sees_files
 		why = "is set-uid, set-gid or has capabilities that you do not, so the loader "
 		      "ignores the preload";
 	if (why)
-		fprintf(stderr, NAME ": warning: %s %s: it will not see the software devices\n",
-			l->program, why);
+		fprintf(stderr, NAME ": warning: %s %s: it will not see the software devices%s\n",
+			l->program, why,
+			l->is_static ? "; with --namespace it sees their files" : "");
 }
 
 /* The program's own words for it are "no device found" at best. */
