@@ -325,7 +325,7 @@ class AsUser(EachUser, unittest.TestCase):
             p.communicate()
 
     def test_a_stopped_run(self):
-        """Someone of the same user has the turn and does not go on: the others go without, after a while, and are not stuck."""
+        """Someone of the same user has the turn and does not go on: the others wait, and go on as soon as he is killed. (After 10 s they go without; not waited for here.)"""
         code = f"import os, socket, time\nos.setuid({USER})\ns = socket.socket(socket.AF_UNIX)\ns.bind('\\0ropeway-namespace/{USER}.0')\ns.listen()\nprint(flush=True)\ntime.sleep(100)"
         p = start(sys.executable, "-c", code, namespace=False)
         try:
