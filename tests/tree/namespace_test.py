@@ -18,6 +18,8 @@ import tempfile
 import time
 import unittest
 
+import spaces
+
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 HERE = pathlib.Path(__file__).resolve().parent
 ROPEWAY = BUILD / "ropeway"
@@ -152,7 +154,7 @@ class EachUser:
             self.skipTest("no go")
         with tempfile.TemporaryDirectory() as tmp:
             os.chmod(tmp, 0o755)
-            run(go, "build", "-o", f"{tmp}/plain", HERE / "plain.go", namespace=False, env={"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GO111MODULE": "off", "GOCACHE": str(BUILD / "go-cache"), "GOTELEMETRY": "off", "HOME": tmp})
+            run(go, "build", "-o", f"{tmp}/plain", HERE / "plain.go", namespace=False, env={"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GO111MODULE": "off", "GOCACHE": str(BUILD / "go-cache") if os.access(BUILD, os.W_OK) else tmp, "GOTELEMETRY": "off", "HOME": tmp})
             roots = self.roots()
             self.assertEqual(run(f"{tmp}/plain", *roots, user=self.who).stdout, run(STATIC, *roots, user=self.who).stdout)
 
@@ -339,6 +341,14 @@ class AsUser(EachUser, unittest.TestCase):
             p.kill()
             p.communicate()
 
+    def test_set_user_id_programs_gain_nothing(self):
+        with tempfile.TemporaryDirectory() as tmp:
+            os.chmod(tmp, 0o755)
+            copy = shutil.copy("/usr/bin/id", tmp)
+            os.chmod(copy, 0o4755)
+            self.assertIn("euid=0", run(copy, namespace=False, user=self.who).stdout, f"{tmp} lets nobody gain anything")
+            self.assertNotIn("euid", run(copy, user=self.who).stdout)
+
     def forged(self, source, user):
         """A process in a user and mount namespace of its own, which has our mark and a folder of its own making."""
         script = f"mount -t tmpfs {source} /sys/class && mkdir -p /sys/class/infiniband/forged && echo && read x"
@@ -430,25 +440,17 @@ class Forbidden(unittest.TestCase):
         self.assertEqual(run("busybox", "true").stderr, "")
 
 
-def enter():
-    """In new namespaces (and as root of one's own user namespace where need be), start again."""
-    user = [] if os.geteuid() == 0 else ["-r"]
-    setup = "mount -t sysfs sys /sys && ip link set lo up && ip link add d0 type veth peer name p0 && ip addr add 10.9.9.1/24 dev d0 && ip link set p0 addrgenmode none && ip link set d0 up && ip link set p0 up && exec \"$@\""
-    tried = subprocess.run(["unshare", *user, "-mn", "sh", "-c", setup, "sh", "unshare", "-Ur", "true"], capture_output=True, text=True)
-    if tried.returncode:
-        print(f"SKIPPED: no namespaces here: {tried.stderr.strip()}")
-        sys.exit(77)
-    if user or subprocess.run([ROPEWAY, "--version"], user=USER, group=GROUP, extra_groups=[], capture_output=True, check=False).returncode:
+def look_who():
+    """Before the user namespace, if there is one: can there be other users?"""
+    if os.geteuid() or subprocess.run([ROPEWAY, "--version"], user=USER, group=GROUP, extra_groups=[], capture_output=True, check=False).returncode:
         print(f"SKIPPED: nobody here can be user {USER}, or that user cannot run {ROPEWAY}: only as this user", flush=True)
         os.environ["NAMESPACE_TEST_ALONE"] = "1"
-    os.execvpe("unshare", ["unshare", *user, "-mn", "sh", "-c", setup, "sh", sys.executable, "-B", *sys.argv], {**os.environ, "TREE_TEST_INSIDE": "1"})
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--without-unshare":
         without_unshare()
         os.execvp(sys.argv[2], sys.argv[2:])
-    if not os.environ.get("TREE_TEST_INSIDE"):
-        enter()
+    spaces.enter(look_who, "unshare", "-Ur")
     sys.argv.pop(1)
     unittest.main(verbosity=1)

@@ -16,6 +16,8 @@ import tempfile
 import time
 import unittest
 
+import spaces
+
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 HERE = pathlib.Path(__file__).resolve().parent
 DROPIN = BUILD / "libropeway-verbs.so"
@@ -322,19 +324,7 @@ class Cost(unittest.TestCase):
         print(f"  start of /bin/true: {statistics.median(b - a for a, b in pairs):.0f} us more than {statistics.median(a for a, _ in pairs):.0f} us", flush=True)
 
 
-def enter():
-    """In new namespaces (and as root of one's own user namespace where need be), start again."""
-    user = [] if os.geteuid() == 0 else ["-r"]
-    setup = "mount -t sysfs sys /sys && ip link set lo up && ip link add d0 type veth peer name p0 && ip addr add 10.9.9.1/24 dev d0 && ip link set p0 addrgenmode none && ip link set d0 up && ip link set p0 up && exec \"$@\""
-    tried = subprocess.run(["unshare", *user, "-mn", "sh", "-c", setup, "sh", "true"], capture_output=True, text=True)
-    if tried.returncode:
-        print(f"SKIPPED: no namespaces here: {tried.stderr.strip()}")
-        sys.exit(77)
-    os.execvpe("unshare", ["unshare", *user, "-mn", "sh", "-c", setup, "sh", sys.executable, "-B", *sys.argv], {**os.environ, "TREE_TEST_INSIDE": "1"})
-
-
 if __name__ == "__main__":
-    if not os.environ.get("TREE_TEST_INSIDE"):
-        enter()
+    spaces.enter()
     sys.argv.pop(1)
     unittest.main(verbosity=1)
