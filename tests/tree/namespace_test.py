@@ -281,6 +281,18 @@ class EachUser:
                 may = not self.who or here or not other
                 self.assertEqual(reference > 0, may, (inside, got))
 
+    def test_beside_real_devices(self):
+        """As far as a program can see: folders that are mounted over /sys/class and /dev/infiniband."""
+        setup = r"""mkdir $t/net; mount --rbind /sys/class/net $t/net
+mount -t tmpfs t /sys/class; mkdir -p /sys/class/net /sys/class/infiniband/mlx5_0/ports/1 /sys/class/infiniband_verbs/uverbs0 /sys/class/misc
+mount --rbind $t/net /sys/class/net
+echo 1234 >/sys/class/infiniband/mlx5_0/node_guid; echo 9 >/sys/class/infiniband_verbs/abi_version; ln -s ../mlx5_0 /sys/class/infiniband/link
+""" + (f"exec setpriv --reuid {USER} --regid {GROUP} --clear-groups " if self.who else "exec ") + '"$@"'
+        script = "ls /sys/class/infiniband; cat /sys/class/infiniband/mlx5_0/node_guid /sys/class/infiniband/rpw_lo/node_type /sys/class/infiniband_verbs/abi_version; readlink /sys/class/infiniband/link; ls /sys/class/infiniband_verbs | wc -l; ls /sys/class/net"
+        with tempfile.TemporaryDirectory() as tmp:
+            seen = busybox(script, under=("unshare", "-m", "sh", "-ec", setup, "sh"), env={"t": tmp})
+        self.assertEqual(seen, "link\nmlx5_0\nrpw_d0\nrpw_lo\n1234\n1: CA\n9\n../mlx5_0\n4\nd0\nlo\np0\n")
+
     def test_cost(self):
         """Printed, not asserted."""
         def took(**more):

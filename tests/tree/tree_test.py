@@ -222,7 +222,7 @@ class Beside(unittest.TestCase):
 
     def test_merged(self):
         script = r"""set -e
-t=$(mktemp -d); mkdir $t/net; mount --rbind /sys/class/net $t/net
+t=$2; mkdir $t/net; mount --rbind /sys/class/net $t/net
 mount -t tmpfs t /sys/class; mkdir -p /sys/class/net /sys/class/infiniband/mlx5_0/ports/1 /sys/class/infiniband_verbs/uverbs0 /sys/class/misc
 mount --rbind $t/net /sys/class/net
 echo 1234 >/sys/class/infiniband/mlx5_0/node_guid; echo 9 >/sys/class/infiniband_verbs/abi_version
@@ -235,7 +235,8 @@ python3 -c "import os; d = os.open(\"/sys/class/infiniband\", 0); print(sorted(o
 LD_PRELOAD= rm -rf /sys/class/infiniband/mlx5_0; ls /sys/class/infiniband | tr "\n" " "
 '
 """
-        r = run("unshare", "-m", "bash", "-c", script, "merged", DROPIN, preload=False)
+        with tempfile.TemporaryDirectory() as tmp:
+            r = run("unshare", "-m", "bash", "-c", script, "merged", DROPIN, tmp, preload=False)
         self.assertEqual(r.stdout, "mlx5_0 rpw_d0 rpw_lo 1234\n9\nabi_version ours ours uverbs0 1: CA\n1234\n/sys/devices/virtual/ropeway/rpw_lo:00.0/infiniband\n['mlx5_0', 'rpw_d0', 'rpw_lo'] 3\nrpw_d0 rpw_lo ", r.stderr)
 
 
