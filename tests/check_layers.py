@@ -41,7 +41,8 @@ MAY = {
     "msg/link": {"base", "tran/tran.h", "msg/wire.h"},
     "nccl": {"base", "include"} | {f"ncclnet/abi/net{v}.h" for v in ("", *(f"_v{n}" for n in range(5, 13)))},
     # wire: `explain` reads captures; it decodes, and speaks to nobody.
-    "cli": {"base", "wire", "fault/fault.h", "io/io.h", "io/helper.h", "ncclnet", "include"},
+    # tree: `run --namespace` writes down what the drop-in would answer.
+    "cli": {"base", "wire", "fault/fault.h", "io/io.h", "io/helper.h", "ncclnet", "include", "tree/tree.h"},
     # test_connection: a program of its own, which tells two processes of each other by boot, and drives other people's plugins. Of the command it has what reads options.
     "cli/connection": {"base", "boot", "ncclnet", "cli/cli.h", "cli/options.h", "include"},
     # The educational programs are pure verbs: the same source must build against rdma-core alone.

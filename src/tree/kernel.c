@@ -28,7 +28,8 @@ dev_t rpwi_rdma_cm_rdev(void)
 	struct stat st;
 	dev_t d = makedev(MISC_MAJOR, RDMA_CM_MINOR);
 	RPWI_KEEP_ERRNO({
-		if (!rpwi_raw_stat("/dev/infiniband/rdma_cm", &st, 0))
+		/* number 0 is none: the one of `ropeway run --namespace` */
+		if (!rpwi_raw_stat("/dev/infiniband/rdma_cm", &st, 0) && st.st_rdev)
 			d = st.st_rdev;
 	});
 	return d;

@@ -16,6 +16,8 @@ import tempfile
 import time
 import unittest
 
+import spaces
+
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 HERE = pathlib.Path(__file__).resolve().parent
 DROPIN = BUILD / "libropeway-verbs.so"
@@ -220,7 +222,7 @@ class Beside(unittest.TestCase):
 
     def test_merged(self):
         script = r"""set -e
-t=$(mktemp -d); mkdir $t/net; mount --rbind /sys/class/net $t/net
+t=$2; mkdir $t/net; mount --rbind /sys/class/net $t/net
 mount -t tmpfs t /sys/class; mkdir -p /sys/class/net /sys/class/infiniband/mlx5_0/ports/1 /sys/class/infiniband_verbs/uverbs0 /sys/class/misc
 mount --rbind $t/net /sys/class/net
 echo 1234 >/sys/class/infiniband/mlx5_0/node_guid; echo 9 >/sys/class/infiniband_verbs/abi_version
@@ -233,7 +235,8 @@ python3 -c "import os; d = os.open(\"/sys/class/infiniband\", 0); print(sorted(o
 LD_PRELOAD= rm -rf /sys/class/infiniband/mlx5_0; ls /sys/class/infiniband | tr "\n" " "
 '
 """
-        r = run("unshare", "-m", "bash", "-c", script, "merged", DROPIN, preload=False)
+        with tempfile.TemporaryDirectory() as tmp:
+            r = run("unshare", "-m", "bash", "-c", script, "merged", DROPIN, tmp, preload=False)
         self.assertEqual(r.stdout, "mlx5_0 rpw_d0 rpw_lo 1234\n9\nabi_version ours ours uverbs0 1: CA\n1234\n/sys/devices/virtual/ropeway/rpw_lo:00.0/infiniband\n['mlx5_0', 'rpw_d0', 'rpw_lo'] 3\nrpw_d0 rpw_lo ", r.stderr)
 
 
@@ -615,19 +618,7 @@ class Cost(unittest.TestCase):
         print(f"  start of /bin/true: {statistics.median(b - a for a, b in pairs):.0f} us more than {statistics.median(a for a, _ in pairs):.0f} us", flush=True)
 
 
-def enter():
-    """In new namespaces (and as root of one's own user namespace where need be), start again."""
-    user = [] if os.geteuid() == 0 else ["-r"]
-    setup = "mount -t sysfs sys /sys && ip link set lo up && ip link add d0 type veth peer name p0 && ip addr add 10.9.9.1/24 dev d0 && ip link set p0 addrgenmode none && ip link set d0 up && ip link set p0 up && exec \"$@\""
-    tried = subprocess.run(["unshare", *user, "-mn", "sh", "-c", setup, "sh", "true"], capture_output=True, text=True)
-    if tried.returncode:
-        print(f"SKIPPED: no namespaces here: {tried.stderr.strip()}")
-        sys.exit(77)
-    os.execvpe("unshare", ["unshare", *user, "-mn", "sh", "-c", setup, "sh", sys.executable, "-B", *sys.argv], {**os.environ, "TREE_TEST_INSIDE": "1"})
-
-
 if __name__ == "__main__":
-    if not os.environ.get("TREE_TEST_INSIDE"):
-        enter()
+    spaces.enter()
     sys.argv.pop(1)
     unittest.main(verbosity=1)

@@ -10,6 +10,7 @@
 #include "fault/fault.h"
 #include "io/io.h"
 #include "cli/run/launch.h"
+#include "cli/run/namespace.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -39,9 +40,12 @@ static bool gains_privilege(const char *path)
 	return geteuid() && getxattr(path, "security.capability", NULL, 0) > 0;
 }
 
-static void warn_if_not_preloadable(const struct rpwi_launch *l)
+static void warn_if_not_preloadable(const struct rpwi_launch *l, bool sees_files)
 {
 	const char *why = NULL;
+
+	if (sees_files) /* what was asked for */
+		return;
 
 	if (l->is_static)
 		why = "is statically linked";
@@ -49,8 +53,9 @@ static void warn_if_not_preloadable(const struct rpwi_launch *l)
 		why = "is set-uid, set-gid or has capabilities that you do not, so the loader "
 		      "ignores the preload";
 	if (why)
-		fprintf(stderr, NAME ": warning: %s %s: it will not see the software devices\n",
-			l->program, why);
+		fprintf(stderr, NAME ": warning: %s %s: it will not see the software devices%s\n",
+			l->program, why,
+			l->is_static ? "; with --namespace it sees their files" : "");
 }
 
 /* The program's own words for it are "no device found" at best. */
@@ -211,7 +216,7 @@ static int print_library(void)
 
 struct options {
 	const char *pcap, *fault, *wire, *explain; /* explain "-": standard error */
-	bool stats, library, print_library;
+	bool stats, library, print_library, namespace;
 };
 
 static const struct cli_option option[] = {
@@ -239,6 +244,11 @@ static const struct cli_option option[] = {
 		"also put a libibverbs.so.1 of ropeway's own before the system's, whose symbols "
 		"have rdma-core's versions; done unasked where the system has none",
 		CLI_INTO(struct options, library)},
+	{"namespace", 'n', CLI_FLAG, NULL,
+		"also show the devices' files, in /sys and /dev, to programs that no preload "
+		"reaches (static ones, Go), in a mount namespace that all runs of the user join; "
+		"they list devices, and cannot open one (docs/tree.md)",
+		CLI_INTO(struct options, namespace)},
 	{"print-library", 0, CLI_FLAG, NULL,
 		"print the folder of that library and run nothing: for "
 		"LD_LIBRARY_PATH, or for a program that is told a path",
@@ -333,6 +343,18 @@ static int set_environment(const struct options *o)
 	return status ? status : set_fault(o->fault);
 }
 
+static int enter_namespace(void)
+{
+	char why[2 * PATH_MAX];
+
+	if (rpwi_namespace_enter(why, sizeof(why)))
+		return rpwi_cli_fail(CLI_FAILED, NAME,
+			"--namespace: %s. Without it, the program runs but sees no device unless "
+			"it is dynamically linked",
+			why);
+	return CLI_OK;
+}
+
 /* An errno of finding or starting a program, as the shell has it. */
 static int cannot_run(const char *program, int err)
 {
@@ -365,7 +387,9 @@ int rpwi_cli_run(int argc, char **argv)
 		status = set_library(o.library);
 	if (status)
 		return status;
-	warn_if_not_preloadable(&launch);
+	if (o.namespace && enter_namespace())
+		return CLI_FAILED;
+	warn_if_not_preloadable(&launch, o.namespace);
 	warn_if_no_interface();
 	fflush(stdout);
 	execvp(argv[0], argv);

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* space.c - see space.h. Nothing of it is kept anywhere: a namespace lives as long as a process in
+ * it, and is found by that process. */
+#include "cli/run/space.h"
+
+#include "base/base.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/nsfs.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- this process ---- */
+
+static int number_of(int dir, const char *name, ino_t *number)
+{
+	struct stat st;
+	if (fstatat(dir, name, &st, 0))
+		return -errno;
+	*number = st.st_ino;
+	return 0;
+}
+
+static bool can(unsigned capability)
+{
+	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2] = {{0}};
+	return !syscall(SYS_capget, &head, data) &&
+	       data[capability / 32].effective >> capability % 32 & 1;
+}
+
+/* Has the process of this folder of /proc mounts of ours, and one with just this source? */
+static bool has_mounts(int dir, const char *source, bool *same)
+{
+	char *line = NULL;
+	size_t room = 0;
+	bool any = false;
+	int fd = openat(dir, "mountinfo", O_RDONLY | O_CLOEXEC);
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+	*same = false;
+	while (f && !*same && getline(&line, &room, f) > 0) {
+		/* proc_pid_mountinfo(5): "... - type source options" */
+		char *at = strstr(line, " - tmpfs " RPWI_SPACE_PREFIX);
+		if (!at)
+			continue;
+		any = true;
+		at += strlen(" - tmpfs ");
+		at[strcspn(at, " \n")] = '\0';
+		*same = source && !strcmp(at, source);
+	}
+	free(line);
+	if (f)
+		fclose(f);
+	else if (fd >= 0)
+		close(fd);
+	return any;
+}
+
+int rpwi_space_self(struct rpwi_space_self *s)
+{
+	bool same;
+	int dir = open("/proc/self", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	*s = (struct rpwi_space_self){.uid = geteuid()};
+	if (dir < 0)
+		return -errno;
+	int rc = number_of(dir, "ns/user", &s->user);
+	if (!rc)
+		rc = number_of(dir, "ns/mnt", &s->mnt);
+	if (!rc)
+		rc = number_of(dir, "ns/net", &s->net);
+	s->privileged = can(CAP_SYS_ADMIN) && can(CAP_SYS_CHROOT);
+	s->inside = has_mounts(dir, NULL, &same);
+	close(dir);
+	return rc;
+}
+
+/* ---- those of others ---- */
+
+/* The number of the namespace that `ioctl` gives for one; 0: none, or none of our business. */
+static ino_t related(int fd, unsigned long request)
+{
+	struct stat st = {0};
+	int to = ioctl(fd, request);
+	if (to < 0)
+		return 0;
+	if (fstat(to, &st))
+		st.st_ino = 0;
+	close(to);
+	return st.st_ino;
+}
+
+/* The mount namespace belongs to the user namespace, and that is ours: the one we are in, or one
+ * that our user made in it. */
+static bool is_ours(const struct rpwi_space_self *me, const struct rpwi_space *s)
+{
+	struct stat user;
+	uid_t owner;
+	if (fstat(s->user, &user) || related(s->mnt, NS_GET_USERNS) != user.st_ino)
+		return false;
+	if (me->privileged)
+		return user.st_ino == me->user;
+	return related(s->user, NS_GET_PARENT) == me->user &&
+	       !ioctl(s->user, NS_GET_OWNER_UID, &owner) && owner == me->uid;
+}
+
+void rpwi_space_close(struct rpwi_space *s)
+{
+	int *fd[] = {&s->user, &s->mnt, &s->root};
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(fd); i++) {
+		if (*fd[i] >= 0)
+			close(*fd[i]);
+		*fd[i] = -1;
+	}
+}
+
+/* Everything is asked of one folder of /proc, which stays the process's though its number may be
+ * another's by now. */
+static bool look(
+	const struct rpwi_space_self *me, int dir, const char *source, struct rpwi_space *found)
+{
+	bool same;
+	if (!has_mounts(dir, source, &same))
+		return false;
+	struct rpwi_space s = {
+		.user = openat(dir, "ns/user", O_RDONLY | O_CLOEXEC),
+		.mnt = openat(dir, "ns/mnt", O_RDONLY | O_CLOEXEC),
+		.root = openat(dir, "root", O_PATH | O_DIRECTORY | O_CLOEXEC),
+	};
+	bool whole = s.user >= 0 && s.mnt >= 0 && s.root >= 0 && is_ours(me, &s);
+	struct stat here, there;
+	/* It may be in a chroot, or we. */
+	if (same && (!whole || stat("/", &here) || fstat(s.root, &there) ||
+			    here.st_dev != there.st_dev || here.st_ino != there.st_ino))
+		same = false;
+	if (!whole || (!same && (me->privileged || found->user >= 0))) {
+		rpwi_space_close(&s);
+		return false;
+	}
+	if (!same) {
+		close(s.mnt);
+		close(s.root);
+		s.mnt = s.root = -1;
+	}
+	rpwi_space_close(found);
+	*found = s;
+	return same;
+}
+
+void rpwi_space_find(const struct rpwi_space_self *me, const char *source, struct rpwi_space *found)
+{
+	enum { SEEN = 64 };
+	ino_t mnt = 0, seen[SEEN];
+	unsigned n = 0;
+	*found = (struct rpwi_space){-1, -1, -1};
+	DIR *proc = opendir("/proc");
+	bool done = false;
+	for (struct dirent *e; proc && !done && (e = readdir(proc));) {
+		struct stat st;
+		if (e->d_name[0] < '1' || e->d_name[0] > '9')
+			continue;
+		int dir = openat(dirfd(proc), e->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		if (dir < 0)
+			continue;
+		bool worth = !fstat(dir, &st) && st.st_uid == me->uid &&
+			     !number_of(dir, "ns/mnt", &mnt) && mnt != me->mnt;
+		for (unsigned i = 0; i < n && worth; i++)
+			worth = seen[i] != mnt;
+		if (worth && !(done = look(me, dir, source, found)) && n < SEEN)
+			seen[n++] = mnt;
+		close(dir);
+	}
+	if (proc)
+		closedir(proc);
+}
+
+/* ---- turns ---- */
+
+enum { TURN_NAMES = 4, TURN_MS = 10000, TURN_AGAIN_MS = 5 };
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Until the holder's end, if it is of our user: its listener closes, and so do the connections that
+ * wait there. False: another user's. */
+static bool turn_wait(uid_t uid, const struct sockaddr_un *name, socklen_t len, int64_t until_ms)
+{
+	struct ucred who = {.uid = (uid_t)-1};
+	socklen_t n = sizeof(who);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int64_t left = until_ms - now_ms();
+	bool ours = true;
+	if (fd >= 0 && !connect(fd, (const struct sockaddr *)name, len)) {
+		ours = !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) && who.uid == uid;
+		struct pollfd p = {.fd = fd};
+		if (ours && left > 0)
+			poll(&p, 1, (int)left);
+	} else { /* gone by now, not yet listening, or many wait */
+		poll(NULL, 0, TURN_AGAIN_MS);
+	}
+	if (fd >= 0)
+		close(fd);
+	return ours;
+}
+
+int rpwi_space_turn(uid_t uid)
+{
+	int64_t until_ms = now_ms() + TURN_MS;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	for (unsigned i = 0; i < TURN_NAMES && fd >= 0 && now_ms() < until_ms;) {
+		struct sockaddr_un name = {.sun_family = AF_UNIX};
+		int n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1,
+			"ropeway-namespace/%u.%u", (unsigned)uid, i);
+		socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+		if (!bind(fd, (struct sockaddr *)&name, len) && !listen(fd, 128))
+			return fd;
+		if (errno != EADDRINUSE)
+			break;
+		if (!turn_wait(uid, &name, len, until_ms))
+			i++;
+	}
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
