@@ -30,6 +30,22 @@ def fill(build):
     flags = subprocess.run(["pkg-config", "--cflags", "--libs", "ropeway"], capture_output=True, text=True, check=True).stdout.split()
     for source in glob.glob(f"{EXAMPLES}/*.c"):
         subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", str(build / "examples" / pathlib.Path(source).stem), source, *flags], check=True)
+    # Somebody else's plugin, to docs/nccl.
+    (build / "tests/nccl").mkdir(parents=True)
+    subprocess.run(["cc", "-O2", "-D_GNU_SOURCE", "-fvisibility=hidden", "-shared", "-fPIC", f"-I{ROOT}/src", f"-I{ROOT}/include", "-o", str(build / "tests/nccl/libnccl-net-onestream.so"),
+                    str(ROOT / "tests/nccl/onestream.c")], check=True)
+
+
+def python_readme(folder):
+    """The two programs of python/README.md, and what its commands print, by Debian's Python."""
+    text = (ROOT / "python/README.md").read_text()
+    for file, body in re.findall(r"(?ms)^```python file=(\S+)\n(.*?)^```", text):
+        pathlib.Path(folder, file).write_text(body)
+    commands, shown = re.search(r"(?ms)^```sh\n(.*?)^```\n\n```text\n(.*?)^```", text).groups()
+    done = subprocess.run(["bash", "-euc", commands.replace("python ", "python3 ")], cwd=folder, capture_output=True, text=True, timeout=LIMIT_S)
+    if done.returncode or done.stdout != shown:
+        return [f"python/README.md: ended with {done.returncode}, printed {done.stdout}{done.stderr}"]
+    return []
 
 
 def readme_console(folder):
@@ -64,6 +80,8 @@ def main():
         fill(build)
         wrong = readme_console(temp)
         print("\n".join(wrong) or "pass README.md", flush=True)
+        wrong += python_readme(temp)
+        print("\n".join(wrong) or "pass python/README.md", flush=True)
         failed = bool(wrong)
         for folder, name in CHAPTERS:
             done = subprocess.run([sys.executable, "-B", ROOT / "docs/learn/check.py", "--build", build, "--only", name, ROOT / folder], env={**os.environ, check.INSIDE: "1"})
