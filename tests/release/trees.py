@@ -13,6 +13,8 @@ MIRROR = os.environ.get("ROPEWAY_DEBIAN_MIRROR", "http://deb.debian.org/debian")
 BUILD = "build-essential debhelper fakeroot lintian".split()
 # Of debian/tests/control, and what the doors need.
 TRY = "ibverbs-utils rdmacm-utils iproute2 gcc libc6-dev pkgconf procps bash-completion zsh python3 python3-numpy".split()
+# A runner of GitHub has these; an image of Debian, git and what the action installs.
+RUNNER = "ca-certificates git iproute2 python3 python3-yaml".split()
 TESTS = ("verbs", "c", "python", "nccl", "completion", "doors")
 TEST_LIMIT_S = 900
 
@@ -97,13 +99,13 @@ def build_depends(source):
     return ["dh-python" if name == "dh-sequence-python3" else name for name in names if name != "debhelper-compat"]
 
 
-def ready(suite, kind, packages):
+def ready(suite, kind, packages, build=tuple(BUILD)):
     """A tree with these packages, made once for each list of them."""
     tree = FOLDER / f"{suite}.{kind}"
     mark, want = tree / "ropeway-packages", " ".join(packages)
     if not (mark.exists() and mark.read_text() == want):
         tree = copied(suite, kind)
-        install(tree, [*BUILD, *packages])
+        install(tree, [*build, *packages])
         mark.write_text(want)
     return tree
 
@@ -129,7 +131,7 @@ def fresh(suite, debs):
     paths = sorted(path for path in debs.glob("*.deb") if "dbgsym" not in path.name)
     if not paths:
         raise Failed(f"{debs} has no packages")
-    mark, want = tree / "ropeway-debs", " ".join(f"{path.name} {path.stat().st_mtime_ns}" for path in paths)
+    mark, want = tree / "ropeway-debs", " ".join(TRY) + " " + " ".join(f"{path.name} {path.stat().st_mtime_ns}" for path in paths)
     if mark.exists() and mark.read_text() == want:
         return tree
     tree = copied(suite, "try")
