@@ -82,7 +82,8 @@ def base(suite):
 def copied(suite, kind):
     tree = FOLDER / f"{suite}.{kind}"
     source = base(suite)
-    shutil.rmtree(tree, ignore_errors=True)
+    if tree.exists():
+        shutil.rmtree(tree)
     subprocess.run(["cp", "-a", str(source), str(tree)], check=True)
     return tree
 
