@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bash.c - completion for bash: one function goes through the words of the line, and asks two others,
- * which are the tables as case statements. */
+/* bash.c - completion for bash: one function goes through the words of the line, and asks two
+ * others, which are the tables as case statements. */
 #include "cli/completion/completion.h"
 
 #include "cli/cli.h"

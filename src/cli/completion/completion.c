@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* completion.c - `ropeway completion bash|zsh`: what a shell offers after the command, made from the
- * tables of options, so that it cannot differ from them. The build runs it; so may a user. */
+/* completion.c - `ropeway completion bash|zsh`: what a shell offers after the command, made from
+ * the tables of options, so that it cannot differ from them. The build runs it; so may a user. */
 #include "cli/completion/completion.h"
 
 #include "cli/cli.h"

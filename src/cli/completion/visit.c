@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* visit.c - see completion.h. Each command is called with cli_options_visitor set: it shows its table
- * and does nothing else. */
+/* visit.c - see completion.h. Each command is called with cli_options_visitor set: it shows its
+ * table and does nothing else. */
 #include "cli/completion/completion.h"
 
 #include "cli/cli.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* zsh.c - completion for zsh: a function for each command, which calls _arguments (zshcompsys(1)). */
+/* zsh.c - completion for zsh: a function for each command, which calls _arguments
+ * (zshcompsys(1)). */
 #include "cli/completion/completion.h"
 
 #include "cli/cli.h"
@@ -92,16 +93,19 @@ static void zsh_function(const char *name)
 		putchar(*name == ' ' ? '_' : *name);
 }
 
-static const char *zsh_operands(enum cli_operand operand)
+/* Specifications of _arguments, as lines that go on. */
+static void zsh_operands(enum cli_operand operand)
 {
-	static const char *const spec[] = {[CLI_OPERAND_NONE] = "",
-		[CLI_OPERAND_FILE] = " \\\n\t\t'*:file:_files'",
-		[CLI_OPERAND_FOLDER] = " \\\n\t\t'*:folder:_files -/'",
-		[CLI_OPERAND_HOST] = " \\\n\t\t'*:host:_hosts'",
-		[CLI_OPERAND_PROGRAM] = " \\\n\t\t'(-)1:program: _command_names -e' "
-					"\\\n\t\t'*::arguments: _normal'"};
+	static const char *const action[] = {[CLI_OPERAND_FILE] = "*:file:_files",
+		[CLI_OPERAND_FOLDER] = "*:folder:_files -/",
+		[CLI_OPERAND_HOST] = "*:host:_hosts",
+		[CLI_OPERAND_PROGRAM] = "(-)1:program: _command_names -e"};
 
-	return spec[operand];
+	if (operand != CLI_OPERAND_NONE)
+		printf(" \\\n\t\t'%s'", action[operand]);
+	if (operand == CLI_OPERAND_PROGRAM)
+		fputs(" \\\n\t\t'*::arguments: _normal'", stdout);
+	putchar('\n');
 }
 
 static void zsh_subcommands(const char *name, const struct cli_subcommand *of)
@@ -137,7 +141,7 @@ static void zsh_command(const struct cli_command *c, const struct cli_subcommand
 		fputs(" \\\n\t\t'1:command:->command' \\\n\t\t'*::argument:->argument'\n", stdout);
 		zsh_subcommands(c->name, of);
 	} else {
-		printf("%s\n", zsh_operands(c->operand));
+		zsh_operands(c->operand);
 	}
 	fputs("}\n\n", stdout);
 }
