@@ -100,13 +100,13 @@ def build_depends(source):
     return ["dh-python" if name == "dh-sequence-python3" else name for name in names if name != "debhelper-compat"]
 
 
-def ready(suite, kind, packages, build=tuple(BUILD)):
+def ready(suite, kind, packages):
     """A tree with these packages, made once for each list of them."""
     tree = FOLDER / f"{suite}.{kind}"
     mark, want = tree / "ropeway-packages", " ".join(packages)
     if not (mark.exists() and mark.read_text() == want):
         tree = copied(suite, kind)
-        install(tree, [*build, *packages])
+        install(tree, [*BUILD, *packages])
         mark.write_text(want)
     return tree
 
