@@ -122,8 +122,9 @@ def lintian(suite, debs):
     inside = FOLDER / "work" / f"lintian-{suite}"
     shutil.rmtree(inside, ignore_errors=True)
     shutil.copytree(debs, inside)
-    said = must(tree, ["lintian", "--allow-root", "--fail-on", "error,warning", "--show-overrides", inside / changes[0].name])
-    return said.strip()
+    must(tree, ["lintian", "--allow-root", "--fail-on", "error,warning", inside / changes[0].name])
+    # Of Debian 12, it counts what is overridden as a failure where it shows it.
+    return enter(tree, ["lintian", "--allow-root", "--show-overrides", inside / changes[0].name]).stdout.strip()
 
 
 def fresh(suite, debs):
