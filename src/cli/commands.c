@@ -35,9 +35,21 @@ static int unknown(const struct cli_command *c, const struct cli_subcommand *of,
 	return rpwi_cli_usage(c->name, "unknown command '%s'", word);
 }
 
+/* The command itself, then each that people may know. */
+static int show(const struct cli_command *c, const struct cli_subcommand *of)
+{
+	cli_options_visitor->visit(c, of);
+	for (const struct cli_subcommand *s = of; s->name; s++)
+		if (s->summary)
+			s->run(1, (char *[]){(char *)(uintptr_t)s->full_name, NULL});
+	return CLI_OK;
+}
+
 int cli_commands_run(
 	const struct cli_command *c, const struct cli_subcommand *of, int argc, char **argv)
 {
+	if (cli_options_visitor)
+		return show(c, of);
 	int status = cli_options_parse(c, NULL, &argc, &argv);
 
 	if (status != CLI_GO_ON)

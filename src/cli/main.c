@@ -7,6 +7,7 @@
 
 static int run_help(int argc, char **argv);
 static int run_version(int argc, char **argv);
+static int run_completion(int argc, char **argv);
 
 static const struct cli_subcommand subcommands[] = {
 	{"demo", "ropeway demo", rpwi_cli_demo,
@@ -26,6 +27,7 @@ static const struct cli_subcommand subcommands[] = {
 		"run an unmodified verbs program on the software device"},
 	{"send", "ropeway send", rpwi_cli_send, "send files and directories to a `ropeway recv`"},
 	{"demo-peer", "ropeway demo-peer", rpwi_cli_demo_peer, NULL},
+	{"completion", "ropeway completion", run_completion, NULL},
 	{"help", "ropeway help", run_help, NULL},
 	{"version", "ropeway version", run_version, NULL},
 	{},
@@ -63,6 +65,11 @@ static int run_version(int argc, char **argv)
 {
 	puts("ropeway " ROPEWAY_VERSION);
 	return CLI_OK;
+}
+
+static int run_completion(int argc, char **argv)
+{
+	return rpwi_cli_completion(&command, subcommands, argc, argv);
 }
 
 int main(int argc, char **argv)

@@ -21,6 +21,8 @@ struct parser {
 	char letters[2 + 3 * CLI_OPTIONS_MAX + 1];
 };
 
+const struct cli_visitor *cli_options_visitor;
+
 /* ---- near words ---- */
 
 /* Damerau-Levenshtein distance, its restricted form: letters that are wrong, missing, too many, or
@@ -160,16 +162,16 @@ static int check_operands(const struct cli_command *c, int n, char **operand)
 
 /* ---- going through ---- */
 
-static bool takes_value(const struct cli_option *o)
+bool cli_options_takes_value(const struct cli_option *o)
 {
 	return o->kind != CLI_FLAG && o->kind != CLI_UNSET;
 }
 
 static void add(struct parser *p, const struct cli_option *o)
 {
-	int argument = !takes_value(o) ? no_argument
-		       : o->bare       ? optional_argument
-				       : required_argument;
+	int argument = !cli_options_takes_value(o) ? no_argument
+		       : o->bare                   ? optional_argument
+						   : required_argument;
 
 	assert(p->n < CLI_OPTIONS_MAX);
 	p->option[p->n] = o;
@@ -236,6 +238,10 @@ int cli_options_parse(const struct cli_command *c, void *into, int *argc, char *
 	struct parser p;
 	int found;
 
+	if (cli_options_visitor) {
+		cli_options_visitor->visit(c, NULL);
+		return CLI_OK;
+	}
 	prepare(&p, c);
 	set_presets(c, into);
 	optind = 0; /* from the beginning, and letters anew (getopt(3), NOTES) */

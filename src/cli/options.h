@@ -57,6 +57,15 @@ struct cli_option {
 #define CLI_STRING_OF(text) #text
 #define CLI_INTO(type, member) .at = offsetof(type, member), .width = sizeof(((type *)0)->member)
 
+/* What a shell offers where an operand is expected. */
+enum cli_operand {
+	CLI_OPERAND_NONE, /* there is none, or nobody can know */
+	CLI_OPERAND_FILE,
+	CLI_OPERAND_FOLDER,
+	CLI_OPERAND_HOST,
+	CLI_OPERAND_PROGRAM, /* and then what that program takes */
+};
+
 struct cli_command {
 	const char *name;  /* "ropeway demo" */
 	const char *usage; /* what follows the name: "[OPTIONS] FILE...", one line for each form */
@@ -65,11 +74,27 @@ struct cli_command {
 	void (*list)(FILE *to); /* prints what help has between `about` and the options, or NULL */
 	const char *after;      /* paragraphs below the options, or NULL */
 	unsigned operands_least, operands_most;
+	enum cli_operand operand;
 	const char *missing;  /* said where there are fewer: "no program given" */
 	bool ends_at_operand; /* what follows the first one belongs to another command */
 };
 
+struct cli_subcommand;
+/* ---- completion/completion.c ---- */
+/* Prints the completion of a command with subcommands for argv[1], bash or zsh, made from their
+ * tables. An exit status. */
+int rpwi_cli_completion(
+	const struct cli_command *c, const struct cli_subcommand *of, int argc, char **argv);
+
 /* ---- options.c ---- */
+/* Where it is not NULL, a command does nothing but show its table, and what it has below it, and
+ * ends with CLI_OK. One thread. */
+struct cli_visitor {
+	/* of: its subcommands, or NULL */
+	void (*visit)(const struct cli_command *c, const struct cli_subcommand *of);
+};
+extern const struct cli_visitor *cli_options_visitor;
+bool cli_options_takes_value(const struct cli_option *o);
 enum { CLI_GO_ON = -1 };
 /* Fills `into`, the command's own struct, and leaves the operands in argv. CLI_GO_ON; or the exit
  * status with which the command ends: help or a version was printed, or on stderr what is wrong. */

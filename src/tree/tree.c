@@ -256,22 +256,27 @@ struct rpwi_tree_row {
 	const char *to; /* a link's target */
 	unsigned count;
 	bool hidden; /* followed, but in no list */
+	bool counts; /* another number in each moment */
 };
 
 #define FILE_AT(path, show) \
 	{ \
-		path, RPWI_NODE_FILE, show, NULL, 0, false \
+		path, RPWI_NODE_FILE, show, NULL, 0, false, false \
 	}
 #define FILES_AT(path, show, count) \
 	{ \
-		path "/#", RPWI_NODE_FILE, show, NULL, count, false \
+		path "/#", RPWI_NODE_FILE, show, NULL, count, false, false \
 	}
 #define LINK_AT(path, to) \
 	{ \
-		path, RPWI_NODE_LINK, NULL, to, 0, false \
+		path, RPWI_NODE_LINK, NULL, to, 0, false, false \
 	}
-#define COUNTER_AT(name, show) FILE_AT("%D/ports/1/counters/" name, show)
-#define HW_COUNTER_AT(name, show) FILE_AT("%D/ports/1/hw_counters/" name, show)
+#define COUNT_AT(path, show) \
+	{ \
+		path, RPWI_NODE_FILE, show, NULL, 0, false, true \
+	}
+#define COUNTER_AT(name, show) COUNT_AT("%D/ports/1/counters/" name, show)
+#define HW_COUNTER_AT(name, show) COUNT_AT("%D/ports/1/hw_counters/" name, show)
 #define POWER_AT(path) \
 	FILE_AT(path "/power/async", show_disabled), \
 		FILE_AT(path "/power/autosuspend_delay_ms", show_io_error), \
@@ -294,11 +299,11 @@ static const struct rpwi_tree_row rows[] = {
 	FILE_AT("/sys/devices/virtual/misc/rdma_cm/uevent", show_cm_uevent),
 	LINK_AT("/sys/devices/virtual/misc/rdma_cm/subsystem", "/sys/class/misc"),
 	POWER_AT("/sys/devices/virtual/misc/rdma_cm"),
-	{"/dev/infiniband/rdma_cm", RPWI_NODE_RDMA_CM, NULL, NULL, 0, false},
-	{"/dev/infiniband/%u", RPWI_NODE_CHARDEV, NULL, NULL, 0, false},
+	{"/dev/infiniband/rdma_cm", RPWI_NODE_RDMA_CM, NULL, NULL, 0, false, false},
+	{"/dev/infiniband/%u", RPWI_NODE_CHARDEV, NULL, NULL, 0, false, false},
 	/* ibdev2netdev and its like go this way. Without the next part there is none: programs take
 	 * an interface with a `device` for a NIC. */
-	{"/sys/devices/virtual/net/%i/device", RPWI_NODE_LINK, NULL, "%V", 0, true},
+	{"/sys/devices/virtual/net/%i/device", RPWI_NODE_LINK, NULL, "%V", 0, true, false},
 	LINK_AT("%V/net/%i", "/sys/devices/virtual/net/%i"),
 	FILE_AT("%V/numa_node", show_no_node),
 	FILE_AT("%V/local_cpus", show_cpus),
@@ -473,6 +478,8 @@ struct rpwi_node rpwi_tree_node(const struct rpwi_tree *t, const char *path)
 bool rpwi_tree_is_first(const struct rpwi_node *n) { return n->kind == RPWI_NODE_RDMA_CM; }
 
 unsigned rpwi_tree_minor(const struct rpwi_node *n) { return minor_of(n->dev); }
+
+bool rpwi_tree_counts(const struct rpwi_node *n) { return n->row && n->row->counts; }
 
 int rpwi_tree_show(const struct rpwi_node *n, char *buf, size_t *len)
 {

@@ -78,6 +78,8 @@ struct rpwi_node {
 struct rpwi_node rpwi_tree_node(const struct rpwi_tree *t, const char *path);
 /* The kernel's own of that name comes before ours, except rdma_cm's. */
 bool rpwi_tree_is_first(const struct rpwi_node *n);
+/* A counter: its contents are another number in each moment. */
+bool rpwi_tree_counts(const struct rpwi_node *n);
 /* A file's contents; *len bytes of RPWI_SYSFS_FILE_MAX. 0, or what read(2) would fail with:
  * -EINVAL, -EIO. */
 int rpwi_tree_show(const struct rpwi_node *n, char *buf, size_t *len);

@@ -216,7 +216,7 @@ class Run(Case):
 
     def test_what_the_program_finds_in_its_environment(self):
         env = self.environment()
-        self.assertEqual(pathlib.Path(env["LD_PRELOAD"]).name, "libropeway-verbs.so")
+        self.assertEqual(pathlib.Path(env["LD_PRELOAD"]).name, "libropeway-verbs.so.0")
         self.assertTrue(pathlib.Path(env["LD_PRELOAD"]).is_absolute())
         self.assertEqual(env["ROPEWAY_FIRST"], "software")
         for name in ("ROPEWAY_STATS", "ROPEWAY_PCAP", "ROPEWAY_FAULT"):
@@ -232,7 +232,7 @@ class Run(Case):
             self.skipTest("no libm.so.6 to preload")
         preload = re.split("[: ]", self.environment(LD_PRELOAD=str(libm))["LD_PRELOAD"])
         self.assertIn(str(libm), preload)
-        self.assertEqual(sum(p.endswith("libropeway-verbs.so") for p in preload), 1)
+        self.assertEqual(sum(p.endswith("libropeway-verbs.so.0") for p in preload), 1)
 
     def test_the_drop_in_is_preloaded_once_in_a_nested_run(self):
         got = ropeway("run", BUILD / "ropeway", "run", "printenv", "LD_PRELOAD")

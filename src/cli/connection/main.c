@@ -181,7 +181,7 @@ static int run(struct connection *c)
  * else wherever dlopen finds it. */
 static const char *own_plugin(void)
 {
-	static const char *const places[] = {"", ROPEWAY_LIBDIR_FROM_BINDIR "/"};
+	static const char *const places[] = {"", ROPEWAY_LIBDIR_FROM_LIBEXEC "/"};
 	static char path[4096 + 256];
 	char program[4096];
 	ssize_t len = readlink("/proc/self/exe", program, sizeof(program) - 1);

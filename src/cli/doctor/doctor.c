@@ -220,6 +220,7 @@ static const struct cli_command command = {
 	.option = option,
 	.after = "Exit status 1 if there was a FAIL.",
 	.operands_most = 1,
+	.operand = CLI_OPERAND_HOST,
 };
 
 int rpwi_cli_doctor(int argc, char **argv)

@@ -127,6 +127,7 @@ static const struct cli_command command = {
 		 " until all of it is there and its checksum is right. After a broken connection, "
 		 "sending it again goes on where it stopped.",
 	.operands_most = 1,
+	.operand = CLI_OPERAND_FOLDER,
 };
 
 int rpwi_cli_recv(int argc, char **argv)

@@ -285,6 +285,7 @@ static const struct cli_command command = {
 		 "a line on standard error says what and why.",
 	.operands_least = 2,
 	.operands_most = INT_MAX,
+	.operand = CLI_OPERAND_FILE,
 	.missing = "at least one PATH and the HOST to send it to are needed",
 };
 

@@ -91,6 +91,7 @@ static const struct cli_command command = {
 		 "ucx_perftest and fi_pingpong.",
 	.option = option,
 	.operands_most = 1,
+	.operand = CLI_OPERAND_HOST,
 };
 
 /* What one option cannot know of another. */

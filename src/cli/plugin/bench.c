@@ -642,6 +642,7 @@ static const struct cli_command command = {
 	.option = option,
 	.operands_least = 1,
 	.operands_most = 1,
+	.operand = CLI_OPERAND_FILE,
 	.missing = "the plugin to measure is expected, as in libnccl-net-ropeway.so",
 };
 

@@ -184,6 +184,7 @@ static const struct cli_command command = {
 	.option = option,
 	.operands_least = 1,
 	.operands_most = 1,
+	.operand = CLI_OPERAND_FILE,
 	.missing = "the plugin to check is expected, as in ./libnccl-net-ropeway.so",
 };
 

@@ -175,6 +175,9 @@ static int leaf(struct maker *m, const char *path, const struct rpwi_node *n)
 	int rc;
 	switch (n->kind) {
 	case RPWI_NODE_FILE:
+		/* What would never change again is no counter; and no two plans would be alike. */
+		if (rpwi_tree_counts(n))
+			return 0;
 		rc = rpwi_tree_show(n, text, &len);
 		return add(m, rc ? FILE_MUTE : FILE_TEXT, path, text, rc ? 0 : len);
 	case RPWI_NODE_LINK:

@@ -23,6 +23,8 @@
 
 #define NAME "ropeway run"
 #define VERSIONED "libibverbs.so.1"
+/* Not the name without a version: that is for compilers, and in a package of its own. */
+#define DROPIN "libropeway-verbs.so.0"
 
 /* ---- what a preload cannot do, said before it fails silently ---- */
 
@@ -106,7 +108,7 @@ static int find_dropin(char path[PATH_MAX])
 {
 	static const char *const places[] = {"", "/" ROPEWAY_LIBDIR_FROM_BINDIR};
 
-	return find_library(places, "libropeway-verbs.so", path);
+	return find_library(places, DROPIN, path);
 }
 
 /* The folder of the versioned library, which holds nothing else. */
@@ -149,8 +151,9 @@ static int set_preload(void)
 
 	if (find_dropin(library))
 		return rpwi_cli_fail(CLI_FAILED, NAME,
-			"libropeway-verbs.so is neither beside this command nor in its library "
-			"folder; build or install it again");
+			DROPIN
+			" is neither beside this command nor in its library folder; build or "
+			"install it again");
 	without(getenv("LD_PRELOAD"), library, have, sizeof(have));
 	int err = rpwi_launch_preload(library, have, value, sizeof(value));
 	if (err == -EINVAL)
@@ -265,6 +268,7 @@ static const struct cli_command command = {
 	.after = "A %p in FILE becomes the process ID. The same with environment variables: "
 		 "ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT, "
 		 "ROPEWAY_WIRE, ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.",
+	.operand = CLI_OPERAND_PROGRAM,
 	.ends_at_operand = true,
 };
 

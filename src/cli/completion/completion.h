@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* completion.h - `ropeway completion`: one file for each shell, and what they share. */
+#ifndef ROPEWAY_CLI_COMPLETION_H
+#define ROPEWAY_CLI_COMPLETION_H
+
+#include "cli/options.h"
+
+/* To standard output. */
+void rpwi_completion_bash(const struct cli_command *c, const struct cli_subcommand *of);
+void rpwi_completion_zsh(const struct cli_command *c, const struct cli_subcommand *of);
+
+/* ---- visit.c ---- */
+/* Calls fn for a command, and for each below it that people may know. */
+void rpwi_completion_visit(const struct cli_command *c, const struct cli_subcommand *of,
+	void (*fn)(const struct cli_command *c, const struct cli_subcommand *of));
+/* Calls fn for each row of the table, and for what every command has. */
+void rpwi_completion_options(const struct cli_command *c,
+	void (*fn)(const struct cli_command *c, const struct cli_option *o));
+/* Its value may be the name of a file. */
+bool rpwi_completion_is_file(const struct cli_option *o);
+/* With `between` between them. */
+void rpwi_completion_words(const char *const *words, char between);
+
+#endif

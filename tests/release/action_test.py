@@ -1,0 +1,91 @@
+#!/usr/bin/python3
+"""One job with action.yml: its steps run as a runner of GitHub runs them, then ropeway is used as the job's tests would.
+
+Usage: action_test.py CACHE STEPS       CACHE: a folder, kept from job to job. STEPS: how many have to run: 3 without what an earlier job left in the cache, 2 with it
+Here a runner is this machine, or the tree in which it is started; it needs bash and PyYAML. No hosted runner has been tried.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIMIT_S = 900
+
+
+class Runner:
+    """Expressions of the two forms that action.yml has, the files of outputs and of PATH, and a cache that is a folder."""
+
+    def __init__(self, home, cache):
+        self.home, self.cache, self.outputs, self.ran = home, cache, {}, []
+        self.paths = home / "paths"
+        self.paths.touch()
+
+    def value(self, text):
+        return re.sub(r"\$\{\{ steps\.(\w+)\.outputs\.([\w-]+) \}\}", lambda m: self.outputs[m[1]].get(m[2], ""), text)
+
+    def wanted(self, condition):
+        if condition is None:
+            return True
+        step, name, value = re.fullmatch(r"steps\.(\w+)\.outputs\.([\w-]+) != '(\w+)'", condition).groups()
+        return self.outputs[step].get(name, "") != value
+
+    def restore(self, step):
+        path, key = pathlib.Path(self.value(step["with"]["path"])), self.value(step["with"]["key"])
+        kept = self.cache / key
+        if kept.exists():
+            shutil.copytree(kept, path, symlinks=True)
+        self.outputs[step["id"]] = {"cache-hit": "true" if kept.exists() else ""}
+        return path, kept
+
+    def shell(self, command, env=None):
+        path = ":".join([*self.paths.read_text().split(), os.environ["PATH"]])
+        done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=self.home, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S,
+                              env={**os.environ, "HOME": str(self.home), "PATH": path, "GITHUB_ACTION_PATH": str(ROOT), "GITHUB_PATH": str(self.paths), **(env or {})})
+        if done.returncode:
+            sys.exit(f"`{command}` ended with {done.returncode}\n{done.stdout[-3000:]}")
+        return done.stdout
+
+    def step(self, step, save):
+        if not self.wanted(step.get("if")):
+            return
+        if "uses" in step:
+            assert step["uses"].startswith("actions/cache@"), step
+            save.append(self.restore(step))
+            return
+        output = self.home / "output"
+        output.write_text("")
+        said = self.shell(step["run"], {"GITHUB_OUTPUT": str(output)})
+        self.ran.append(step["run"])
+        if "id" in step:
+            self.outputs[step["id"]] = dict(line.split("=", 1) for line in output.read_text().splitlines())
+        print(said, end="", flush=True)
+
+    def action(self):
+        save = []
+        for step in yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]:
+            self.step(step, save)
+        for path, kept in save:  # what the cache action does after the job
+            if not kept.exists():
+                shutil.copytree(path, kept, symlinks=True)
+
+
+def main():
+    cache, expected = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temp:
+        runner = Runner(pathlib.Path(temp), cache)
+        runner.action()
+        listed = runner.shell("ropeway run -- ls /sys/class/infiniband")
+        assert "rpw_lo" in listed, listed
+        moved = runner.shell("ropeway demo --size 4M --no-pcap")
+        print(f"{len(runner.ran)} steps, devices {listed.split()}, demo: {moved.splitlines()[-1].strip()}")
+        assert len(runner.ran) == expected, f"{expected} steps were expected: {runner.ran}"
+
+
+main()
