@@ -167,7 +167,8 @@ static void put_summary(
 	size_t all = rpwi_nl_nest_begin(o, RDMA_NLDEV_ATTR_RES_SUMMARY);
 	for (unsigned k = 0; k < RPWI_RES_KINDS; k++) {
 		uint64_t n = 0;
-		int rc = w->resources ? w->resources(d->name, k, count_one, &n) : 0;
+		bool told = w->count && w->count(d->name, k, &n);
+		int rc = !told && w->resources ? w->resources(d->name, k, count_one, &n) : 0;
 		if (rc && !o->rc)
 			o->rc = rc;
 		size_t one = rpwi_nl_nest_begin(o, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY);
@@ -386,12 +387,12 @@ static int list_resources(const struct rpwi_nl_world *w, const struct nlmsghdr *
 static void put_counters(
 	const struct rpwi_nl_world *w, struct rpwi_nl_out *o, const struct rpwi_netdev *d)
 {
-	char name[RPWI_NL_COUNTER_NAME_MAX];
+	const char *name;
 	uint64_t value;
 	put_handle(o, d);
 	rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_PORT_INDEX, 1);
 	size_t all = rpwi_nl_nest_begin(o, RDMA_NLDEV_ATTR_STAT_HWCOUNTERS);
-	for (unsigned i = 0; w->counter && w->counter(d, i, name, &value); i++) {
+	for (unsigned i = 0; w->counter && w->counter(d, i, &name, &value); i++) {
 		size_t one = rpwi_nl_nest_begin(o, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY);
 		rpwi_nl_put_text(o, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME, name);
 		rpwi_nl_put_u64(o, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE, value);

@@ -16,7 +16,7 @@
 #include <linux/netlink.h>
 
 /* One datagram fits the 4 KiB that libmnl has room for, as the kernel's do. */
-enum { RPWI_NL_DATAGRAM = 3584, RPWI_NL_COUNTER_NAME_MAX = 64 };
+enum { RPWI_NL_DATAGRAM = 3584 };
 
 /* What answers are made of: the devices at this moment, and who asks. */
 struct rpwi_nl_world {
@@ -31,9 +31,12 @@ struct rpwi_nl_world {
 	/* Objects of a kind on a device: as rpwi_dev_resources. NULL: there are none. */
 	int (*resources)(const char *device, enum rpwi_resource_kind kind,
 		rpwi_resource_visit *visit, void *arg);
+	/* How many objects of a kind a device has, those of other processes too; false: only
+	 * `resources` tells. NULL: likewise. */
+	bool (*count)(const char *device, enum rpwi_resource_kind kind, uint64_t *n);
 	/* The i-th counter of a device's port; false: there is none. NULL: no device has any. */
-	bool (*counter)(const struct rpwi_netdev *d, unsigned i,
-		char name[RPWI_NL_COUNTER_NAME_MAX], uint64_t *value);
+	bool (*counter)(
+		const struct rpwi_netdev *d, unsigned i, const char **name, uint64_t *value);
 };
 
 /* Where datagrams go. `send` takes one: 0, or -errno, which ends the answer. */

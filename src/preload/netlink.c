@@ -15,7 +15,9 @@
  * The kernel is asked on a socket of its own, for the length of one call.
  */
 #include "preload/netlink.h"
+#include "io/counters.h"
 #include "netlink/netlink.h"
+#include "tree/tree.h"
 #include "ucma/ucma.h"
 
 #include <linux/capability.h>
@@ -159,6 +161,23 @@ static int resources(
 {
 	return kind == RPWI_RES_CM_ID ? rpwi_ucma_resources(device, visit, arg)
 				      : rpwi_dev_resources(device, kind, visit, arg);
+}
+
+static bool count_all(const char *device, enum rpwi_resource_kind kind, uint64_t *n)
+{
+	struct rpwi_qp_stats sum;
+	struct rpwi_resources live;
+	if (rpwi_counters_sum(device, &sum, &live))
+		return false;
+	_Atomic uint64_t *const of[RPWI_RES_KINDS] = {[RPWI_RES_PD] = &live.pds,
+		[RPWI_RES_CQ] = &live.cqs,
+		[RPWI_RES_QP] = &live.qps,
+		[RPWI_RES_MR] = &live.mrs,
+		[RPWI_RES_CTX] = &live.contexts,
+		[RPWI_RES_SRQ] = &live.srqs};
+	if (of[kind])
+		*n = atomic_load_explicit(of[kind], memory_order_relaxed);
+	return of[kind];
 }
 
 /* A call's memory. */
@@ -314,7 +333,9 @@ static int serve(
 		.port = o->port,
 		.explains = o->explains,
 		.admin = is_admin(),
-		.resources = resources};
+		.resources = resources,
+		.count = count_all,
+		.counter = rpwi_tree_hw_counter};
 	c->out.send = queue;
 	c->out.arg = c;
 	int rc = answer_all(c, len);

@@ -276,7 +276,8 @@ struct rpwi_tree_row {
 		path, RPWI_NODE_FILE, show, NULL, 0, false, true \
 	}
 #define COUNTER_AT(name, show) COUNT_AT("%D/ports/1/counters/" name, show)
-#define HW_COUNTER_AT(name, show) COUNT_AT("%D/ports/1/hw_counters/" name, show)
+#define HW_COUNTERS "%D/ports/1/hw_counters/"
+#define HW_COUNTER_AT(name, show) COUNT_AT(HW_COUNTERS name, show)
 #define POWER_AT(path) \
 	FILE_AT(path "/power/async", show_disabled), \
 		FILE_AT(path "/power/autosuspend_delay_ms", show_io_error), \
@@ -487,6 +488,25 @@ int rpwi_tree_show(const struct rpwi_node *n, char *buf, size_t *len)
 	int rc = n->row->show(n->dev, n->index, &f);
 	*len = f.len;
 	return rc;
+}
+
+bool rpwi_tree_hw_counter(
+	const struct rpwi_netdev *net, unsigned i, const char **name, uint64_t *value)
+{
+	const struct rpwi_tree_dev d = {.net = net};
+	char text[RPWI_SYSFS_FILE_MAX];
+	const size_t prefix = sizeof(HW_COUNTERS) - 1;
+	for (unsigned r = 0; r < RPWI_ARRAY_LEN(rows); r++) {
+		struct file f = {.buf = text};
+		if (strncmp(rows[r].path, HW_COUNTERS, prefix) != 0 || i--)
+			continue;
+		if (rows[r].show(&d, 0, &f))
+			return false;
+		*name = rows[r].path + prefix;
+		*value = strtoull(text, NULL, 10);
+		return true;
+	}
+	return false;
 }
 
 int rpwi_tree_target(const struct rpwi_node *n, const char *path, char *buf, size_t size)

@@ -80,6 +80,9 @@ struct rpwi_node rpwi_tree_node(const struct rpwi_tree *t, const char *path);
 bool rpwi_tree_is_first(const struct rpwi_node *n);
 /* A counter: its contents are another number in each moment. */
 bool rpwi_tree_counts(const struct rpwi_node *n);
+/* The i-th of a device's hw_counters; *name is static. False: there is none, or nobody can say. */
+bool rpwi_tree_hw_counter(
+	const struct rpwi_netdev *net, unsigned i, const char **name, uint64_t *value);
 /* A file's contents; *len bytes of RPWI_SYSFS_FILE_MAX. 0, or what read(2) would fail with:
  * -EINVAL, -EIO. */
 int rpwi_tree_show(const struct rpwi_node *n, char *buf, size_t *len);

@@ -11,6 +11,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 import unittest
 
 BUILD = pathlib.Path(sys.argv[1]).resolve()
@@ -32,6 +33,10 @@ def lines(*command, **more):
 
 def contents(path):
     return run("cat", path).stdout.strip()
+
+
+def contents_of_folder(path):
+    return {name: int(contents(f"{path}/{name}")) for name in run("ls", path).stdout.split()}
 
 
 def guid(device):
@@ -79,10 +84,30 @@ class Rdma(unittest.TestCase):
             self.assertEqual(lines("rdma", "res", "show", kind), [])
             self.assertEqual(json.loads(run("rdma", "-j", "res", "show", kind).stdout), [])
 
+    def test_others(self):
+        """What another process of the user has is counted, not listed; and goes with it."""
+        def summary():
+            return next(line for line in lines("rdma", "res", "show", "rpw_d0")).split(": ")[-1]
+
+        server = subprocess.Popen([str(BUILD / "ropeway"), "run", "ibv_rc_pingpong", "-d", "rpw_d0", "-g", "0", "-p", "18514"], env=ENV, stdout=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 30
+            while " qp 1 " not in summary() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self.assertEqual(summary(), "pd 1 cq 1 qp 1 cm_id 0 mr 1 ctx 1 srq 0")
+            self.assertEqual(lines("rdma", "res", "show", "qp"), [])
+        finally:
+            server.kill()
+            server.wait()
+        self.assertEqual(summary(), "pd 0 cq 0 qp 0 cm_id 0 mr 0 ctx 0 srq 0")
+
     def test_statistic(self):
-        """Its counters are those of src/netlink's seam; with none, the link alone."""
-        got = lines("rdma", "statistic")
-        self.assertEqual([re.match(r"link \S+", line)[0] for line in got if line.startswith("link")], [f"link {d}/1" for d in DEVICES])
+        """The files of hw_counters, name by name."""
+        for line, d in zip(lines("rdma", "statistic"), DEVICES, strict=True):
+            words = line.split()
+            self.assertEqual(words[:2], ["link", f"{d}/1"])
+            names = contents_of_folder(f"/sys/class/infiniband/{d}/ports/1/hw_counters")
+            self.assertEqual({n: int(v) for n, v in zip(words[2::2], words[3::2], strict=True)}, names)
 
     def test_changes_are_refused(self):
         for command in (("dev", "set", "rpw_lo", "name", "other"), ("link", "add", "rxe0", "type", "rxe", "netdev", "lo")):

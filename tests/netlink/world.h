@@ -52,10 +52,10 @@ static int world_resources(
 	return 0;
 }
 
-static bool world_counter(const struct rpwi_netdev *d, unsigned i,
-	char name[RPWI_NL_COUNTER_NAME_MAX], uint64_t *value)
+static bool world_counter(
+	const struct rpwi_netdev *d, unsigned i, const char **name, uint64_t *value)
 {
-	strcpy(name, i ? "rcvd_pkts" : "sent_pkts");
+	*name = i ? "rcvd_pkts" : "sent_pkts";
 	*value = (uint64_t)d->ifindex << 32 | i;
 	return i < 2;
 }
