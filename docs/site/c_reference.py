@@ -61,9 +61,9 @@ def paragraphs(lines, names=()):
             block.append(line)
         in_code = False
     flush()
-    for name, text in fields:
-        out += ["", f"``{name}``", "   " + escaped(" ".join(text))]
-    return out
+    told = [line for name, text in fields for line in ("", f"``{name}``", "   " + escaped(" ".join(text)))]
+    at = next((n for n, line in enumerate(out) if line.startswith("Gives")), len(out) + 1) - 1  # arguments come before what is given
+    return out[:at] + told + [""] + out[at:]
 
 
 def members(body):
