@@ -184,8 +184,7 @@ typedef void (*rpw_accept_fn)(rpw_listener *l, rpw_endpoint *ep, void *arg);
 
 /* [context] Begins to listen.
  * address   "host:port", "[v6]:port", ":port" (all addresses) or "host:0" (any free port). A host
- *           that
- *           is a name is looked up here, which can take 5 s.
+ *           that is a name is looked up here, which can take 5 s.
  * arg       is handed to `fn`.
  * Gives RPW_OK; RPW_ERR_INVALID (the address, and what is wrong with it), RPW_ERR_SYSTEM (the port
  * is in use, or this host has no such address). */
@@ -201,7 +200,8 @@ enum { RPW_ADDRESS_MAX = 512 };
 /* [context] Its address, for those who carry it themselves (MPI, NCCL, a launcher): text that
  * rpw_endpoint_create takes in any process. It has all addresses that the listener is at, tried in
  * turn, and whose process it is: who else answers at one of them is not taken for it. No secret, no
- * proof. out       room for `room` bytes; RPW_ADDRESS_MAX always do.
+ * proof.
+ * out       room for `room` bytes; RPW_ADDRESS_MAX always do.
  * Gives its length without the 0; RPW_ERR_LIMIT (too little room), RPW_ERR_SYSTEM (no interface is
  * up). */
 RPW_API int rpw_listener_address(const rpw_listener *l, char *out, size_t room);
@@ -293,7 +293,8 @@ RPW_API void *rpw_endpoint_user(const rpw_endpoint *ep);
 typedef void (*rpw_endpoint_closed_fn)(rpw_endpoint *ep, int status, void *arg);
 
 /* [context] Has the end told; at once if it has happened. Not for rpw_endpoint_destroy of this
- * side. fn        takes the place of an earlier one; NULL: nobody is told. */
+ * side.
+ * fn        takes the place of an earlier one; NULL: nobody is told. */
 RPW_API void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_endpoint_closed_fn fn, void *arg);
 
 /* [context] Its request completes when everything that was posted on the endpoint before is done,
@@ -371,8 +372,7 @@ RPW_API int rpw_request_wait(rpw_request *r, int timeout_ms, rpw_completion *don
  *     rpw_finish(rpw_send(ep, buf, len, tag, &r), &r, timeout_ms, NULL)
  * posted    what the call gave; negative, it is given back, and nothing is waited for.
  * r         is waited for, destroyed, and set to NULL. NULL already: the operation was complete,
- *           and
- *           `done` has RPW_OK and no more.
+ *           and `done` has RPW_OK and no more.
  * Gives the status of the operation, or RPW_ERR_EXPIRED: it is still under way, and *r is there to
  * be waited for again, or canceled. */
 RPW_API int rpw_finish(int posted, rpw_request **r, int timeout_ms, rpw_completion *done);
@@ -414,7 +414,8 @@ RPW_API int rpw_send_iov(
 
 /* [context] Receives a message whose tag is equal to `tag` in the bits that `mask` has. Of the
  * receives that match, the one posted first gets it; of the messages that match, the one that came
- * first. ep        NULL: from any endpoint of the context.
+ * first.
+ * ep        NULL: from any endpoint of the context.
  * buf, len  where to; the request's until it is complete.
  * Gives RPW_IN_PROGRESS with a request, complete or not; with req NULL perhaps RPW_OK. When the
  * endpoint has ended and has no such message left: its status. The request: also
@@ -450,8 +451,7 @@ RPW_API int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_requ
  * ep        NULL: from any endpoint of the context; the completion says from which.
  * alloc     NULL: malloc. Called when the size is known, perhaps at once.
  * buf, len  filled on completion, so they have to be there until then. The memory is the caller's,
- *           to be
- *           freed as its allocator wants; after an error only where *buf is not NULL.
+ *           to be freed as its allocator wants; after an error only where *buf is not NULL.
  * Gives as rpw_recv. The request: also RPW_ERR_NO_MEMORY, the allocator gave none. */
 RPW_API int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg,
 	void **buf, size_t *len, rpw_request **req);
@@ -552,7 +552,8 @@ RPW_API void rpw_rkey_destroy(rpw_rkey *k);
 
 /* [context] Writes to the peer's memory. Complete when the buffer can be used again; flush says
  * when it has taken effect. Puts have no order among each other, nor towards messages: flush or
- * fence. buf       the request's until it is complete.
+ * fence.
+ * buf       the request's until it is complete.
  * key       stays the caller's, and has to be there until the request is complete.
  * Gives as every call that posts. The request, or a flush: also RPW_ERR_ACCESS. */
 RPW_API int rpw_put(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key,

@@ -99,7 +99,7 @@ struct rpwi_cm_ops {
 	 * business. Must not call rpwi_cm_rx. */
 	void (*send)(void *user, const struct rpwi_cm_path *path, const uint8_t *mad);
 	/* A REQ or SIDR_REQ nobody has seen yet (`sidr` tells which); path->local is where it
-	 * arrived. Gives storage for the new connection (the engine initialises it but for
+	 * arrived. Gives storage for the new connection (the engine initializes it but for
 	 * conn->user, sets conn->remote and conn->path, and then calls `incoming`), or NULL with
 	 * *reason a REJ reason, or a SIDR status, or RPWI_CM_NO_ANSWER: the peer will ask again. */
 	struct rpwi_cm_conn *(*request)(void *user, const struct rpwi_cm_path *path,

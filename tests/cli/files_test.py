@@ -413,6 +413,14 @@ class Whole(Case):
         self.assertEqual(got.returncode, 1)
         self.assertIn("cannot be opened as a directory", got.stderr)
 
+    def test_a_folder_that_is_not_there_is_told_with_its_remedy(self):
+        absent = self.dir / "absent"
+        got = subprocess.run([BUILD / "ropeway", "recv", absent], text=True, capture_output=True, timeout=TIMEOUT_S, check=False)
+        self.assertEqual((got.returncode, got.stderr), (1, f"ropeway recv: '{absent}': cannot be opened as a directory: No such file or directory: create it first, with mkdir\n"))
+        (self.dir / "plain").write_bytes(b"")
+        got = subprocess.run([BUILD / "ropeway", "recv", self.dir / "plain"], text=True, capture_output=True, timeout=TIMEOUT_S, check=False)
+        self.assertIn("cannot be opened as a directory: Not a directory\n", got.stderr)
+
 
 class WholeTcp(Whole):
     transport = "tcp"

@@ -76,7 +76,7 @@ struct connection {
 	struct connection_options o;
 	struct ncclnet *net;
 	void *ctx, *listen_comm, *send_comm, *recv_comm;
-	bool initialised;
+	bool initialized;
 	struct ncclnet_properties props;
 	_Alignas(64) uint8_t handle[NCCL_NET_HANDLE_BYTES];
 	struct nccl_net_device_handle send_device, recv_device;
@@ -125,7 +125,7 @@ int talk_poll(struct connection *c);
 void talk_close(struct connection *c);
 
 /* ---- steps.c ---- */
-int step_initialise(struct connection *c);
+int step_initialize(struct connection *c);
 int step_listen(struct connection *c);
 int step_exchange(struct connection *c);
 int step_connect(struct connection *c);

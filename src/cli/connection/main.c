@@ -18,7 +18,7 @@ static const struct {
 	const char *what;
 	int (*run)(struct connection *c);
 } steps[] = {
-	{"initialise and count the devices", step_initialise},
+	{"initialize and count the devices", step_initialize},
 	{"listen", step_listen},
 	{"find the other side and exchange handles", step_exchange},
 	{"connect and accept", step_connect},

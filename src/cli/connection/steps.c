@@ -24,7 +24,7 @@ static const char *device_words(int type)
 	return type >= 0 && type < (int)RPWI_ARRAY_LEN(words) ? words[type] : "unknown";
 }
 
-/* ---- 1: initialise ---- */
+/* ---- 1: initialize ---- */
 
 static int show_device(struct connection *c, int dev)
 {
@@ -47,7 +47,7 @@ static int show_device(struct connection *c, int dev)
 	return 0;
 }
 
-int step_initialise(struct connection *c)
+int step_initialize(struct connection *c)
 {
 	int ndev, rc = ncclnet_init(c->net, &c->ctx, NULL);
 	if (connection_call(c, rc, "init"))
@@ -55,7 +55,7 @@ int step_initialise(struct connection *c)
 			"init gave %s: NCCL goes on without this plugin then. NCCL_DEBUG=INFO has "
 			"the plugin's own words",
 			ncclnet_result_name(rc));
-	c->initialised = true;
+	c->initialized = true;
 	char why[300];
 	if (ncclnet_complete(c->net, why, sizeof(why)))
 		return connection_fail(c, "%s", why);
@@ -281,7 +281,7 @@ int step_close(struct connection *c)
 		close_comm(c, "closeRecv", ncclnet_close_recv, &c->recv_comm) ||
 		close_comm(c, "closeListen", ncclnet_close_listen, &c->listen_comm))
 		return -1;
-	c->initialised = false;
+	c->initialized = false;
 	int rc = ncclnet_finalize(c->net, c->ctx);
 	if (rc != NCCLNET_ABSENT && connection_call(c, rc, "finalize"))
 		return connection_fail(c, "finalize gave %s", ncclnet_result_name(rc));
@@ -301,7 +301,7 @@ void steps_give_back(struct connection *c)
 		ncclnet_close_recv(c->net, c->recv_comm);
 	if (c->listen_comm)
 		ncclnet_close_listen(c->net, c->listen_comm);
-	if (c->initialised)
+	if (c->initialized)
 		ncclnet_finalize(c->net, c->ctx);
 	free(c->out.data);
 	free(c->in.data);

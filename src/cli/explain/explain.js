@@ -145,8 +145,9 @@ function packetRow(row, i) {
   for (const m of marks) if (!["nak", "rnr", "gap"].includes(m)) lab.append(make("span", "tag", pick(MARKS[m])));
   mid.append(lab, make("span", "line"));
   const a = about().ends;
-  e.setAttribute("aria-label", `${(row.t / 1000).toFixed(3)} ms, ${a[row.d].addr} → ${a[1 - row.d].addr}, ${name} ${detail(row)} ${marks.map((m) => pick(MARKS[m])).join(" ")}`);
-  e.append(make("span", "time", (row.v ? "~" : "") + (row.t / 1000).toFixed(row.t < 1e6 ? 3 : 1)));
+  const time = make("span", "time", (row.v ? "~" : "") + (row.t / 1000).toFixed(row.t < 1e6 ? 3 : 1));
+  time.append(make("span", "spoken", ` ms, ${a[row.d].addr} → ${a[1 - row.d].addr}, `));
+  e.append(time);
   return frame(e, row.s, mid);
 }
 

@@ -58,7 +58,8 @@ int store_open(struct store *s, const char *dir, struct store_why *why)
 {
 	s->root = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->root < 0)
-		return fail(why, dir, "cannot be opened as a directory: %s", strerror(errno));
+		return fail(why, dir, "cannot be opened as a directory: %s%s", strerror(errno),
+			errno == ENOENT ? ": create it first, with mkdir" : "");
 	int probe = open_beneath(s->root, ".", O_PATH | O_DIRECTORY, 0), ret = 0;
 	if (probe < 0)
 		ret = fail(why, dir,

@@ -37,7 +37,7 @@ const struct conform_release conform_releases[] = {
 static const struct conform_case cases[] = {
 	{"load", "loads, and has a table of this version", case_load, CASE_BARE, 0, 0},
 	{"name", "its name can be read before init, and stays", case_name, CASE_BARE, 0, 0},
-	{"init", "initialises", case_init, CASE_BARE, 0, 0},
+	{"init", "initializes", case_init, CASE_BARE, 0, 0},
 	{"table", "every call that NCCL makes unasked is there", case_table, 0, 0, 0},
 	{"devices", "has devices", case_devices, 0, 0, 0},
 	{"properties", "properties stay in their struct, and make sense", case_properties, 0, 0, 0},
@@ -111,13 +111,13 @@ static bool prepare(struct conform *c, unsigned flags)
 {
 	if (!c->s->n && !side_load(c->s, c->o->path, c->o->abi))
 		return false;
-	if (flags & CASE_BARE || c->initialised)
+	if (flags & CASE_BARE || c->initialized)
 		return true;
-	c->initialised = side_init(c->s, c->s->n, &c->s->ctx);
-	int rc = c->initialised ? SIDE_CALL(c->s, "getProperties",
+	c->initialized = side_init(c->s, c->s->n, &c->s->ctx);
+	int rc = c->initialized ? SIDE_CALL(c->s, "getProperties",
 					  ncclnet_properties(c->s->n, c->o->device, &c->p))
 				: 0;
-	return c->initialised &&
+	return c->initialized &&
 	       (!rc || side_fail(c->s, "getProperties gives %d (%s)", rc, ncclnet_result_name(rc)));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* conform_priv.h - what the files of the conformance run share. A case is a function that both
- * processes run, each with its role; it begins with both loaded and initialised, unless it says
+ * processes run, each with its role; it begins with both loaded and initialized, unless it says
  * otherwise. */
 #ifndef ROPEWAY_NCCLNET_CONFORM_PRIV_H
 #define ROPEWAY_NCCLNET_CONFORM_PRIV_H
@@ -18,7 +18,7 @@ enum {
 struct conform {
 	struct side *s;
 	const struct conform_options *o;
-	bool initialised;
+	bool initialized;
 	struct ncclnet_properties p;
 	char name[64];  /* before init */
 	int load_error; /* of ncclnet_load: -ENOENT, -ENOTSUP */

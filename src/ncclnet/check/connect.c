@@ -432,7 +432,7 @@ static bool accept_mixed(struct conform *c, int other)
 		return false;
 	if (usable != ALL_WELL) {
 		conform_quirk(c, NCCLNET_ONE_INIT,
-			"its v%d does not initialise beside v%d: not tried", other, own->abi);
+			"its v%d does not initialize beside v%d: not tried", other, own->abi);
 		return true;
 	}
 	s->n = n;

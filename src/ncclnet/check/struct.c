@@ -99,14 +99,14 @@ void case_init(struct conform *c)
 {
 	struct side *s = c->s;
 	char why[300];
-	c->initialised = side_init(s, s->n, &s->ctx);
-	if (!c->initialised && s->why && ncclnet_complete(s->n, why, sizeof(why)) &&
+	c->initialized = side_init(s, s->n, &s->ctx);
+	if (!c->initialized && s->why && ncclnet_complete(s->n, why, sizeof(why)) &&
 		!strcmp(s->text, why)) {
 		/* `table` says that */
 		s->why = NULL;
 		return;
 	}
-	if (!c->initialised)
+	if (!c->initialized)
 		return;
 	int rc = SIDE_CALL(s, "getProperties", ncclnet_properties(s->n, c->o->device, &c->p));
 	if (rc)

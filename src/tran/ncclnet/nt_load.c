@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nt_load.c - plugins: each "PATH[@vN]" is loaded and initialised once in a process and never let
- * go, since before v11 a plugin cannot be initialised twice nor be ended. What it is found to be is
+/* nt_load.c - plugins: each "PATH[@vN]" is loaded and initialized once in a process and never let
+ * go, since before v11 a plugin cannot be initialized twice nor be ended. What it is found to be is
  * immutable then. */
 #include "tran/ncclnet/nt_priv.h"
 

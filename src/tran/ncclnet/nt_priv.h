@@ -2,7 +2,7 @@
 /* nt_priv.h - the structs of tran_ncclnet, and what its files call in each other.
  *
  *   ncclnet.c    the table of operations, progress, sleeping
- *   nt_load.c    a plugin, loaded and initialised once in a process
+ *   nt_load.c    a plugin, loaded and initialized once in a process
  *   nt_setup.c   connecting: the threads in which connect and accept run, and who is let in
  *   nt_ep.c      endpoints: made, started, up, failing, leaving
  *   nt_queue.c    one comm: its requests, its registrations
