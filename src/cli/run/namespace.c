@@ -65,7 +65,7 @@ static const char *remedy(int err)
 		       "kernel.apparmor_restrict_unprivileged_userns=0', or for a profile for "
 		       "ropeway with 'userns,'";
 	if (err == -ENOSPC || err == -EUSERS)
-		return "there are too many namespaces already, or none are allowed; ask root for "
+		return "no more namespaces may be made, or none at all; ask root for "
 		       "a larger user.max_user_namespaces and user.max_mnt_namespaces (sysctl)";
 	if (denied && is_filtered())
 		return "a seccomp filter forbids it, as containers have one; start the container "
