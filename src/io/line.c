@@ -59,18 +59,22 @@ struct rpwi_lines *rpwi_lines_new(void)
 
 int rpwi_lines_fd(const struct rpwi_lines *ls) { return ls->epoll_fd; }
 
+static int watch(int epoll_fd, struct io_line *l)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = l};
+	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, l->fd, &ev) ? -errno : 0;
+}
+
 static int line_add(struct rpwi_lines *ls, struct rpwi_list *to, const struct io_line *what,
 	struct io_line **out)
 {
 	struct io_line *l = malloc(sizeof(*l));
-	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = l};
 	int rc = l ? 0 : -ENOMEM;
 	if (l) {
 		*l = *what;
 		l->pid_fd = -1;
+		rc = watch(ls->epoll_fd, l);
 	}
-	if (!rc && epoll_ctl(ls->epoll_fd, EPOLL_CTL_ADD, what->fd, &ev))
-		rc = -errno;
 	if (rc) {
 		close(what->fd);
 		free(l);
@@ -348,8 +352,31 @@ static bool has_heir(struct rpwi_lines *ls, const struct io_dest *name, pid_t pa
 	return who.us && who.pid != parent;
 }
 
+/* The parent's epoll tells of lines that the parent has made since, by addresses of its memory, and
+ * would tell the parent of ours. Under the same number, which others may wait for. */
+static int epoll_of_ones_own(struct rpwi_lines *ls)
+{
+	struct rpwi_list *const lists[] = {&ls->listeners, &ls->in, &ls->out};
+	close(ls->spare);
+	int fd = epoll_create1(EPOLL_CLOEXEC), rc = fd < 0 ? -errno : 0;
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists) && !rc; i++)
+		for (struct rpwi_list *at = lists[i]->next; at != lists[i] && !rc; at = at->next)
+			rc = watch(fd, line_at(at));
+	if (fd >= 0) { /* with what it has, for it has none of the parent's */
+		rc = dup3(fd, ls->epoll_fd, O_CLOEXEC) < 0 ? -errno : rc;
+		close(fd);
+	}
+	ls->spare = fcntl(ls->epoll_fd, F_DUPFD_CLOEXEC, 0);
+	return rc;
+}
+
 void rpwi_lines_heir(struct rpwi_lines *ls)
 {
+	int rc = epoll_of_ones_own(ls);
+	if (rc)
+		rpwi_error("after a fork: connections to other processes of this host cannot be "
+			   "waited for: %s",
+			strerror(-rc));
 	for (struct rpwi_list *at = ls->listeners.next; at != &ls->listeners; at = at->next)
 		if (listen(line_at(at)->fd, RPWI_NAME_BACKLOG))
 			rpwi_debug("listen: %s", strerror(errno));
