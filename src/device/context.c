@@ -90,6 +90,7 @@ static void context_ops(struct dctx *c)
 	c->v.alloc_parent_domain = dev_alloc_parent_domain;
 	c->v.get_srq_num = dev_get_srq_num;
 	c->v.advise_mr = dev_advise_mr;
+	c->v.modify_cq = dev_modify_cq;
 	c->v.alloc_null_mr = dev_alloc_null_mr;
 }
 

@@ -47,6 +47,78 @@ static void cq_notify(struct dcq *cq)
 	rpwi_unlock(RPWI_LOCK_EVENTS);
 }
 
+static void first_of_all(uint64_t at_ns)
+{
+	uint64_t had = atomic_load(&hca_here.say_at_ns);
+	while ((!had || at_ns < had) &&
+		!atomic_compare_exchange_weak(&hca_here.say_at_ns, &had, at_ns))
+		;
+}
+
+/* A completion for which there is an event: at once? The CQ is locked. */
+static bool event_is_due(struct dcq *cq)
+{
+	if (RPWI_LIKELY(cq->event_count <= 1 || !cq->event_period_us))
+		return true;
+	if (++cq->unsaid < cq->event_count) {
+		if (!cq->say_at_ns) {
+			cq->say_at_ns = rpwi_now_ns() + cq->event_period_us * 1000ull;
+			first_of_all(cq->say_at_ns);
+		}
+		return false;
+	}
+	cq->unsaid = 0;
+	cq->say_at_ns = 0;
+	return true;
+}
+
+uint64_t cq_event_deadline(void)
+{
+	uint64_t at = atomic_load_explicit(&hca_here.say_at_ns, memory_order_relaxed);
+	return at ? at : RPWI_NEVER;
+}
+
+void cq_event_timer(uint64_t now_ns)
+{
+	struct rpwi_list *at, *cqs = &hca_here.cqs;
+	atomic_store(&hca_here.say_at_ns, 0);
+	for (at = cqs->next; at != cqs; at = at->next) {
+		struct dcq *cq = RPWI_CONTAINER_OF(at, struct dcq, all);
+		cq_lock(cq);
+		bool due = cq->say_at_ns && cq->say_at_ns <= now_ns;
+		if (due) {
+			cq->notify = NOTIFY_NONE;
+			cq->unsaid = 0;
+			cq->say_at_ns = 0;
+		} else if (cq->say_at_ns) {
+			first_of_all(cq->say_at_ns);
+		}
+		cq_unlock(cq);
+		if (due && cq->ibv.channel)
+			cq_notify(cq);
+	}
+}
+
+int dev_modify_cq(struct ibv_cq *ibv, struct ibv_modify_cq_attr *attr)
+{
+	struct dcq *cq = to_dcq(ibv);
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return rpwi_fork_refuse("ibv_modify_cq");
+	if (attr->attr_mask != IBV_CQ_ATTR_MODERATE)
+		return EINVAL;
+	hca_lock();
+	cq_lock(cq);
+	cq->event_count = attr->moderate.cq_count;
+	cq->event_period_us = attr->moderate.cq_period;
+	/* what waits under the old rule is said at once */
+	if (cq->say_at_ns)
+		cq->say_at_ns = 1;
+	cq_unlock(cq);
+	cq_event_timer(rpwi_now_ns());
+	hca_unlock();
+	return 0;
+}
+
 static bool channel_take(struct dchannel *ch, struct ibv_cq **cq, void **ctx)
 {
 	bool got = false;
@@ -191,12 +263,16 @@ void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited)
 	if (RPWI_UNLIKELY(cq->stamps))
 		cq->stamps[tail & cq->mask] = stamp_now(cq);
 	atomic_store_explicit(&cq->tail, tail + 1, memory_order_release);
-	bool fire = cq->notify == NOTIFY_ALL || (cq->notify == NOTIFY_SOLICITED && solicited);
+	bool event = cq->notify == NOTIFY_ALL || (cq->notify == NOTIFY_SOLICITED && solicited),
+	     fire = event && event_is_due(cq), first = event && !fire && cq->unsaid == 1;
 	if (fire)
 		cq->notify = NOTIFY_NONE;
 	cq_unlock(cq);
 	if (fire && cq->ibv.channel)
 		cq_notify(cq);
+	/* it may sleep for longer than the event may wait */
+	if (RPWI_UNLIKELY(first))
+		service_wake();
 }
 
 static int cq_pop(struct dcq *cq, int n, struct ibv_wc *wc)

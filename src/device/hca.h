@@ -149,6 +149,11 @@ struct dcq {
 	_Atomic uint32_t head, tail; /* free-running; tail - head wait */
 	struct ibv_wc *ring;
 	int notify;
+	/* ibv_modify_cq: an event waits for so many completions, or so long after the first of them;
+	 * either 0 or a count of 1: for none */
+	uint16_t event_count, event_period_us;
+	uint16_t unsaid;                     /* completions that an event waits with */
+	uint64_t say_at_ns;                  /* 0: none waits */
 	unsigned pending_events, events_got; /* events queued now; events handed out */
 	struct rpwi_list link;               /* in its channel */
 	struct rpwi_list all;                /* hca_here.cqs */
@@ -296,6 +301,7 @@ struct hca {
 	_Atomic int waiters;       /* threads that make progress inside get_cq_event */
 	_Atomic int lane_sleepers; /* threads that packets in memory do not wake by themselves */
 	_Atomic bool held_any;
+	_Atomic uint64_t say_at_ns;  /* the first event of a CQ that waits is due; 0: none does */
 	_Atomic unsigned gathered;   /* posts that wait in tx_list for more of their kind */
 	_Atomic bool service_sleeps; /* in ppoll on the sockets */
 	uint64_t service_wake_ns;    /* when it will wake by itself */
@@ -440,6 +446,11 @@ int dev_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *attr);
 /* the lock is held, or that of a QP of it */
 void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited);
+/* Events that wait (ibv_modify_cq): when the first is due, or RPWI_NEVER; and saying those that are.
+ * The HCA's lock is held for the latter. */
+uint64_t cq_event_deadline(void);
+void cq_event_timer(uint64_t now_ns);
+int dev_modify_cq(struct ibv_cq *ibv, struct ibv_modify_cq_attr *attr);
 void cq_purge_qp(struct dcq *cq, uint32_t qpn);
 
 /* srq.c */

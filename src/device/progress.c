@@ -779,6 +779,8 @@ static bool progress(bool all_ports, bool hold_ack, struct pollset_ready ready)
 			gsi_timer(now_ns);
 		if (RPWI_UNLIKELY(rpwi_plan_on))
 			fault_timer(now_ns);
+		if (RPWI_UNLIKELY(cq_event_deadline() <= now_ns))
+			cq_event_timer(now_ns);
 		tx_run(now_ns);
 	}
 	/* Another thread sleeps, and what it waits for is still to come. */
@@ -800,6 +802,7 @@ static uint64_t next_deadline(void)
 		if (h->port[i].refs)
 			at = RPWI_MIN(at, rpwi_port_deadline(h->port[i].io));
 	at = RPWI_MIN(at, gsi_deadline());
+	at = RPWI_MIN(at, cq_event_deadline());
 	if (RPWI_UNLIKELY(rpwi_plan_on))
 		at = RPWI_MIN(at, fault_deadline());
 	if (!rpwi_list_empty(&h->tx_list)) /* paced: try again soon */

@@ -107,6 +107,8 @@ int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_
 		IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE;
 	a->odp_caps.per_transport_caps.ud_odp_caps =
 		IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+	if (size >= offsetof(struct ibv_device_attr_ex, pci_atomic_caps))
+		a->cq_mod_caps = (struct ibv_cq_moderation_caps){UINT16_MAX, UINT16_MAX};
 	if (size >= sizeof(*a))
 		a->phys_port_cnt_ex = 1;
 	return 0;

@@ -28,7 +28,7 @@ struct ibv_context *pair_open_loopback(void)
 void side_make(struct pair *p, struct side *s, uint32_t psn)
 {
 	s->buf = aligned_alloc(4096, PAIR_BUF);
-	s->cq = ibv_create_cq(p->ctx, 512, NULL, NULL, 0);
+	s->cq = ibv_create_cq(p->ctx, 512, NULL, p->channel, 0);
 	s->mr = ibv_reg_mr(p->pd, s->buf, PAIR_BUF,
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 			IBV_ACCESS_REMOTE_ATOMIC);

@@ -23,7 +23,8 @@ struct pair {
 	struct ibv_pd *pd;
 	struct side a, b;
 	uint8_t timeout, retry_cnt, rnr_retry;
-	enum ibv_mtu mtu; /* 0: 1024 */
+	enum ibv_mtu mtu;                 /* 0: 1024 */
+	struct ibv_comp_channel *channel; /* of the CQs of sides made from now on, or NULL */
 };
 
 /* The pieces, for tests of two processes. */

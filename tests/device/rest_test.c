@@ -2,6 +2,7 @@
 /* rest_test.c - the verbs that few programs use: shared PDs, time stamps, ATOMIC WRITE.
  * Through the drop-in, as a program sees it. */
 #include <errno.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -204,9 +205,8 @@ static void a_cq_that_cannot_be_is_refused(void **state)
 	for (int v = 0; v < c->num_comp_vectors; v++) {
 		struct ibv_cq *cq = ibv_create_cq(c, 8, NULL, NULL, v);
 		assert_non_null(cq);
-		/* Moderation is not rxe's either. */
-		struct ibv_modify_cq_attr m = {.attr_mask = IBV_CQ_ATTR_MODERATE};
-		assert_int_equal(ibv_modify_cq(cq, &m), EOPNOTSUPP);
+		struct ibv_modify_cq_attr m = {.attr_mask = IBV_CQ_ATTR_MODERATE << 1};
+		assert_int_equal(ibv_modify_cq(cq, &m), EINVAL);
 		assert_int_equal(ibv_resize_cq(cq, 0), EINVAL);
 		assert_int_equal(ibv_destroy_cq(cq), 0);
 	}
@@ -215,6 +215,82 @@ static void a_cq_that_cannot_be_is_refused(void **state)
 	assert_int_equal(errno, EINVAL);
 	assert_null(ibv_create_cq(c, 8, NULL, NULL, -1));
 	assert_int_equal(ibv_close_device(c), 0);
+}
+
+/* ---- events that wait for more completions (ibv_modify_cq(3)) ---- */
+
+static bool event_comes(struct ibv_comp_channel *ch, int ms)
+{
+	struct pollfd f = {.fd = ch->fd, .events = POLLIN};
+	struct ibv_cq *cq;
+	void *context;
+	if (poll(&f, 1, ms) != 1)
+		return false;
+	assert_int_equal(ibv_get_cq_event(ch, &cq, &context), 0);
+	ibv_ack_cq_events(cq, 1);
+	return true;
+}
+
+static void send_and_see(struct pair *p, int n)
+{
+	for (int i = 0; i < n; i++) {
+		assert_int_equal(pair_send(&p->a, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)p->b.buf,
+					 p->b.mr->rkey),
+			0);
+		assert_int_equal(side_done(&p->a), IBV_WC_SUCCESS);
+	}
+}
+
+static void an_event_waits_for_count_or_period(void **state)
+{
+	struct pair p = {.timeout = 14, .retry_cnt = 7, .rnr_retry = 7};
+	struct ibv_device_attr_ex d;
+	p.ctx = pair_open_loopback();
+	p.pd = ibv_alloc_pd(p.ctx);
+	p.channel = ibv_create_comp_channel(p.ctx);
+	side_make(&p, &p.a, 1);
+	side_make(&p, &p.b, 2);
+	side_connect_to(&p, &p.a, p.b.qp->qp_num, p.b.psn);
+	side_connect_to(&p, &p.b, p.a.qp->qp_num, p.a.psn);
+	assert_int_equal(ibv_query_device_ex(p.ctx, NULL, &d), 0);
+	struct ibv_modify_cq_attr m = {
+		.attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = {4, d.cq_mod_caps.max_cq_period}};
+	assert_int_equal(d.cq_mod_caps.max_cq_count, UINT16_MAX);
+	/* The first three are nobody's business; on a busy machine the period ends meanwhile, now
+	 * and then. */
+	bool early = true;
+	for (int i = 0; i < 20 && early; i++) {
+		m.moderate.cq_count = 4;
+		assert_int_equal(ibv_modify_cq(p.a.cq, &m), 0);
+		assert_int_equal(ibv_req_notify_cq(p.a.cq, 0), 0);
+		send_and_see(&p, 3);
+		early = event_comes(p.channel, 0);
+		if (!early)
+			send_and_see(&p, 1);
+		if (early || event_comes(p.channel, 5000))
+			continue;
+		fail_msg("no event after the fourth completion");
+	}
+	assert_false(early);
+	/* One alone: when the period is over. */
+	assert_int_equal(ibv_req_notify_cq(p.a.cq, 0), 0);
+	send_and_see(&p, 1);
+	assert_true(event_comes(p.channel, 5000));
+	/* What waits when the rule goes is said at once; without a rule each one is. */
+	assert_int_equal(ibv_req_notify_cq(p.a.cq, 0), 0);
+	send_and_see(&p, 1);
+	m.moderate.cq_count = 0;
+	assert_int_equal(ibv_modify_cq(p.a.cq, &m), 0);
+	assert_true(event_comes(p.channel, 0));
+	assert_int_equal(ibv_req_notify_cq(p.a.cq, 0), 0);
+	send_and_see(&p, 1);
+	assert_true(event_comes(p.channel, 0));
+	assert_false(event_comes(p.channel, 0));
+	side_free(&p.a);
+	side_free(&p.b);
+	assert_int_equal(ibv_destroy_comp_channel(p.channel), 0);
+	assert_int_equal(ibv_dealloc_pd(p.pd), 0);
+	assert_int_equal(ibv_close_device(p.ctx), 0);
 }
 
 /* ---- ATOMIC WRITE ---- */
@@ -257,6 +333,7 @@ int main(void)
 		cmocka_unit_test(only_ones_own_is_imported),
 		cmocka_unit_test(completions_are_stamped_when_they_come),
 		cmocka_unit_test(a_cq_that_cannot_be_is_refused),
+		cmocka_unit_test(an_event_waits_for_count_or_period),
 		cmocka_unit_test(an_atomic_write_puts_eight_bytes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
