@@ -149,8 +149,8 @@ struct dcq {
 	_Atomic uint32_t head, tail; /* free-running; tail - head wait */
 	struct ibv_wc *ring;
 	int notify;
-	/* ibv_modify_cq: an event waits for so many completions, or so long after the first of them;
-	 * either 0 or a count of 1: for none */
+	/* ibv_modify_cq: an event waits for so many completions, or so long after the first of
+	 * them; either 0, or a count of 1: for none */
 	uint16_t event_count, event_period_us;
 	uint16_t unsaid;                     /* completions that an event waits with */
 	uint64_t say_at_ns;                  /* 0: none waits */
@@ -446,8 +446,8 @@ int dev_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *attr);
 /* the lock is held, or that of a QP of it */
 void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited);
-/* Events that wait (ibv_modify_cq): when the first is due, or RPWI_NEVER; and saying those that are.
- * The HCA's lock is held for the latter. */
+/* Events that wait (ibv_modify_cq): when the first is due, or RPWI_NEVER; and saying those that
+ * are, with the HCA's lock held. */
 uint64_t cq_event_deadline(void);
 void cq_event_timer(uint64_t now_ns);
 int dev_modify_cq(struct ibv_cq *ibv, struct ibv_modify_cq_attr *attr);
