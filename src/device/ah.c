@@ -35,11 +35,18 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 		return -EINVAL;
 	}
 	unsigned gi = attr->grh.sgid_index;
-	if (gi >= d->net.gid_count || !d->net.gid[gi].usable) {
-		rpwi_warn("%s: GID index %u is %s: there are indexes 0 to %u, `ropeway devices` "
+	if (gi >= d->net.gid_count) {
+		rpwi_warn("%s: GID index %u is empty: there are indexes 0 to %u, `ropeway devices` "
 			  "lists them",
-			d->net.name, gi, gi >= d->net.gid_count ? "empty" : "not usable",
-			d->net.gid_count ? d->net.gid_count - 1 : 0);
+			d->net.name, gi, d->net.gid_count ? d->net.gid_count - 1 : 0);
+		return -EINVAL;
+	}
+	if (!d->net.gid[gi].usable) {
+		gid_text(d->net.gid[gi].raw, text);
+		rpwi_warn("%s: GID %u (%s) cannot be used now: %s has no such address, or Linux "
+			  "still checks that no other host has it (for two seconds after the "
+			  "interface came up): wait, or choose another of `ropeway devices`",
+			d->net.name, gi, text, d->net.ifname);
 		return -EINVAL;
 	}
 	const struct rpwi_gid *own = &d->net.gid[gi];
