@@ -272,8 +272,11 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 			paced = false;
 		} else {
 			mtu = rpwi_qp_mtu(&q->t);
-			room = rpwi_steer_room(
-				hca_here.steer, to, RPWI_TXB_PKTS, (size_t)RPWI_TXB_PKTS * mtu);
+			/* What goes by UDP now could be overtaken by what goes by the lane. */
+			room = rpwi_lane_is_awaited(hca_here.lanes, to)
+				       ? 0
+				       : rpwi_steer_room(hca_here.steer, to, RPWI_TXB_PKTS,
+						 (size_t)RPWI_TXB_PKTS * mtu);
 			if (!room) {
 				hca_here.n.pace_stalls++;
 				rpwi_qp_tx_done(&q->t);

@@ -239,6 +239,8 @@ struct rpwi_lane *rpwi_lane_up(const struct rpwi_lanes *ls, uint32_t qpn);
 /* Called before a lane to another process comes, goes, or changes what rpwi_lane_up and
  * rpwi_lane_peer tell: the caller keeps out who looks without its lock. */
 void rpwi_lanes_on_change(struct rpwi_lanes *ls, void (*about_to)(void));
+/* A lane was offered to the process of that QP a moment ago, and may be there soon. */
+bool rpwi_lane_is_awaited(const struct rpwi_lanes *ls, uint32_t qpn);
 /* Is there one, or is one being made? False: by UDP or not at all. */
 bool rpwi_lane_reaches(struct rpwi_lanes *ls, uint32_t qpn);
 /* How many of `pkts` packets of up to `bytes` bytes, headers and trailer included, have room now.

@@ -10,7 +10,9 @@
  * still taken.
  *
  * Order where it changes from UDP to a lane: the owner reads a new lane only after it has found its
- * sockets empty once, so what was sent before is taken before.
+ * sockets empty once, so what was sent before is taken before. That holds for what has reached the
+ * socket: on a busy machine Linux brings a datagram there late. RC repeats what overtakes; UC and UD
+ * wait for the answer instead of beginning by UDP (rpwi_lane_is_awaited).
  *
  * The memory is sealed against shrinking (a memfd), so nothing that the other does to it ends this
  * process; what it writes into it is checked (lane_ring.h).
@@ -39,6 +41,7 @@ enum {
 	LANES_MAX = 64,      /* in each direction; half a megabyte each, as far as it is used */
 	PACKETS_A_TURN = 64, /* of one lane, then the next one's turn */
 	ASK_AGAIN_MS = 1000,
+	ANSWER_MS = 100, /* who has not answered by then has no lanes, or does not run */
 	SAMPLED_LEN = 1024,
 };
 
@@ -50,7 +53,7 @@ struct rpwi_lane {
 	int peer_fd; /* wakes the other side, or -1 */
 	uint16_t slot;
 	bool up;
-	uint64_t cookie;
+	uint64_t cookie, offered_ns;
 	struct lane_writer w;       /* out */
 	struct rpwi_lane_peer peer; /* board NULL: it shows none */
 	struct lane_reader r;       /* in */
@@ -310,6 +313,7 @@ static void offer(struct rpwi_lanes *ls, uint16_t slot)
 		return;
 	}
 	l->cookie = rpwi_random64();
+	l->offered_ns = rpwi_now_ns();
 	struct io_msg m = {.type = IO_MSG_LANE_OFFER, .index = slot, .cookie = l->cookie};
 	int rc = rpwi_message_send_fds(ls->lines, &to, &m, fds, ls->board_fd < 0 ? 2 : 3);
 	close(fds[0]);
@@ -347,6 +351,13 @@ struct rpwi_lane *rpwi_lane_up(const struct rpwi_lanes *ls, uint32_t qpn)
 	uint16_t slot = rpwi_slot_of(qpn);
 	struct rpwi_lane *l = ls && slot <= RPWI_SLOT_MAX ? ls->out[slot] : NULL;
 	return l && l->up && !rpwi_fork_broken ? l : NULL;
+}
+
+bool rpwi_lane_is_awaited(const struct rpwi_lanes *ls, uint32_t qpn)
+{
+	uint16_t slot = rpwi_slot_of(qpn);
+	const struct rpwi_lane *l = ls && slot <= RPWI_SLOT_MAX ? ls->out[slot] : NULL;
+	return l && !l->up && rpwi_now_ns() - l->offered_ns < ANSWER_MS * RPWI_NS_PER_MS;
 }
 
 bool rpwi_lane_reaches(struct rpwi_lanes *ls, uint32_t qpn)

@@ -159,6 +159,7 @@ void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t
 /* ---- ports ---- */
 
 bool rpwi_lane_reaches(struct rpwi_lanes *ls, uint32_t qpn) { return false; }
+bool rpwi_lane_is_awaited(const struct rpwi_lanes *ls, uint32_t qpn) { return false; }
 bool rpwi_port_is_mute(const struct rpwi_port *p) { return false; }
 int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, bool lanes_do,
 	struct rpwi_port **out, char *why, size_t why_len)
