@@ -25,7 +25,7 @@ import plots  # noqa: E402
 import python_reference  # noqa: E402
 
 NOT_FOR_READERS = re.compile(r"\.github/")
-LANGUAGES = {".c": "c", ".h": "c", ".py": "python", ".pyi": "python", ".sh": "bash"}
+LANGUAGES = {".c": "c", ".h": "c", ".py": "python", ".pyi": "python", ".sh": "bash", ".yaml": "yaml"}
 LADDERS = [  # chapter of the tour, capture, what is to be seen
     ("03-wire", "send", "A SEND of four packets, answered by one ACK", "四个包的 SEND，由一个 ACK 确认"),
     ("03-wire", "write", "RDMA WRITEs in both directions", "两个方向的 RDMA WRITE"),
@@ -56,6 +56,15 @@ class Stage:
         if "://" in target or not path or target.startswith("mailto:"):
             return target
         there = (ROOT / name).parent.joinpath(path).resolve()
+        if there.is_dir():  # its only file, or what it begins with
+            inside = sorted(p for p in there.iterdir() if p.is_file())
+            readme = [p for p in inside if p.name == "README.md"]
+            if not (readme or len(inside) == 1):
+                raise ValueError(f"{name}: the link to the folder {path}: the site shows files; link to one of {', '.join(p.name for p in inside)}")
+            there = (readme or inside)[0]
+            path = os.path.relpath(there, (ROOT / name).parent)
+            if readme:
+                return path + hash_ * bool(anchor) + anchor
         if not there.is_file() or there.suffix in (".md", ".svg", ".png"):
             return target
         source = str(there.relative_to(ROOT))
