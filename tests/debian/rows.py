@@ -48,7 +48,7 @@ ROWS = [
         why="It worked whole in two runs of six: in the others a client's command ended with EPERM, or an OSD did not come up within two minutes, on a machine with a load of 10. The cause is not known"),
     row("ibverbs-utils", "ibverbs-utils", "stock.py ibverbs-utils", "rc, uc and srq pingpong with -c, which compares", quick=True),
     row("rdmacm-utils", "rdmacm-utils", "stock.py rdmacm-utils", "rping -V, ucmatose with 100 connections, riostream and rstream -T v: what they compare", quick=True),
-    row("perftest", "perftest", "stock.py perftest", "9 programs end with figures on both sides (it compares no data; stage `perftest` has every option)", quick=True),
+    row("perftest", "perftest", "stock.py perftest", "9 programs, also with --odp and with a multicast group (-g), end with figures on both sides (it compares no data; stage `perftest` has every option)", quick=True),
     row("infiniband-diags", "infiniband-diags", "diags.py", "ibstat and ibstatus: each device, its GUID, state and firmware beside ibv_devinfo's; that ibaddr, which like the others speaks MADs, says it finds no port for them", quick=True, covers=" "),
     row("srptools", "srptools", "tried.py ibsrpdm", "the message", status=TRIED, why="It wants an InfiniBand link and a subnet manager's records; RoCE has neither, rxe likewise"),
     row("ibacm", "ibacm infiniband-diags", "tried.py ib_acme", "the message", status=TRIED, why="Its daemon caches an InfiniBand subnet's path records by umad; RoCE has no subnet manager"),
