@@ -77,7 +77,7 @@ static bool port_is_free(const struct rpwi_netdev *n, int only, char *why, size_
 	}
 	int err = rpwi_steer_open(&steer);
 	if (err) {
-		snprintf(why, why_len, "no slot of QP numbers is to be had: %s", strerror(-err));
+		snprintf(why, why_len, "no slot of QP numbers is available: %s", strerror(-err));
 		if (err == -ENOSPC)
 			rpwi_steer_explain_full(why, why_len);
 		return false;
@@ -272,8 +272,8 @@ static void print_text(const struct view *views, int count, const struct same_ho
 	if (first)
 		print_same_host(h);
 	if (!count)
-		puts("There is no device: no interface is up with an address (the loopback one "
-		     "would do: ip link set lo up).");
+		puts("There is no device: no interface is up with an address (loopback is enough: "
+		     "ip link set lo up).");
 	if (first)
 		printf("\nFor example:  ropeway run -- ibv_rc_pingpong -d %s -g %d\n", first->name,
 			first->gid_index);
@@ -336,8 +336,8 @@ static const struct cli_command command = {
 	.name = NAME,
 	.usage = "[--json]",
 	.about = "Lists the RDMA devices of this machine, software and real: interface, address, "
-		 "state, MTU, GIDs, which GID index to give to programs (-g, "
-		 "-x), and why a device cannot be used, if so.",
+		 "state, MTU, GIDs, the GID index to give to programs (-g, "
+		 "-x), and why a device cannot be used.",
 	.option = option,
 };
 

@@ -153,8 +153,7 @@ static int check_operands(const struct cli_command *c, int n, char **operand)
 		if (c->operands_most < 2)
 			return rpwi_cli_usage(
 				c->name, "unexpected argument '%s'", operand[c->operands_most]);
-		return rpwi_cli_usage(c->name,
-			"unexpected argument '%s': not more than %u are taken",
+		return rpwi_cli_usage(c->name, "unexpected argument '%s': at most %u allowed",
 			operand[c->operands_most], c->operands_most);
 	}
 	return CLI_GO_ON;

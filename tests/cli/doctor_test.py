@@ -503,7 +503,7 @@ class Network(Case):
         table = self.verdict()
         self.assertEqual(table["between", "path by verbs"]["verdict"], "ok", table)
         self.assertEqual(table["between", "UDP port 4791"]["verdict"], "ok", table)
-        self.assertIn("a path by verbs goes by it", table["between", "UDP port 4791"]["text"])
+        self.assertIn("a path over verbs uses it", table["between", "UDP port 4791"]["text"])
 
     def test_what_one_client_held_is_free_for_the_next(self):
         _, port = self.serve(address=":0", wrapper=self.inside(1))

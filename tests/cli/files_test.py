@@ -77,7 +77,7 @@ class Case(unittest.TestCase):
         found = re.match(r"listening on port (\d+) ", line)
         self.assertTrue(found, line)
         if not {"-k", "--key-file"} & set(args):
-            self.assertIn("no key: whoever reaches that port can add", p.stdout.readline())
+            self.assertIn("no key: any program that reaches that port can add", p.stdout.readline())
         return p, int(found[1])
 
     def send_command(self, *args):
@@ -159,7 +159,7 @@ class Whole(Case):
         p, port = self.recv("--once")
         got = self.send(port, src, status=1)
         for name in (*changed, "here"):
-            self.assertIn(f"'tree/{name}': it is there already and differs, and stays", got.stderr)
+            self.assertIn(f"'tree/{name}': a different file of this name exists, and stays", got.stderr)
         self.assertIn("size 4096", self.end(p, status=1))
         self.assertEqual((self.dst / "tree" / "size 4096").read_bytes(), content(2, 4096))
         self.assertEqual(os.readlink(self.dst / "tree" / "here"), "deep")
@@ -200,8 +200,8 @@ class Whole(Case):
         got = self.send(port, src)
         modes = [stat.S_IMODE((self.dst / q).stat().st_mode) for q in ("d", "d/f", "d/made")]
         self.assertEqual(modes, [0o711, 0o600, 0o751])
-        self.assertIn("'d': the directory is there already: its mode 711 stays, the sender's is 777", got.stderr)
-        self.assertIn("'d/f': the same file is there already: its mode 600 stays, the sender's is 777", got.stderr)
+        self.assertIn("'d': the directory exists: its mode 711 stays, the sender's is 777", got.stderr)
+        self.assertIn("'d/f': the same file exists: its mode 600 stays, the sender's is 777", got.stderr)
 
     def test_two_sources_of_one_name_are_refused_before_anything_moves(self):
         for side in "pq":
@@ -268,7 +268,7 @@ class Whole(Case):
         p, port = self.recv()
         err = self.send(port, src).stderr
         for name in ("one", "two"):
-            self.assertIn(f"'d/{name}' has 2 names (hard links): each that is sent becomes a file of its own", err)
+            self.assertIn(f"'d/{name}' has 2 names (hard links): each one sent becomes a separate file", err)
         self.assertIn("'d/suid' has mode 4755: it is sent without its set-user-ID", err)
         self.assertEqual(stat.S_IMODE((self.dst / "d" / "suid").stat().st_mode), 0o755)
 
@@ -285,7 +285,7 @@ class Whole(Case):
         self.assertEqual(os.readlink(self.dst / "alone"), "/nowhere")
         self.send(port, "--links", src)  # and again
         p, port = self.recv()
-        self.assertIn("has to be started with --links too", self.send(port, "--links", src, status=1).stderr)
+        self.assertIn("start it with --links too", self.send(port, "--links", src, status=1).stderr)
 
     def test_quiet_prints_errors_only(self):
         (self.dir / "f").write_bytes(b"quiet")
@@ -341,7 +341,7 @@ class Whole(Case):
                                  timeout=TIMEOUT_S, check=False)
             self.assertIn(f" {where} ", got.stdout)
             self.assertEqual("no key: every user of this host can add files, and replace none there" in got.stdout, not args, got.stdout)
-            self.assertEqual("no key: whoever reaches that port can add files" in got.stdout, args[:1] == ("-l",), got.stdout)
+            self.assertEqual("no key: any program that reaches that port can add files" in got.stdout, args[:1] == ("-l",), got.stdout)
 
     def test_paths_have_the_names_that_they_have(self):
         src = self.tree()
@@ -461,7 +461,7 @@ class Broken(Case):
         line = p.stdout.readline()
         if not part.exists():
             self.skipTest("all of it had arrived before the sender was killed")
-        self.assertIn("are kept, sending it again goes on there", line)
+        self.assertIn("are kept, sending it again continues there", line)
         self.assertFalse((self.dst / "big").exists())
         out = self.send(port, big).stdout
         self.assertIn("were there already", out)
@@ -481,7 +481,7 @@ class Broken(Case):
         if run.returncode == 0:
             self.skipTest("all of it had arrived before the receiver was killed")
         self.assertEqual(run.returncode, 1)
-        self.assertIn("the same command goes on there", err)
+        self.assertIn("the same command continues there", err)
         p, port = self.recv("--once")
         self.assertIn("were there already", self.send(port, big).stdout)
         self.end(p)
@@ -657,7 +657,7 @@ class Success(Case):
         (self.dir / "f").write_bytes(b"whole and right")
 
         for says, status, words in (((), 1, "the connection broke"), (((DONE, b""),), 1, "the connection broke"), (((REFUSED, b"checksum"),), 1, "the receiver refused: checksum"),
-                                    (((KEPT, b"another"), (DONE, b"")), 1, "left out: another"), (((STILL, b""), (HAVE, b"")), 1, "not due"),
+                                    (((KEPT, b"another"), (DONE, b"")), 1, "left out: another"), (((STILL, b""), (HAVE, b"")), 1, "unexpected"),
                                     (((STILL, b""), (DONE, b"a note"), (DONE, b"")), 0, "a note")):
             def receive(r, says=says):
                 self.take(r)

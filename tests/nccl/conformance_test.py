@@ -177,7 +177,7 @@ class Command(unittest.TestCase):
 
     def test_lines_for_people(self):
         out = check(EXTRA, "--only", "reg", "--abi", 8).stdout.splitlines()
-        self.assertEqual(out[0], f"{EXTRA} exports v4 to v12; checked is v8.")
+        self.assertEqual(out[0], f"{EXTRA} exports v4 to v12; checking v8.")
         self.assertIn("2.20 to 2.23   v8", out)
         self.assertIn("pass   load            loads, and has a table of this version", out)
         self.assertIn("quirk  reg             registers host memory", out)

@@ -88,7 +88,7 @@ CASES = [
          told=["FAIL  MTU  .*up to 1500 they do"]),
     Case("black hole 1280", lambda n: (n.mtu(9000, 1280), n.black_hole()), a=["no answer came|small packets"], mtu=1024, told=["FAIL  MTU  .*up to 1280 they do"], core=False),
     Case("masquerade", lambda n: n.masquerade(), mtu_asked=1024, a=["no answer came from 10.77.5.2", "a NAT"], b=[f"NAT on the path to {A}: packets come from {OUTSIDE} port (\\d+) with the ICRC of {A} port \\1,"],
-         counted=("b", "changed by a NAT"), moves=False, told=[f"FAIL  NAT  .*{OUTSIDE}, which is no address of this host", "remedy: as for NAT"]),
+         counted=("b", "changed by a NAT"), moves=False, told=[f"FAIL  NAT  .*{OUTSIDE}, which is not an address of this host", "remedy: as for NAT"]),
     Case("masquerade, other ports", lambda n: n.masquerade(":2000-2999"), mtu_asked=1024, a=["no answer came"], b=[f"packets come from {OUTSIDE} port 2\\d\\d\\d with the ICRC of {A} port"],
          counted=("b", "changed by a NAT"), moves=False, told=["FAIL  NAT  "], core=False),
     Case("ports changed", lambda n: n.change_ports(), mtu_asked=1024, a=["no answer came"], b=[f"packets come from {A} port 2\\d\\d\\d with the ICRC of {A} port"], counted=("b", "changed by a NAT"),

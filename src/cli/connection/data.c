@@ -100,7 +100,7 @@ static int post(struct connection *c, struct batch *b)
 		connection_call(c, rc, "%s of message %llu", b->sends ? "isend" : "irecv",
 			(unsigned long long)b->number + i);
 		return connection_fail(c,
-			"%s of %zu bytes gave %s: NCCL_DEBUG=INFO has the plugin's own words",
+			"%s of %zu bytes gave %s: NCCL_DEBUG=INFO shows the plugin's own messages",
 			b->sends ? "isend" : "irecv", b->size, ncclnet_result_name(rc));
 	}
 	b->posted += b->request[i] != NULL;
@@ -123,7 +123,7 @@ static int check_received(struct connection *c, const struct batch *b, unsigned 
 	if (at < b->size)
 		return connection_fail(c,
 			"message %llu of %zu bytes is damaged: byte %zu is 0x%02x, 0x%02x was "
-			"sent. Data that test calls done has to be right",
+			"sent. Data that test reports as done must be right",
 			number, b->size, at, p[at],
 			b->text ? (uint8_t)b->text[at] : pattern_byte(seed, at));
 	at = pattern_check(p + b->size, CONNECTION_GUARD, ~seed);

@@ -157,7 +157,7 @@ static int run(struct connection *c)
 		pthread_detach(watcher);
 	rc = run_steps(c);
 	talk_close(c);
-	connection_deadline(c, c->o.timeout_ms, "giving back what is open");
+	connection_deadline(c, c->o.timeout_ms, "releasing what is open");
 	steps_give_back(c);
 	fflush(stdout);
 	if (!rc) {
@@ -224,18 +224,19 @@ static const struct cli_option option[] = {
 static const struct cli_command command = {
 	.name = NAME,
 	.usage = "server [OPTIONS]\nclient SERVER [OPTIONS]",
-	.about = "Tries a network plugin of NCCL between two processes, step by step: first the "
-		 "server, then the client on the other machine (or the other way "
-		 "round: the client tries until the server is there). Each step prints what was "
-		 "called, what came back and its result. Both sides end with "
-		 "PASSED and status 0, or say what failed and what to try, with status 1.",
+	.about =
+		"Tests a network plugin for NCCL between two processes, step by step. Start the "
+		"server, then the client on the other machine (or the other way "
+		"round: the client retries until the server is there). Each step prints its calls, "
+		"what they returned, and the result. Both sides end with "
+		"PASSED and status 0, or say what failed and what to try, with status 1.",
 	.option = option,
 	.after = "UCCL_TCPX_DEBUG=1 or ROPEWAY_LOG=debug shows every call to the plugin, "
-		 "NCCL_DEBUG=INFO what the plugin has to say.\n\nOn one machine:\n  "
+		 "NCCL_DEBUG=INFO the plugin's own messages.\n\nOn one machine:\n  "
 		 "test_connection server --bind 127.0.0.1 &\n  test_connection client 127.0.0.1",
 	.operands_least = 1,
 	.operands_most = 2,
-	.missing = "server, or client and where the server is, is expected first",
+	.missing = "expected 'server', or 'client' and the server's address",
 };
 
 /* What one argument cannot know of another. */
@@ -244,7 +245,7 @@ static int check(const struct connection_options *o, int argc, char **argv)
 	bool server = !strcmp(argv[0], "server");
 	if (!server && strcmp(argv[0], "client") != 0)
 		return rpwi_cli_usage(NAME,
-			"server, or client and where the server is, is expected first, not %s",
+			"expected 'server', or 'client' and the server's address, not '%s'",
 			argv[0]);
 	if (argc != (server ? 1 : 2))
 		return rpwi_cli_usage(
@@ -253,8 +254,8 @@ static int check(const struct connection_options *o, int argc, char **argv)
 	if (!server && *o->bind)
 		return rpwi_cli_usage(NAME, "--bind is the server's: where it listens");
 	if (!server && !o->port)
-		return rpwi_cli_usage(NAME, "port 0 is a server's: it then prints which one it "
-					    "got, and the client wants that one");
+		return rpwi_cli_usage(NAME, "port 0 is for a server: it prints the port that it "
+					    "got, and the client needs that one");
 	return CLI_GO_ON;
 }
 

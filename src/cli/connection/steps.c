@@ -94,11 +94,11 @@ int step_listen(struct connection *c)
 		    c, rc, "listen on device %d: listen comm %p", c->o.device, c->listen_comm))
 		return connection_fail(c,
 			"listen on device %d gave %s: has its interface an address? "
-			"NCCL_DEBUG=INFO has the plugin's own words",
+			"NCCL_DEBUG=INFO shows the plugin's own messages",
 			c->o.device, ncclnet_result_name(rc));
 	if (!c->listen_comm)
 		return connection_fail(c,
-			"listen on device %d said success and gave no comm: NCCL would use NULL in "
+			"listen on device %d returned success but no comm: NCCL would use NULL in "
 			"every accept",
 			c->o.device);
 	show_handle(c, "own", c->handle);
@@ -166,7 +166,7 @@ static int accept_call(struct connection *c, void **comm)
 		if (rc) {
 			connection_call(c, rc, "accept, call %u", calls);
 			return connection_fail(c,
-				"accept gave %s: NCCL_DEBUG=INFO has the plugin's own words",
+				"accept gave %s: NCCL_DEBUG=INFO shows the plugin's own messages",
 				ncclnet_result_name(rc));
 		}
 		if (!*comm && connection_wait(c, &idle))

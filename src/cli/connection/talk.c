@@ -175,7 +175,7 @@ static void message(void *user, unsigned type, const uint8_t *data, size_t len)
 		compare(c);
 	} else {
 		connection_say(c,
-			"%s is no test_connection of this version: message %u of %zu bytes",
+			"%s is not a test_connection of this version: message %u of %zu bytes",
 			boot_peer_text(p->c), type, len);
 		if (!connection_is_server(c))
 			connection_fail(c,
@@ -317,7 +317,7 @@ static int await_server(struct connection *c)
 	if (dial_server(c))
 		return -1;
 	if (say_hello(c, c->talk.candidate[0].c))
-		return connection_fail(c, "the server is gone before anything could be said");
+		return connection_fail(c, "the server disconnected before any exchange");
 	while (!c->talk.peer) {
 		sleep_for_talk(&c->talk);
 		if (talk_poll(c))

@@ -407,8 +407,7 @@ static int run_demo(const struct options *o, const char *dir)
 		dir, (double)(rpwi_now_ns() - start_ns) / (double)RPWI_NS_PER_S);
 	print_step("file", line);
 	if (getenv("ROPEWAY_FAULT")) {
-		snprintf(line, sizeof(line),
-			"ROPEWAY_FAULT is set: packets are harmed on purpose (%.200s)",
+		snprintf(line, sizeof(line), "ROPEWAY_FAULT is set: faults are injected (%.200s)",
 			getenv("ROPEWAY_FAULT"));
 		print_step("faults", line);
 	}
@@ -450,8 +449,8 @@ static const struct cli_command command = {
 	.usage = "[OPTIONS]",
 	.about = "Moves a file between two processes by RDMA WRITE over an RC connection, through "
 		 "the software device of the loopback interface; shows each "
-		 "step, verifies the copy, and says how fast it went. Then a short run leaves a "
-		 "capture for Wireshark. Needs no privilege.",
+		 "step, verifies the copy, and prints the speed. Then it makes a short run with a "
+		 "capture for Wireshark. It needs no privilege.",
 	.option = option,
 	.after = "The files are made in $TMPDIR, /tmp or /var/tmp, whichever has room.",
 };

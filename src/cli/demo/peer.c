@@ -135,7 +135,7 @@ static int exchange(struct peer *p)
 	if (p->theirs.len != p->len)
 		return fail("the %s has a file of %" PRIu64 " bytes, not %" PRIu64, other(p),
 			p->theirs.len, p->len);
-	step("told the %s QPN 0x%06x, PSN 0x%06x and GID; heard QPN 0x%06x, PSN 0x%06x", other(p),
+	step("sent the %s QPN 0x%06x, PSN 0x%06x and GID; got QPN 0x%06x, PSN 0x%06x", other(p),
 		p->mine.qpn, p->mine.psn, p->theirs.qpn, p->theirs.psn);
 	return 0;
 }
@@ -331,7 +331,7 @@ static int completion_failed(const struct peer *p, const struct ibv_wc *wc)
 	const char *hint = "";
 
 	if (wc->status == IBV_WC_RETRY_EXC_ERR)
-		hint = p->sender ? ": the receiver does not answer any more" : "";
+		hint = p->sender ? ": the receiver no longer answers" : "";
 	else if (wc->status == IBV_WC_REM_ACCESS_ERR)
 		hint = ": the receiver refused the rkey, bounds or access";
 	return fail("work request %" PRIu64 " failed with status %d, %s%s", wc->wr_id, wc->status,
@@ -500,7 +500,7 @@ static int run_receiver(struct peer *p)
 	err = ibv_req_notify_cq(p->cq, 0);
 	if (err)
 		return fail("ibv_req_notify_cq: %s", strerror(err));
-	step("posted a receive for the immediate, and sleeps: the data needs no help of this "
+	step("posted a receive for the immediate, and sleeps: the data needs no help from this "
 	     "process");
 	if (peer_send(p, "r", 1) || await_immediate(p, &wc))
 		return -1;
@@ -508,10 +508,9 @@ static int run_receiver(struct peer *p)
 		return completion_failed(p, &wc);
 	if (wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM || !(wc.wc_flags & IBV_WC_WITH_IMM) ||
 		ntohl(wc.imm_data) != (uint32_t)((p->len + CHUNK - 1) / CHUNK))
-		return fail(
-			"the completion is not the one that was expected: opcode %d, immediate %u",
-			wc.opcode, ntohl(wc.imm_data));
-	step("its CQ has the completion: immediate %u, so all is there", ntohl(wc.imm_data));
+		return fail("unexpected completion: opcode %d, immediate %u", wc.opcode,
+			ntohl(wc.imm_data));
+	step("its CQ has the completion: immediate %u, so all data is there", ntohl(wc.imm_data));
 	if (peer_send(p, "b", 1) || await_done(p))
 		return -1;
 	report(DEMO_DONE, 0, "%s", "");

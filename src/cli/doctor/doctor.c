@@ -212,10 +212,10 @@ static const struct cli_command command = {
 	.name = NAME,
 	.usage = "[--json] [--key-file FILE] [PEER[:PORT]]\n--serve [--once] [--listen ADDRESS] "
 		 "[--key-file FILE]",
-	.about = "Looks at this machine, and with PEER at the way to a `ropeway doctor --serve` "
-		 "there and back; a line each: ok, warn or FAIL, with the "
-		 "remedy. Devices and GIDs, locked memory, buffers of sockets, single-copy shared "
-		 "memory, transports, versions; with PEER also its TCP port, "
+	.about = "Checks this machine, and with PEER the path to a `ropeway doctor --serve` "
+		 "there and back. Each check prints a line: ok, warn or FAIL, with the "
+		 "remedy. It checks devices and GIDs, locked memory, socket buffers, single-copy "
+		 "shared memory, transports and versions; with PEER also its TCP port, "
 		 "UDP port 4791 and the MTU, both ways.",
 	.option = option,
 	.after = "Exit status 1 if there was a FAIL.",

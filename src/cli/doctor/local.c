@@ -110,7 +110,8 @@ static void look_at_memlock(struct doctor_report *r, bool hardware)
 	char size[CLI_SIZE_LEN];
 
 	if (getrlimit(RLIMIT_MEMLOCK, &l))
-		doctor_add(r, DOCTOR_WARN, "memlock", NULL, "cannot be asked: %s", strerror(errno));
+		doctor_add(
+			r, DOCTOR_WARN, "memlock", NULL, "cannot be queried: %s", strerror(errno));
 	else if (l.rlim_cur == RLIM_INFINITY)
 		doctor_add(r, DOCTOR_OK, "memlock", NULL, "unlimited");
 	else if (hardware && l.rlim_cur < HARDWARE_MEMLOCK_LEAST)

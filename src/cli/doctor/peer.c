@@ -89,7 +89,7 @@ static bool is_answer(struct doctor_report *r, const json_t *root)
 	if (!root || json_unpack((json_t *)root, "{s:i, s?s}", "doctor", &protocol, "version",
 			     &version)) {
 		doctor_add(r, DOCTOR_FAIL, "peer", NO_DOCTOR,
-			"what came from there is no answer of a doctor");
+			"the answer from there is not from a doctor");
 		return false;
 	}
 	if (protocol != DOCTOR_PROTOCOL)
@@ -146,8 +146,7 @@ static int take_verdicts(struct doctor_report *r, const json_t *said, enum docto
 	bool right = !doctor_take_json(r, json_object_get(said, "verdicts"));
 	r->side = DOCTOR_BETWEEN;
 	if (!right)
-		doctor_add(r, DOCTOR_FAIL, "peer", SAME_RELEASE,
-			"its verdicts are not as they should be");
+		doctor_add(r, DOCTOR_FAIL, "peer", SAME_RELEASE, "its verdicts are malformed");
 	return right ? 0 : -1;
 }
 
@@ -198,11 +197,12 @@ static void judge_addresses(struct doctor_report *r, const json_t *said, const c
 	const json_t *mine = json_object_get(said, "mine");
 	if (you && !doctor_is_own_address(you))
 		doctor_nat(r,
-			"connections from here come there from %.60s, which is no address of "
-			"this host",
+			"connections from here arrive there from %.60s, which is not an "
+			"address of this host",
 			you);
 	else if (json_is_false(mine))
-		doctor_nat(r, "%.60s, where the peer is reached, is no address of its host", to);
+		doctor_nat(
+			r, "%.60s, where the peer is reached, is not an address of its host", to);
 }
 
 /* What a NAT breaks needs no remedy of its own. */
@@ -230,7 +230,7 @@ static int hello(struct doctor_report *r, struct client *k)
 		return -1;
 	if (json_unpack(root, "{s:s}", "version", &version) || doctor_hear_echo(root, &there)) {
 		doctor_add(r, DOCTOR_FAIL, "peer", NO_DOCTOR,
-			"what came from there is no answer of a doctor: it says neither its "
+			"the answer from there is not from a doctor: it names neither its "
 			"release nor where to probe");
 		json_decref(root);
 		return -1;
@@ -300,7 +300,7 @@ static const struct {
 	{RPW_ERR_REFUSED, "give both sides the same --key-file, and the same release"},
 	{RPW_ERR_PROTOCOL, NO_DOCTOR},
 	{RPW_ERR_TIMEOUT, NO_DOCTOR " that is not stopped"},
-	{RPW_ERR_INVALID, "say HOST or HOST:PORT"},
+	{RPW_ERR_INVALID, "give HOST or HOST:PORT"},
 };
 
 static const char *connect_remedy(int status)
@@ -354,7 +354,7 @@ static bool look_at_path(
 	} else {
 		doctor_add(r, DOCTOR_FAIL, what,
 			getenv("ROPEWAY_TRANSPORT") ? "`unset ROPEWAY_TRANSPORT`"
-						    : "as for what fails above",
+						    : "as for the failures above",
 			"%s", doctor_last_error(error));
 	}
 	if (c)

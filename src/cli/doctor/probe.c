@@ -482,6 +482,6 @@ void doctor_port_is_proven(struct doctor_report *r)
 			continue;
 		v->level = DOCTOR_OK;
 		v->remedy[0] = '\0';
-		snprintf(v->text, sizeof(v->text), "a path by verbs goes by it");
+		snprintf(v->text, sizeof(v->text), "a path over verbs uses it");
 	}
 }

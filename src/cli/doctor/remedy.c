@@ -30,12 +30,11 @@ static const struct {
 	{"memfd_create",
 		"let processes call memfd_create (a container's seccomp profile may forbid "
 		"it)"},
-	{"no slot of QP numbers is to be had: Operation not permitted",
+	{"no slot of QP numbers is available: Operation not permitted",
 		"let processes call memfd_create (a container's seccomp profile may forbid it)"},
-	{"no slot of QP numbers is to be had: Function not implemented",
+	{"no slot of QP numbers is available: Function not implemented",
 		"let processes call memfd_create (a container's seccomp profile may forbid it)"},
-	{"Cannot allocate memory", "`ulimit -v` and the memory of the control group say how much "
-				   "there may be"},
+	{"Cannot allocate memory", "check `ulimit -v`, and the memory limit of the control group"},
 	{"is down: ip link", "`ip link set ... up`"},
 };
 

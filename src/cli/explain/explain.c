@@ -28,8 +28,8 @@ static const struct cli_command command = {
 	.name = NAME,
 	.usage = "[-o PAGE.html] FILE...",
 	.about = "Shows the conversations in captures as a ladder: both sides, each packet as an "
-		 "arrow, the states of QPs and connections, and what was lost, "
-		 "sent again, refused, and why. On the terminal, or as one self-contained page "
+		 "arrow, the states of QPs and connections, and which packets were lost, sent "
+		 "again or refused, and why; on the terminal, or as one self-contained page "
 		 "(English and Chinese) that explains each packet and state on a "
 		 "click.\n\nFILE is pcapng or pcap, by `ropeway run --pcap`, tcpdump, tshark or "
 		 "dumpcap; with the captures of both sides, the times at both "

@@ -57,9 +57,9 @@ static void print_start(const struct options *o, int port)
 		       "key\n(--key-file), or an address (--listen)\n",
 			what);
 	else if (!o->has_key)
-		printf("no key: whoever reaches that port can %s there\n", what);
+		printf("no key: any program that reaches that port can %s there\n", what);
 	else if (o->overwrite)
-		printf("whoever has the key can %s there\n", what);
+		printf("any sender with the key can %s there\n", what);
 	fflush(stdout);
 }
 
@@ -95,9 +95,9 @@ static int run(const struct options *o)
 
 static const struct cli_option option[] = {
 	{"listen", 'l', CLI_ADDRESS, "ADDRESS",
-		"host:port, or :port on all addresses; :0 is any free port. Unless given, "
-		"port " FILES_PORT ": of 127.0.0.1 without a key, which only this host reaches; of "
-		"all addresses with one",
+		"host:port, or :port on all addresses; :0 is any free port (default: "
+		"port " FILES_PORT ", without a key on 127.0.0.1, which only this host reaches; "
+		"with one on all addresses)",
 		CLI_INTO(struct options, listen)},
 	{"key-file", 'k', CLI_FILE, "FILE",
 		"only senders with the same key; names, contents and checksums are encrypted",
@@ -105,8 +105,8 @@ static const struct cli_option option[] = {
 	{"overwrite", 'w', CLI_FLAG, NULL, "replace existing files of the same name",
 		CLI_INTO(struct options, overwrite)},
 	{"links", 'L', CLI_FLAG, NULL,
-		"take symbolic links that lead anywhere, of senders with --links. They are never "
-		"followed",
+		"accept symbolic links that lead anywhere, from senders with --links; they are "
+		"never followed",
 		CLI_INTO(struct options, links)},
 	{"once", '1', CLI_FLAG, NULL,
 		"exit after the first sender: exit status 0 if all of its files are here",
@@ -117,15 +117,15 @@ static const struct cli_option option[] = {
 static const struct cli_command command = {
 	.name = NAME,
 	.usage = "[OPTIONS] [DIR]",
-	.about = "Receives files and directories of `ropeway send` into DIR (the current one "
-		 "unless given), from any number of senders. Whatever a sender "
-		 "says, nothing outside of DIR is touched, no file that is there is replaced (an "
-		 "identical one counts as received), no directory that is there "
-		 "changes its mode, and no name directly in DIR begins with a dot.",
+	.about = "Receives files and directories from `ropeway send` into DIR (default: the "
+		 "current directory), from any number of senders. Whatever a sender "
+		 "sends, nothing outside of DIR is touched, no existing file is replaced (an "
+		 "identical one counts as received), existing directories keep their mode, "
+		 "and no name directly in DIR may begin with a dot.",
 	.option = option,
 	.after = "A file has the name NAME" FILES_PART
-		 " until all of it is there and its checksum is right. After a broken connection, "
-		 "sending it again goes on where it stopped.",
+		 " until it is complete and its checksum is right. After a broken connection, "
+		 "sending it again continues where it stopped.",
 	.operands_most = 1,
 	.operand = CLI_OPERAND_FOLDER,
 };

@@ -91,7 +91,7 @@ static void lost(struct recv_session *s, int status)
 		s->file.written >= FILES_CHUNK && !s->file.is_there)
 		rpwi_cli_fail(CLI_FAILED, "ropeway recv",
 			"%s has gone (%s) in the middle of '%s': %llu of %llu bytes are kept, "
-			"sending it again goes on there: %s",
+			"sending it again continues there: %s",
 			s->peer, rpw_status_name(status),
 			rpwi_cli_printable(s->file.name, shown, sizeof(shown)),
 			(unsigned long long)s->file.written, (unsigned long long)s->file.size, why);
@@ -295,7 +295,7 @@ static void chunk_take(struct recv_session *s, struct chunk *k)
 		refuse(s, "refused: a message of %zu bytes came; pieces of files have %d to %d",
 			k->done.length, FILES_OFFSET_BYTES + 1, FILES_CHUNK + FILES_OFFSET_BYTES);
 	} else if (s->state != WANT_BYTES || (s->has_end && s->file_bytes == s->end_bytes)) {
-		refuse(s, "refused: %zu bytes of a file came that are not due", len);
+		refuse(s, "refused: %zu unexpected bytes of a file", len);
 	} else if (store_file_write(&s->file, rpwi_get_be64(k->bytes + len), k->bytes, len, &why)) {
 		refuse(s, "%s", why.text);
 	} else {
@@ -467,7 +467,7 @@ static void heard(struct recv_session *s, const rpw_completion *done)
 	else if (m.type == FILES_STILL && s->is_greeted)
 		on_still(s, &m);
 	else if (!due[m.type].act || due[m.type].state != s->state)
-		refuse(s, "refused: a message of type %d at a time when it is not due", m.type);
+		refuse(s, "refused: an unexpected message of type %d", m.type);
 	else
 		due[m.type].act(s, &m);
 }
@@ -658,7 +658,7 @@ void recv_session_timers(struct receiver *r, uint64_t now_ns)
 			continue;
 		if (s->state != LEAVING && s->is_greeted)
 			rpwi_cli_fail(CLI_FAILED, "ropeway recv",
-				"%s has said nothing for %d s: it is let go", s->peer,
+				"%s has said nothing for %d s: its session is closed", s->peer,
 				RECV_SILENT_MS / 1000);
 		session_close(s);
 		session_put(s);

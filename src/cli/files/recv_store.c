@@ -41,7 +41,8 @@ static void tell(struct store_why *why, const char *name, const char *fmt, ...)
 static enum store_result keep(struct store_why *why, const char *name)
 {
 	tell(why, name,
-		"it is there already and differs, and stays: ropeway recv --overwrite replaces it");
+		"a different file of this name exists, and stays: ropeway recv --overwrite "
+		"replaces it");
 	return STORE_KEPT;
 }
 
@@ -123,7 +124,7 @@ static enum store_result make_dir(int parent, const char *leaf, struct store_dir
 	if (!is_made && errno != EEXIST)
 		return fail(why, m->name, "the directory cannot be made: %s", strerror(errno));
 	if (fstatat(parent, leaf, &st, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(st.st_mode))
-		return fail(why, m->name, "refused: it is there already, and is not a directory");
+		return fail(why, m->name, "refused: it exists, and is not a directory");
 	int fd = is_made ? open_beneath(parent, leaf, O_RDONLY | O_DIRECTORY, 0) : -1;
 	/* Ours to write until DIR_END; else as it will be, so that a transfer that breaks leaves it
 	 * right. */
@@ -141,7 +142,7 @@ static enum store_result make_dir(int parent, const char *leaf, struct store_dir
 	d->depth++;
 	if (!is_made && (st.st_mode & 0777) != (m->mode & 0777))
 		tell(why, m->name,
-			"the directory is there already: its mode %03o stays, the sender's is %03o",
+			"the directory exists: its mode %03o stays, the sender's is %03o",
 			st.st_mode & 0777, m->mode & 0777);
 	return STORE_OK;
 }
@@ -222,7 +223,7 @@ static enum store_result replace_link(
 	struct stat st;
 
 	if (!fstatat(parent, leaf, &st, AT_SYMLINK_NOFOLLOW) && !S_ISLNK(st.st_mode))
-		return fail(why, m->name, "refused: it is there already, and is not a link");
+		return fail(why, m->name, "refused: it exists, and is not a link");
 	part_name(leaf, part);
 	if (symlinkat(m->text, parent, part) && errno == EEXIST &&
 		!fstatat(parent, part, &st, AT_SYMLINK_NOFOLLOW) && S_ISLNK(st.st_mode)) {
@@ -375,7 +376,7 @@ static enum store_result begin(
 		return fail(why, m->name, "refused: no file has %llu bytes",
 			(unsigned long long)m->size);
 	if (exists && !S_ISREG(st.st_mode))
-		return fail(why, m->name, "refused: it is there already, and is not a plain file");
+		return fail(why, m->name, "refused: it exists, and is not a plain file");
 	if (files_sum_open(&f->sum))
 		return fail(why, m->name, "out of memory");
 	enum store_result ret = exists && (!f->overwrite || (uint64_t)st.st_size == f->size)
@@ -413,7 +414,8 @@ enum store_result store_file_read(struct store_file *f, struct store_why *why)
 	int rc = files_sum_file(&f->sum, f->fd, f->there, BUDGET);
 
 	if (rc < 0)
-		return fail(why, f->name, "what is there of it cannot be read: %s", strerror(-rc));
+		return fail(
+			why, f->name, "the existing part of it cannot be read: %s", strerror(-rc));
 	f->is_reading = rc;
 	f->written = f->sum.at;
 	return STORE_OK;
@@ -468,7 +470,7 @@ enum store_result store_file_write(
 		if (n < 0)
 			return fail(why, f->name,
 				"writing failed after %llu of %llu bytes: %s. Whole MiB of them "
-				"are kept: send it again when that is mended",
+				"are kept: send it again when that is fixed",
 				(unsigned long long)f->written, (unsigned long long)f->size,
 				strerror(errno));
 		p += n;
@@ -508,7 +510,7 @@ static enum store_result leave_as_it_is(const struct store_file *f, struct store
 
 	if (!fstat(f->fd, &st) && (st.st_mode & 0777) != f->mode)
 		tell(why, f->name,
-			"the same file is there already: its mode %03o stays, the sender's is %03o",
+			"the same file exists: its mode %03o stays, the sender's is %03o",
 			st.st_mode & 0777, f->mode);
 	return STORE_OK;
 }
@@ -526,8 +528,8 @@ enum store_result store_file_end(
 			return keep(why, f->name);
 		f->written = f->there = 0; /* so that it is removed */
 		return fail(why, f->name,
-			"the checksum of what came is not the sender's: the file changed while it "
-			"was sent, or bytes were damaged. Nothing of it is kept");
+			"the checksum of the received data is not the sender's: the file changed "
+			"while it was sent, or bytes were damaged. None of it is kept");
 	}
 	if (f->is_kept || f->has_other_names)
 		return leave_as_it_is(f, why);

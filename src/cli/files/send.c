@@ -31,8 +31,8 @@ static int walk_link(
 			    : inner      ? files_link_check(inner + 1, target)
 					 : "a link alone";
 	return wrong ? send_skip(s, name,
-			       "the link does not stay inside of what is sent: %s (--links sends "
-			       "it as it is)",
+			       "the link leads outside of what is sent: %s (--links sends it as it "
+			       "is)",
 			       wrong)
 		     : send_entry(s, FILES_LINK, name, st, target);
 }
@@ -63,8 +63,7 @@ static int walk_file(struct sender *s, int parent, const char *leaf, const char 
 	}
 	if (st.st_nlink > 1)
 		send_note(s,
-			"'%s' has %ju names (hard links): each that is sent becomes a file of its "
-			"own",
+			"'%s' has %ju names (hard links): each one sent becomes a separate file",
 			rpwi_cli_printable(name, shown, sizeof(shown)), (uintmax_t)st.st_nlink);
 	note_bits(s, name, &st);
 	int ret = send_file(s, name, fd, &st);
@@ -91,7 +90,7 @@ static int walk_inside(struct sender *s, int dir, const char *name)
 				FILES_TEXT_MAX)
 			ret = walk(s, dir, entries[i]->d_name, path, false);
 		else if (!ret)
-			send_skip(s, name, "the path of what is in it is too long");
+			send_skip(s, name, "the path of an entry in it is too long");
 		free(entries[i]);
 	}
 	free(entries);
@@ -165,7 +164,7 @@ static char *name_of(struct sender *s, const char *path)
 	if (slash)
 		memmove(name, slash + 1, strlen(slash + 1) + 1);
 	const char *wrong = !name    ? strerror(errno)
-			    : !*name ? "the root directory has no name: name what is in it"
+			    : !*name ? "the root directory has no name: name its entries instead"
 				     : files_name_check(name);
 	if (!wrong)
 		return name;
@@ -272,21 +271,21 @@ static const struct cli_command command = {
 	.name = NAME,
 	.usage = "[OPTIONS] PATH... HOST[:PORT]",
 	.about = "Sends files and directories to a `ropeway recv` on HOST, port " FILES_PORT
-		 " unless given; an IPv6 address with a port is [ADDRESS]:PORT. Permissions, "
-		 "times, holes and links inside of what is sent are kept; hard "
-		 "links become files of their own, and set-user-ID and set-group-ID bits are "
-		 "dropped, each with a line. Each file is verified by a checksum, "
-		 "and counts as sent when the receiver has done so.",
+		 " by default; write an IPv6 address with a port as [ADDRESS]:PORT. Permissions, "
+		 "times, holes, and links that stay inside of what is sent are kept; hard "
+		 "links become separate files, and set-user-ID and set-group-ID bits are "
+		 "dropped, each with a line. The receiver verifies each file by a checksum; "
+		 "then it counts as sent.",
 	.option = option,
-	.after = "What is there already is compared, not sent again, so after a broken connection "
-		 "the same command goes on where it stopped. A file that "
-		 "differs from the one of its name there is left out, unless the receiver has "
-		 "--overwrite. Exit status 1 if anything was left out or refused; "
-		 "a line on standard error says what and why.",
+	.after = "Data that the receiver already has is compared, not sent again, so after a "
+		 "broken connection the same command continues where it stopped. If the "
+		 "receiver has a different file of the same name, the file is left out, unless the "
+		 "receiver has --overwrite. The exit status is 1 if anything was left out or "
+		 "refused; a line on standard error says what and why.",
 	.operands_least = 2,
 	.operands_most = INT_MAX,
 	.operand = CLI_OPERAND_FILE,
-	.missing = "at least one PATH and the HOST to send it to are needed",
+	.missing = "expected at least one PATH, and the HOST to send it to",
 };
 
 static int run(struct sender *s, const struct options *o, const struct source *sources, int n,

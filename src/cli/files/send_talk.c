@@ -66,7 +66,7 @@ static int fail(const char *fmt, ...)
 
 static int fail_last(const char *what, int status)
 {
-	return fail("%s: %s (%s). What has arrived is kept: the same command goes on there", what,
+	return fail("%s: %s (%s). What has arrived is kept: the same command continues there", what,
 		rpw_last_error(), rpw_status_name(status));
 }
 
@@ -168,14 +168,13 @@ static int hear(struct sender *s, unsigned types)
 		if (status)
 			return fail_last("the connection broke", status);
 		if (files_unpack(s->control, done.length, &s->heard, why, sizeof(why)))
-			return fail("the receiver is not one that this side can talk to: %s", why);
+			return fail("incompatible receiver: %s", why);
 	} while (s->heard.type == FILES_STILL);
 	if (s->heard.type == FILES_REFUSED)
 		return fail("the receiver refused: %s",
 			rpwi_cli_printable(s->heard.text, shown, sizeof(shown)));
 	if (!(types & ONE(s->heard.type)))
-		return fail(
-			"the receiver said something of type %d, which is not due", s->heard.type);
+		return fail("the receiver sent an unexpected message of type %d", s->heard.type);
 	return 0;
 }
 
@@ -254,8 +253,8 @@ int send_begin(struct sender *s, const char *address, unsigned timeout_ms)
 	if (say(s, &hello) || hear(s, ONE(FILES_READY)))
 		return -1;
 	if (s->any_links && !(s->heard.mode & FILES_WANTS_LINKS))
-		return fail("--links: the receiver takes no links that lead anywhere: it has to be "
-			    "started with --links too");
+		return fail("--links: the receiver does not accept links that lead anywhere: start "
+			    "it with --links too");
 	return 0;
 }
 

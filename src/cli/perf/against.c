@@ -517,7 +517,7 @@ static void show_found(json_t *list, const struct row *r, const struct found *f)
 	show(list, r->name, r->figure, f->ours, f->peer, r->goal,
 		f->peer_name ? f->peer_name
 		: list       ? ""
-			     : "no peer gave a figure");
+			     : "no peer reported a figure");
 	if (r->bare)
 		show(list, r->bare, r->figure, f->ours, f->bare, r->bare_goal,
 			"the machine itself, polled by both sides");
@@ -580,7 +580,7 @@ int rpwi_perf_against(const struct perf_against *a)
 	rc = CLI_OK;
 	if (!rpwi_perf_cores(core))
 		return rpwi_cli_fail(CLI_FAILED, PERF_NAME,
-			"two cores are needed, one for each process; this process may use one");
+			"needs two cores, one for each process; this process may use one");
 	if (!list)
 		printf("%-15s %10s %10s %-5s %6s  %-14s\n", "what", "ropeway", "peer", "", "ratio",
 			"goal");

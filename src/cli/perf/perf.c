@@ -85,9 +85,9 @@ static const struct cli_command command = {
 	.name = PERF_NAME,
 	.usage =
 		"[OPTIONS]\n--serve [ADDRESS:PORT]\nHOST[:PORT] [OPTIONS]\n--against ucx [OPTIONS]",
-	.about = "Latency (half a round trip; of a get a whole one), bandwidth and message rate of "
-		 "messages and remote memory: between two processes of this "
-		 "host; between this one and a `ropeway perf --serve` at HOST; or beside "
+	.about = "Measures latency (half a round trip; for a get a whole one), bandwidth and "
+		 "message rate of messages and remote memory: between two processes on this "
+		 "host; between this one and a `ropeway perf --serve` at HOST; or in turn with "
 		 "ucx_perftest and fi_pingpong.",
 	.option = option,
 	.operands_most = 1,

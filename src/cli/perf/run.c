@@ -955,7 +955,7 @@ static int job_accept(const struct request_wire *q, struct perf_job *j)
 	if (op >= PERF_OPS || mode >= PERF_MODES || size > PERF_SIZE_MOST || !n || n > UINT32_MAX ||
 		!window || window > PERF_WINDOW_MOST || !turns || turns > PERF_BUFFERS_MOST)
 		return rpwi_cli_fail(RPW_ERR_INVALID, PERF_NAME,
-			"a client asked for a job that there is not (operation %llu, %llu bytes, "
+			"a client asked for an unknown job (operation %llu, %llu bytes, "
 			"%llu messages)",
 			(unsigned long long)op, (unsigned long long)size, (unsigned long long)n);
 	uint64_t buffers = (verify ? window : size > LARGE ? FEW_LARGE : FEW) + turns;

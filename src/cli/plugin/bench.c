@@ -643,7 +643,7 @@ static const struct cli_command command = {
 	.operands_least = 1,
 	.operands_most = 1,
 	.operand = CLI_OPERAND_FILE,
-	.missing = "the plugin to measure is expected, as in libnccl-net-ropeway.so",
+	.missing = "expected the plugin to measure, as in libnccl-net-ropeway.so",
 };
 
 int rpwi_plugin_bench(int argc, char **argv)

@@ -80,12 +80,12 @@ static void print_facts(const struct shown *s)
 {
 	char versions[100], path[500];
 	list_versions(s->facts.exported, versions, sizeof(versions));
-	printf("%s exports %s; checked is v%d.\n\nNCCL           takes\n",
+	printf("%s exports %s; checking v%d.\n\nNCCL           uses\n",
 		rpwi_cli_printable(s->path, path, sizeof(path)), versions, s->facts.abi);
 	for (const struct conform_release *r = conform_releases; r->name; r++) {
 		int v = taken(r, s->facts.exported);
-		printf(v ? "%-13s  v%d\n" : "%-13s  none: it goes on to its own transports\n",
-			r->name, v);
+		printf(v ? "%-13s  v%d\n" : "%-13s  none: it uses its own transports\n", r->name,
+			v);
 	}
 	putchar('\n');
 	fflush(stdout);
@@ -177,15 +177,16 @@ static const struct cli_option option[] = {
 static const struct cli_command command = {
 	.name = CHECK_NAME,
 	.usage = "FILE.so [OPTIONS]",
-	.about = "Does a NCCL network plugin do what NCCL expects of it? Tried between two "
-		 "processes of this host, one line for each property: pass; quirk, "
-		 "which NCCL or ropeway live with; or fail. A plugin that crashes or hangs costs a "
-		 "line. The exit status is 1 if one failed.",
+	.about =
+		"Checks whether a NCCL network plugin does what NCCL expects, between two "
+		"processes on this host. Each property has a line: pass; quirk, "
+		"if NCCL or ropeway can cope with it; or fail. If the plugin crashes or hangs, one "
+		"line fails. The exit status is 1 if a property failed.",
 	.option = option,
 	.operands_least = 1,
 	.operands_most = 1,
 	.operand = CLI_OPERAND_FILE,
-	.missing = "the plugin to check is expected, as in ./libnccl-net-ropeway.so",
+	.missing = "expected the plugin to check, as in ./libnccl-net-ropeway.so",
 };
 
 static bool any_id_has(const char *text)

@@ -233,28 +233,31 @@ static const struct cli_option option[] = {
 	{"pcap", 'p', CLI_FILE, "FILE", "capture every packet as pcapng",
 		CLI_INTO(struct options, pcap)},
 	{"fault", 'f', CLI_TEXT, "SPEC|FILE",
-		"harm what is sent, reproducibly, as in drop=0.01,delay=2,seed=7 (drop, dup, "
-		"reorder, corrupt: probabilities; delay: ms; seed); or what FILE says, a fault a "
-		"line, as in 'reg_mr 3: ENOMEM': calls, completions, events, packets, CM messages "
-		"(docs/faults.md)",
+		"inject faults into what is sent, reproducibly, as in drop=0.01,delay=2,seed=7 "
+		"(drop, dup, reorder, corrupt: probabilities; delay: ms; seed); or follow FILE, "
+		"one "
+		"fault per line, as in 'reg_mr 3: ENOMEM': calls, completions, events, packets, CM "
+		"messages (docs/faults.md)",
 		CLI_INTO(struct options, fault)},
 	{"wire", 'w', CLI_CHOICE, "WAY",
-		"auto: shared memory to processes of the same user and network namespace, else "
-		"UDP; udp: always UDP; copy, fetch: as auto, but payloads are always copied (and "
-		"nobody's memory is read), large ones always fetched from the sender",
+		"auto: shared memory to processes of the same user and network namespace, "
+		"otherwise "
+		"UDP; udp: always UDP; copy: as auto, but payloads are always copied, and no other "
+		"process's memory is read; fetch: as auto, but large ones are always fetched from "
+		"the sender",
 		.words = rpwi_wire_names, CLI_INTO(struct options, wire)},
 	{"library", 'l', CLI_FLAG, NULL,
-		"also put a libibverbs.so.1 of ropeway's own before the system's, whose symbols "
-		"have rdma-core's versions; done unasked where the system has none",
+		"also put ropeway's own libibverbs.so.1, whose symbols have rdma-core's versions, "
+		"before the system's; the default if the system has none",
 		CLI_INTO(struct options, library)},
 	{"namespace", 'n', CLI_FLAG, NULL,
 		"also show the devices' files, in /sys and /dev, to programs that no preload "
 		"reaches (static ones, Go), in a mount namespace that all runs of the user join; "
-		"they list devices, and cannot open one (docs/tree.md)",
+		"they can list devices, but not open one (docs/tree.md)",
 		CLI_INTO(struct options, namespace)},
 	{"print-library", 0, CLI_FLAG, NULL,
 		"print the folder of that library and run nothing: for "
-		"LD_LIBRARY_PATH, or for a program that is told a path",
+		"LD_LIBRARY_PATH, or for a program that takes a library's path",
 		CLI_INTO(struct options, print_library)},
 	{},
 };
@@ -265,7 +268,7 @@ static const struct cli_command command = {
 		 "RDMA devices. The exit status is PROGRAM's; 126 if it cannot "
 		 "be run, 127 if there is none.",
 	.option = option,
-	.after = "A %p in FILE becomes the process ID. The same with environment variables: "
+	.after = "A %p in FILE becomes the process ID. Environment variables do the same: "
 		 "ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT, "
 		 "ROPEWAY_WIRE, ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.",
 	.operand = CLI_OPERAND_PROGRAM,
