@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <locale.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,36 @@ static const char *locale_wanted(void)
 	return "C";
 }
 
+/* The rules of C.UTF-8 under the name of a language that is not generated here. From glibc 2.39 on
+ * gettext translates nothing where the locale's name begins with "C" (dcigettext.c), and a fresh
+ * machine has no other. glibc looks for a name below $LOCPATH: a link does. / 以未生成语言的名字使用
+ * C.UTF-8 的规则。glibc 2.39 起，locale 名以 C 开头时 gettext 不再翻译，而新装的机器上没有别的
+ * locale。glibc 在 $LOCPATH 下按名字查找，一个符号链接就够了。 */
+static bool borrow_locale(const char *language)
+{
+	char folder[] = "/tmp/ropeway-locale-XXXXXX", link[sizeof(folder) + 64], locale[64];
+	size_t n = strcspn(language, ".:@");
+	bool done = false;
+
+	if (!n || n > 32 || strchr(language, '/') || !mkdtemp(folder))
+		return false;
+	snprintf(locale, sizeof(locale), "%.*s.UTF-8", (int)n, language);
+	snprintf(link, sizeof(link), "%s/%s", folder, locale);
+	if (!symlink("/usr/lib/locale/C.utf8", link) && !setenv("LOCPATH", folder, 1)) {
+		done = setlocale(LC_ALL, locale);
+		unsetenv("LOCPATH");
+	}
+	unlink(link);
+	rmdir(folder);
+	return done;
+}
+
+/* Is it a locale by whose name gettext translates nothing? / gettext 是否不会为该 locale 翻译？ */
+static bool is_plain(const char *locale)
+{
+	return locale[0] == 'C' && (!locale[1] || locale[1] == '.');
+}
+
 void language_start(const char *name)
 {
 	program = name;
@@ -79,8 +110,12 @@ void language_start(const char *name)
 		 * of the language, so any UTF-8 locale will carry it. / 新装的机器往往没有生成
 		 * zh_CN locale；gettext 只需要语言名，借用任一 UTF-8 locale 即可。 */
 		const char *wanted = locale_wanted();
-		if (setlocale(LC_ALL, "C.UTF-8") || setlocale(LC_ALL, "en_US.UTF-8"))
+		if (borrow_locale(wanted) || setlocale(LC_ALL, "C.UTF-8") ||
+			setlocale(LC_ALL, "en_US.UTF-8"))
 			setenv("LANGUAGE", wanted, 0);
+	} else if (is_plain(setlocale(LC_MESSAGES, NULL)) && strcmp(locale_wanted(), "C") != 0 &&
+		   getenv("LANGUAGE")) {
+		borrow_locale(getenv("LANGUAGE"));
 	}
 	bindtextdomain(DOMAIN, locale_dir());
 	textdomain(DOMAIN);
