@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 
 #include "device/hca.h"
+#include "io/counters.h"
 #include "io/helper.h"
 
 struct gsi_fake fake;
@@ -313,3 +314,11 @@ struct rpwi_lane_peer *rpwi_lane_peer(struct rpwi_lane *l) { return NULL; }
 bool rpwi_lane_peer_is_there(const struct rpwi_lane_peer *p) { return false; }
 void rpwi_lanes_revoke_qp(struct rpwi_lanes *ls, uint32_t dqpn) {}
 void rpwi_lanes_revoke_memory(struct rpwi_lanes *ls, const void *addr, size_t len) {}
+
+/* ---- counters: of this process alone ---- */
+
+static struct rpwi_counters counted;
+void rpwi_counters_begin(uint16_t slot, uint64_t socket_inode) {}
+struct rpwi_counters *rpwi_counters_of(const char *device) { return &counted; }
+void rpwi_counters_end(void) {}
+void rpwi_counters_forget(void) {}
