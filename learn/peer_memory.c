@@ -108,6 +108,7 @@ static int memory_sent(struct peer *p, unsigned work)
 			_("a completion came that does not fit to state %s: the device is at "
 			  "fault"),
 			send_state_name(p->send));
+	printf("%s -> %s\n", send_state_name(p->send), send_state_name(next));
 	p->send = next;
 	peer_restart_clock(p);
 	return 0;
@@ -133,6 +134,7 @@ static int memory_received(struct peer *p, const struct message *m)
 		return peer_abort(p,
 			_("a message of type %d was refused: it does not fit to state %s"), m->type,
 			recv_state_name(p->recv));
+	printf("%s -> %s\n", recv_state_name(p->recv), recv_state_name(next));
 	p->recv = next;
 	peer_restart_clock(p);
 	if (m->type == WIRE_MR)

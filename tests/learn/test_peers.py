@@ -37,6 +37,11 @@ class WriteRead(PeerCase):
                     self.assertEqual(sends + out.count(FLUSHED + "\n"), 3, out)
                     self.assertRegex(out, r"(?m)^received message: MR, address 0x[0-9a-f]+, rkey 0x[0-9a-f]+, length 4096$")
                     self.assertIn("\nreceived message: DONE\n", out)
+                    changes = re.findall(r"(?m)^([SR]S_\w+ -> \w+)$", out)
+                    self.assertEqual([c for c in changes if c.startswith("SS")],
+                                     ["SS_INIT -> SS_MR_SENT", "SS_MR_SENT -> SS_RDMA_SENT", "SS_RDMA_SENT -> SS_DONE_SENT"][:sends + 1])
+                    self.assertEqual([c for c in changes if c.startswith("RS")],
+                                     ["RS_INIT -> RS_MR_RECV", "RS_MR_RECV -> RS_DONE_RECV"])
                     self.assertRegex(out, r"(?m)^remote buffer: message from (server|client) \d+, number 1, seed [0-9a-f]{16}$")
 
     def test_texts_tell_who_wrote_them(self):
