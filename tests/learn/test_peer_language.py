@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """The write/read and send-recv programs in Chinese by locale, and the lines that a reader expects word for word in English."""
+import re
 import unittest
 
 from peers import ADDRESS, C_LOCALE, FLUSHED, PeerCase, client, program, server, stop, text_client, text_server
@@ -34,7 +35,8 @@ class Language(PeerCase):
                     self.assertEqual((status, err), (0, ""), out)
                     for line in out.splitlines():
                         if line != FLUSHED:
-                            self.assertRegex(line, "[\u4e00-\u9fff]", "a line without a Chinese word")
+                            if not re.fullmatch(r"\s*[SR]S_\w+ -> [SR]S_\w+", line):  # names in the code
+                                self.assertRegex(line, "[\u4e00-\u9fff]", "a line without a Chinese word")
 
     def test_prescribed_lines_elsewhere(self):
         for env in ENGLISH_LOCALES:
