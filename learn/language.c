@@ -71,9 +71,9 @@ static const char *locale_wanted(void)
 
 /* The rules of C.UTF-8 under the name of a language that is not generated here. From glibc 2.39 on
  * gettext translates nothing where the locale's name begins with "C" (dcigettext.c), and a fresh
- * machine has no other. glibc looks for a name below $LOCPATH: a link does. / 以未生成语言的名字使用
- * C.UTF-8 的规则。glibc 2.39 起，locale 名以 C 开头时 gettext 不再翻译，而新装的机器上没有别的
- * locale。glibc 在 $LOCPATH 下按名字查找，一个符号链接就够了。 */
+ * machine has no other. glibc looks for a name below $LOCPATH: a link does.
+ * 以未生成语言的名字使用 C.UTF-8 的规则。glibc 2.39 起，locale 名以 C 开头时 gettext 不再翻译，
+ * 而新装的机器上没有别的 locale。glibc 在 $LOCPATH 下按名字查找，一个符号链接就够了。 */
 static bool borrow_locale(const char *language)
 {
 	char folder[] = "/tmp/ropeway-locale-XXXXXX", link[sizeof(folder) + 64], locale[64];

@@ -11,8 +11,8 @@
  *
  * Order where it changes from UDP to a lane: the owner reads a new lane only after it has found its
  * sockets empty once, so what was sent before is taken before. That holds for what has reached the
- * socket: on a busy machine Linux brings a datagram there late. RC repeats what overtakes; UC and UD
- * wait for the answer instead of beginning by UDP (rpwi_lane_is_awaited).
+ * socket: on a busy machine Linux brings a datagram there late. RC repeats what overtakes; UC and
+ * UD wait for the answer instead of beginning by UDP (rpwi_lane_is_awaited).
  *
  * The memory is sealed against shrinking (a memfd), so nothing that the other does to it ends this
  * process; what it writes into it is checked (lane_ring.h).
