@@ -69,12 +69,14 @@ static int line_add(struct rpwi_lines *ls, struct rpwi_list *to, const struct io
 	struct io_line **out)
 {
 	struct io_line *l = malloc(sizeof(*l));
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = l};
 	int rc = l ? 0 : -ENOMEM;
 	if (l) {
 		*l = *what;
 		l->pid_fd = -1;
-		rc = watch(ls->epoll_fd, l);
 	}
+	if (!rc && epoll_ctl(ls->epoll_fd, EPOLL_CTL_ADD, what->fd, &ev))
+		rc = -errno;
 	if (rc) {
 		close(what->fd);
 		free(l);
