@@ -204,7 +204,7 @@ int exchange_await(struct exchange *x, enum kind kind)
 	return body_bytes ? broken(x) : 0;
 }
 
-static size_t hello_pack(uint8_t *p, const struct side *s)
+static size_t hello_pack(uint8_t *p, const struct cm_con_data_t *s)
 {
 	put32(p, s->mtu_bytes);
 	put32(p + 4, s->qps);
@@ -235,9 +235,9 @@ static bool mtu_exists(uint32_t bytes)
 }
 
 /* False if any field is out of its range. / 只要有字段超出范围就返回 false。 */
-static bool hello_unpack(const uint8_t *p, size_t bytes, enum role from, struct side *s)
+static bool hello_unpack(const uint8_t *p, size_t bytes, enum role from, struct cm_con_data_t *s)
 {
-	*s = (struct side){
+	*s = (struct cm_con_data_t){
 		.mtu_bytes = get32(p),
 		.qps = get32(p + 4),
 		.buffer_bytes = get32(p + 8),
@@ -268,7 +268,7 @@ static bool hello_unpack(const uint8_t *p, size_t bytes, enum role from, struct 
 	return true;
 }
 
-static int hello_send(struct exchange *x, const struct side *local)
+static int hello_send(struct exchange *x, const struct cm_con_data_t *local)
 {
 	uint8_t m[HEADER_BYTES + HELLO_BYTES_MAX];
 	size_t body_bytes = hello_pack(m + HEADER_BYTES, local);
@@ -277,7 +277,7 @@ static int hello_send(struct exchange *x, const struct side *local)
 	return write_whole(x, m, HEADER_BYTES + body_bytes);
 }
 
-static int hello_receive(struct exchange *x, enum role from, struct side *remote)
+static int hello_receive(struct exchange *x, enum role from, struct cm_con_data_t *remote)
 {
 	uint8_t body[HELLO_BYTES_MAX] = {0};
 	uint32_t body_bytes = 0;
@@ -292,7 +292,7 @@ static int hello_receive(struct exchange *x, enum role from, struct side *remote
 }
 
 /* An IPv4 address in a GID: ::ffff:a.b.c.d (RFC 4291, 2.5.5.2). / GID 中的 IPv4 地址。 */
-static bool is_ipv4(const struct side *s)
+static bool is_ipv4(const struct cm_con_data_t *s)
 {
 	static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
 
@@ -301,7 +301,7 @@ static bool is_ipv4(const struct side *s)
 
 /* Both sides make the same comparison and come to the same end. / 双方做同样的比较，
  * 得出同样的结论。 */
-static int agree(const struct side *local, const struct side *remote)
+static int agree(const struct cm_con_data_t *local, const struct cm_con_data_t *remote)
 {
 	uint32_t message_bytes =
 		local->message_bytes ? local->message_bytes : remote->message_bytes;
@@ -325,8 +325,8 @@ static int agree(const struct side *local, const struct side *remote)
 	return 0;
 }
 
-int exchange_hello(struct exchange *x, const struct options *opt, const struct side *local,
-	struct side *remote)
+int sock_sync_data(struct exchange *x, const struct options *opt, const struct cm_con_data_t *local,
+	struct cm_con_data_t *remote)
 {
 	int rc;
 

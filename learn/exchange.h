@@ -18,7 +18,7 @@
 #include "common.h"
 
 /* What one side tells the other. / 一方告诉另一方的内容。 */
-struct side {
+struct cm_con_data_t {
 	uint32_t mtu_bytes;
 	uint32_t qps;
 	uint32_t buffer_bytes;
@@ -33,7 +33,7 @@ struct side {
 
 /* The kinds of message on the TCP connection. / TCP 连接上的消息种类。 */
 enum kind {
-	KIND_HELLO = 1, /* a struct side / 携带 struct side */
+	KIND_HELLO = 1, /* a struct cm_con_data_t / 携带 struct cm_con_data_t */
 	KIND_READY = 2, /* the server has receives posted: send now / 服务器已准备好接收 */
 	/* I have all that I wait for: you may leave / 我已收到所需的一切，你可以离开 */
 	KIND_DONE = 3,
@@ -51,9 +51,10 @@ struct exchange {
  * -1。 */
 int exchange_accept(struct exchange *x, const struct options *opt);
 int exchange_connect(struct exchange *x, const struct options *opt);
-/* The client speaks first. / 客户端先发言。 */
-int exchange_hello(struct exchange *x, const struct options *opt, const struct side *local,
-	struct side *remote);
+/* Each side sends its data and gets the other's; the client speaks first. /
+ * 双方互换数据，客户端先发言。 */
+int sock_sync_data(struct exchange *x, const struct options *opt, const struct cm_con_data_t *local,
+	struct cm_con_data_t *remote);
 int exchange_tell(struct exchange *x, enum kind kind);
 int exchange_await(struct exchange *x, enum kind kind);
 /* Without waiting: is the peer still there, and content? / 不等待地检查：对端还在吗，

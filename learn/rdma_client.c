@@ -8,7 +8,8 @@
 #include "exchange.h"
 #include "steps.h"
 
-static int send_messages(struct rdma *r, const struct options *opt, const struct side *local)
+static int send_messages(
+	struct rdma *r, const struct options *opt, const struct cm_con_data_t *local)
 {
 	say_step(_("send a message of %u bytes on each QP. Posting returns at once, the device "
 		   "does the work."),
@@ -16,14 +17,14 @@ static int send_messages(struct rdma *r, const struct options *opt, const struct
 	for (unsigned i = 0; i < r->qps; i++) {
 		message_write(r->send_buffer + (size_t)i * r->buffer_bytes, opt->message_bytes,
 			ROLE_CLIENT, i, r->qps, local->qp[i].qpn, local->qp[i].psn);
-		if (step_send(r, i, opt->message_bytes))
+		if (post_send(r, i, opt->message_bytes))
 			return -1;
 	}
 	return 0;
 }
 
-static int check_answer(struct rdma *r, const struct options *opt, const struct side *remote,
-	const struct completion *c)
+static int check_answer(struct rdma *r, const struct options *opt,
+	const struct cm_con_data_t *remote, const struct completion *c)
 {
 	unsigned i = c->qp;
 
@@ -37,8 +38,8 @@ static int check_answer(struct rdma *r, const struct options *opt, const struct 
 		opt->message_bytes, i);
 }
 
-static int receive_answers(
-	struct rdma *r, struct exchange *x, const struct options *opt, const struct side *remote)
+static int receive_answers(struct rdma *r, struct exchange *x, const struct options *opt,
+	const struct cm_con_data_t *remote)
 {
 	unsigned received = 0, sent = 0;
 	struct completion c;
@@ -46,7 +47,7 @@ static int receive_answers(
 	say_step(_("poll the completion queue: for each QP one note that the message was sent, and "
 		   "one that the answer is there."));
 	while (received < r->qps || sent < r->qps) {
-		if (step_wait(r, x, &c))
+		if (poll_completion(r, x, &c))
 			return -1;
 		if (c.work == WORK_SEND) {
 			sent++;
@@ -61,23 +62,21 @@ static int receive_answers(
 
 static int call(struct rdma *r, struct exchange *x, const struct options *opt)
 {
-	struct side local, remote;
+	struct cm_con_data_t local, remote;
 
 	/* Objects of this side alone. / 只涉及本端的对象。 */
-	if (step_open_device(r, opt) || step_allocate_pd(r) || step_register_memory(r, opt) ||
-		step_create_cq(r, opt) || step_create_qps(r, opt) || step_to_init(r) ||
-		step_post_receives(r))
+	if (init_rdma_resources(r, opt) || modify_qp_to_init(r) || post_receives(r))
 		return -1;
 
 	/* Who is there? / 对端是谁？ */
-	step_describe(r, opt, &local);
+	con_data_describe(r, opt, &local);
 	say_step(_("exchange QPN, LID, GID, PSN and MTU with the server over TCP."));
-	if (exchange_connect(x, opt) || exchange_hello(x, opt, &local, &remote))
+	if (exchange_connect(x, opt) || sock_sync_data(x, opt, &local, &remote))
 		return -1;
-	step_show(&local, &remote);
+	con_data_show(&local, &remote);
 
 	/* Connect the queue pairs. / 连接队列对。 */
-	if (step_to_rtr(r, opt, &local, &remote) || step_to_rts(r, &local))
+	if (modify_qp_to_rtr(r, opt, &local, &remote) || modify_qp_to_rts(r, &local))
 		return -1;
 
 	say_step(_("wait for the server's word over TCP that it is ready."));
@@ -106,7 +105,7 @@ int main(int argc, char **argv)
 		return rc < 0;
 	rc = call(&r, &x, &opt);
 	exchange_close(&x, rc != 0);
-	step_close(&r);
+	close_rdma_resources(&r);
 	if (!rc)
 		say(_("Done: every message arrived as it was sent."));
 	return rc != 0;

@@ -9,8 +9,8 @@
 #include "exchange.h"
 #include "steps.h"
 
-static int check_and_answer(struct rdma *r, const struct side *local, const struct side *remote,
-	const struct completion *c)
+static int check_and_answer(struct rdma *r, const struct cm_con_data_t *local,
+	const struct cm_con_data_t *remote, const struct completion *c)
 {
 	unsigned i = c->qp;
 	uint32_t bytes = remote->message_bytes;
@@ -25,11 +25,11 @@ static int check_and_answer(struct rdma *r, const struct side *local, const stru
 		return -1;
 	message_write(r->send_buffer + (size_t)i * r->buffer_bytes, bytes, ROLE_SERVER, i, r->qps,
 		local->qp[i].qpn, local->qp[i].psn);
-	return step_send(r, i, bytes);
+	return post_send(r, i, bytes);
 }
 
-static int answer_messages(
-	struct rdma *r, struct exchange *x, const struct side *local, const struct side *remote)
+static int answer_messages(struct rdma *r, struct exchange *x, const struct cm_con_data_t *local,
+	const struct cm_con_data_t *remote)
 {
 	unsigned received = 0, sent = 0;
 	struct completion c;
@@ -37,7 +37,7 @@ static int answer_messages(
 	say_step(_("poll the completion queue for the client's messages, and answer each with as "
 		   "many bytes."));
 	while (received < r->qps || sent < r->qps) {
-		if (step_wait(r, x, &c))
+		if (poll_completion(r, x, &c))
 			return -1;
 		if (c.work == WORK_SEND) {
 			sent++;
@@ -53,23 +53,21 @@ static int answer_messages(
 
 static int serve(struct rdma *r, struct exchange *x, const struct options *opt)
 {
-	struct side local, remote;
+	struct cm_con_data_t local, remote;
 
 	/* Objects of this side alone. / 只涉及本端的对象。 */
-	if (step_open_device(r, opt) || step_allocate_pd(r) || step_register_memory(r, opt) ||
-		step_create_cq(r, opt) || step_create_qps(r, opt) || step_to_init(r) ||
-		step_post_receives(r))
+	if (init_rdma_resources(r, opt) || modify_qp_to_init(r) || post_receives(r))
 		return -1;
 
 	/* Who is there? / 对端是谁？ */
-	step_describe(r, opt, &local);
+	con_data_describe(r, opt, &local);
 	say_step(_("exchange QPN, LID, GID, PSN and MTU with the client over TCP."));
-	if (exchange_accept(x, opt) || exchange_hello(x, opt, &local, &remote))
+	if (exchange_accept(x, opt) || sock_sync_data(x, opt, &local, &remote))
 		return -1;
-	step_show(&local, &remote);
+	con_data_show(&local, &remote);
 
 	/* Connect the queue pairs. / 连接队列对。 */
-	if (step_to_rtr(r, opt, &local, &remote) || step_to_rts(r, &local))
+	if (modify_qp_to_rtr(r, opt, &local, &remote) || modify_qp_to_rts(r, &local))
 		return -1;
 
 	/* Only now may the client send: the receives are posted and the QPs can take messages. /
@@ -99,7 +97,7 @@ int main(int argc, char **argv)
 		return rc < 0;
 	rc = serve(&r, &x, &opt);
 	exchange_close(&x, rc != 0);
-	step_close(&r);
+	close_rdma_resources(&r);
 	if (!rc)
 		say(_("Done: every message arrived as it was sent."));
 	return rc != 0;

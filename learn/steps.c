@@ -185,7 +185,7 @@ static int query_gid(struct rdma *r, const struct options *opt)
 	return 0;
 }
 
-int step_open_device(struct rdma *r, const struct options *opt)
+static int choose_device(struct rdma *r, const struct options *opt)
 {
 	if (open_device(r, opt) || query_port(r, opt))
 		return -1;
@@ -201,7 +201,7 @@ static int cannot(const char *what, int error)
 		what, strerror(error));
 }
 
-int step_allocate_pd(struct rdma *r)
+static int allocate_pd(struct rdma *r)
 {
 	say_step(_("allocate a protection domain (PD). Memory and queue pairs work together only "
 		   "within one PD."));
@@ -220,7 +220,7 @@ static char *page_aligned(size_t bytes)
 	return memset(p, 0, bytes);
 }
 
-int step_register_memory(struct rdma *r, const struct options *opt)
+static int register_memory(struct rdma *r, const struct options *opt)
 {
 	size_t bytes = (size_t)opt->buffer_bytes * opt->qps;
 
@@ -246,7 +246,7 @@ int step_register_memory(struct rdma *r, const struct options *opt)
 	return 0;
 }
 
-int step_create_cq(struct rdma *r, const struct options *opt)
+static int create_cq(struct rdma *r, const struct options *opt)
 {
 	say_step(_("create a completion queue (CQ). The device puts a note there whenever it has "
 		   "finished something."));
@@ -256,7 +256,7 @@ int step_create_cq(struct rdma *r, const struct options *opt)
 	return r->cq ? 0 : cannot(_("create a completion queue"), errno);
 }
 
-int step_create_qps(struct rdma *r, const struct options *opt)
+static int create_qps(struct rdma *r, const struct options *opt)
 {
 	struct ibv_qp_init_attr attr = {
 		.send_cq = r->cq,
@@ -281,6 +281,13 @@ int step_create_qps(struct rdma *r, const struct options *opt)
 	return 0;
 }
 
+int init_rdma_resources(struct rdma *r, const struct options *opt)
+{
+	if (choose_device(r, opt) || allocate_pd(r) || register_memory(r, opt) || create_cq(r, opt))
+		return -1;
+	return create_qps(r, opt);
+}
+
 /* ---- states of a queue pair / 队列对的状态 ---- */
 
 static int modify(
@@ -298,7 +305,7 @@ static int modify(
 		qp + 1, state, strerror(error > 0 ? error : errno));
 }
 
-int step_to_init(struct rdma *r)
+int modify_qp_to_init(struct rdma *r)
 {
 	struct ibv_qp_attr attr = {
 		/* the peer may only SEND / 对端只能 SEND */
@@ -320,24 +327,27 @@ int step_to_init(struct rdma *r)
 
 static uint64_t work_id(enum work work, unsigned qp) { return (uint64_t)work << 32 | qp; }
 
-int step_post_receives(struct rdma *r)
+static int post_receive(struct rdma *r, unsigned qp)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)(r->receive_buffer + (size_t)qp * r->buffer_bytes),
+		.length = r->buffer_bytes,
+		.lkey = r->receive_mr->lkey,
+	};
+	struct ibv_recv_wr wr = {.wr_id = work_id(WORK_RECEIVE, qp), .sg_list = &sge, .num_sge = 1};
+	struct ibv_recv_wr *bad;
+	int error = ibv_post_recv(r->qp[qp], &wr, &bad);
+
+	return error ? cannot(_("post a receive"), error > 0 ? error : errno) : 0;
+}
+
+int post_receives(struct rdma *r)
 {
 	say_step(_("post a receive on each QP: a message that finds none would be turned away "
 		   "(RNR, receiver not ready)."));
-	for (unsigned i = 0; i < r->qps; i++) {
-		struct ibv_sge sge = {
-			.addr = (uintptr_t)(r->receive_buffer + (size_t)i * r->buffer_bytes),
-			.length = r->buffer_bytes,
-			.lkey = r->receive_mr->lkey,
-		};
-		struct ibv_recv_wr wr = {
-			.wr_id = work_id(WORK_RECEIVE, i), .sg_list = &sge, .num_sge = 1};
-		struct ibv_recv_wr *bad;
-		int error = ibv_post_recv(r->qp[i], &wr, &bad);
-
-		if (error)
-			return cannot(_("post a receive"), error > 0 ? error : errno);
-	}
+	for (unsigned i = 0; i < r->qps; i++)
+		if (post_receive(r, i))
+			return -1;
 	return 0;
 }
 
@@ -352,9 +362,9 @@ static uint32_t random_psn(void)
 	return v & 0xffffff;
 }
 
-void step_describe(const struct rdma *r, const struct options *opt, struct side *local)
+void con_data_describe(const struct rdma *r, const struct options *opt, struct cm_con_data_t *local)
 {
-	*local = (struct side){
+	*local = (struct cm_con_data_t){
 		.mtu_bytes = mtu_bytes(r->mtu),
 		.qps = r->qps,
 		.buffer_bytes = r->buffer_bytes,
@@ -369,22 +379,22 @@ void step_describe(const struct rdma *r, const struct options *opt, struct side 
 	}
 }
 
-static void show_side(const char *name, const struct side *s)
+static void show_con_data(const char *name, const struct cm_con_data_t *s)
 {
 	for (unsigned i = 0; i < s->qps; i++)
 		say(_("%s LID 0x%04x  QPN 0x%06x  PSN 0x%06x  GID %s"), name, s->lid, s->qp[i].qpn,
 			s->qp[i].psn, gid_text(&s->gid));
 }
 
-void step_show(const struct side *local, const struct side *remote)
+void con_data_show(const struct cm_con_data_t *local, const struct cm_con_data_t *remote)
 {
-	show_side(_("local: "), local);
-	show_side(_("remote:"), remote);
+	show_con_data(_("local: "), local);
+	show_con_data(_("remote:"), remote);
 	say(_("MTU %u here, %u there: the smaller counts"), local->mtu_bytes, remote->mtu_bytes);
 }
 
-int step_to_rtr(struct rdma *r, const struct options *opt, const struct side *local,
-	const struct side *remote)
+int modify_qp_to_rtr(struct rdma *r, const struct options *opt, const struct cm_con_data_t *local,
+	const struct cm_con_data_t *remote)
 {
 	uint32_t mtu = local->mtu_bytes < remote->mtu_bytes ? local->mtu_bytes : remote->mtu_bytes;
 	struct ibv_qp_attr attr = {
@@ -420,7 +430,7 @@ int step_to_rtr(struct rdma *r, const struct options *opt, const struct side *lo
 	return 0;
 }
 
-int step_to_rts(struct rdma *r, const struct side *local)
+int modify_qp_to_rts(struct rdma *r, const struct cm_con_data_t *local)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTS,
@@ -448,7 +458,7 @@ int step_to_rts(struct rdma *r, const struct side *local)
 
 /* ---- messages / 消息 ---- */
 
-int step_send(struct rdma *r, unsigned qp, uint32_t bytes)
+int post_send(struct rdma *r, unsigned qp, uint32_t bytes)
 {
 	struct ibv_sge sge = {
 		.addr = (uintptr_t)(r->send_buffer + (size_t)qp * r->buffer_bytes),
@@ -500,7 +510,7 @@ static int work_failed(const struct ibv_wc *wc, unsigned qp, enum work work)
 		ibv_wc_status_str(wc->status), _(what));
 }
 
-int step_wait(struct rdma *r, struct exchange *x, struct completion *c)
+int poll_completion(struct rdma *r, struct exchange *x, struct completion *c)
 {
 	uint64_t start = now_ms(), watched = start, now;
 	struct ibv_wc wc;
@@ -533,7 +543,7 @@ int step_wait(struct rdma *r, struct exchange *x, struct completion *c)
 
 /* ---- the end / 结束 ---- */
 
-void step_close(struct rdma *r)
+void close_rdma_resources(struct rdma *r)
 {
 	/* In reverse order: nothing may be closed while something still uses it. / 逆序关闭：
 	 * 仍被使用的对象不能先关。 */

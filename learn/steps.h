@@ -42,24 +42,25 @@ struct completion {
 
 /* All return 0, or -1 after fail() has said why. / 均返回 0；出错时先用 fail() 说明原因，再返回
  * -1。 */
-int step_open_device(struct rdma *r, const struct options *opt);
-int step_allocate_pd(struct rdma *r);
-int step_register_memory(struct rdma *r, const struct options *opt);
-int step_create_cq(struct rdma *r, const struct options *opt);
-int step_create_qps(struct rdma *r, const struct options *opt);
-int step_to_init(struct rdma *r);
-int step_post_receives(struct rdma *r);
-void step_describe(const struct rdma *r, const struct options *opt, struct side *local);
-void step_show(const struct side *local, const struct side *remote);
-int step_to_rtr(struct rdma *r, const struct options *opt, const struct side *local,
-	const struct side *remote);
-int step_to_rts(struct rdma *r, const struct side *local);
+
+/* Steps 1 to 5: device, PD, MR, CQ, QPs in RESET. / 第 1 至 5 步：设备、PD、MR、CQ，
+ * 以及处于 RESET 的 QP。 */
+int init_rdma_resources(struct rdma *r, const struct options *opt);
+int modify_qp_to_init(struct rdma *r);
+/* One receive on each QP. / 在每个 QP 上投递一个接收。 */
+int post_receives(struct rdma *r);
+void con_data_describe(
+	const struct rdma *r, const struct options *opt, struct cm_con_data_t *local);
+void con_data_show(const struct cm_con_data_t *local, const struct cm_con_data_t *remote);
+int modify_qp_to_rtr(struct rdma *r, const struct options *opt, const struct cm_con_data_t *local,
+	const struct cm_con_data_t *remote);
+int modify_qp_to_rts(struct rdma *r, const struct cm_con_data_t *local);
 /* Send the first `bytes` of the QP's send buffer. / 发送该 QP 发送缓冲区的前 bytes 个字节。 */
-int step_send(struct rdma *r, unsigned qp, uint32_t bytes);
+int post_send(struct rdma *r, unsigned qp, uint32_t bytes);
 /* Poll until one operation is complete, 5 s at most, and look now and then whether the peer is
  * still there. 轮询直到一个操作完成，最多 5 秒，期间不时查看对端是否还在。 */
-int step_wait(struct rdma *r, struct exchange *x, struct completion *c);
+int poll_completion(struct rdma *r, struct exchange *x, struct completion *c);
 /* Accepts what was made only in part. / 也接受只完成了一部分的对象。 */
-void step_close(struct rdma *r);
+void close_rdma_resources(struct rdma *r);
 
 #endif
