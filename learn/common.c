@@ -26,6 +26,7 @@ static const struct option long_options[] = {
 	{"mtu", required_argument, NULL, 'm'},
 	{"hop-limit", required_argument, NULL, 'H'},
 	{"bind", required_argument, NULL, 'b'},
+	{"verbose", no_argument, NULL, 'v'},
 	{"help", no_argument, NULL, 'h'},
 	{"version", no_argument, NULL, 'V'},
 	{NULL, 0, NULL, 0},
@@ -60,6 +61,7 @@ static void print_help(enum role role)
 	else
 		printf(_("  -l, --length N    bytes in each message, at most the size of a buffer "
 			 "(all of it)\n"));
+	printf("%s", _("  -v, --verbose     print the status of each completion\n"));
 	printf(_("      --help        this text\n"
 		 "      --version     the version\n"));
 }
@@ -120,6 +122,9 @@ static int take_option(struct options *opt, int c, char **argv)
 	case 'b':
 		opt->bind_address = optarg;
 		return 0;
+	case 'v':
+		opt->verbose = true;
+		return 0;
 	case ':':
 		return fail(_("option %s needs a value after it (--help lists the options)"),
 			option_text(argv));
@@ -153,7 +158,7 @@ int options_parse(struct options *opt, enum role role, int argc, char **argv)
 {
 	/* The leading ':' keeps getopt quiet: this program explains errors itself. / 开头的 ':' 让
 	 * getopt 不自行报错。 */
-	const char *letters = role == ROLE_SERVER ? ":s:n:m:H:b:hV" : ":s:l:n:m:H:hV";
+	const char *letters = role == ROLE_SERVER ? ":s:n:m:H:b:vhV" : ":s:l:n:m:H:vhV";
 	int c;
 
 	*opt = (struct options){

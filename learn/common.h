@@ -41,6 +41,7 @@ struct options {
 	unsigned qps;
 	unsigned mtu_bytes; /* 0: what the port allows / 0 表示使用端口允许的值 */
 	unsigned hop_limit;
+	bool verbose; /* print the status of each completion / 打印每个完成事件的状态 */
 };
 
 /* 0: go on. 1: --help or --version was answered, end with status 0. -1: an option is wrong and was

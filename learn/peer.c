@@ -304,9 +304,15 @@ static void take_completion(struct peer *p, const struct ibv_wc *wc)
 	 * 失败的完成事件中只有 wr_id 和 status 有效。 */
 	if (wc->status == IBV_WC_WR_FLUSH_ERR) {
 		flushed(p, wc, work);
-	} else if (wc->status != IBV_WC_SUCCESS) {
+		return;
+	}
+	if (wc->status != IBV_WC_SUCCESS) {
 		work_failed(p, wc, work);
-	} else if (work == WORK_RECEIVE) {
+		return;
+	}
+	if (p->options->verbose)
+		print_status(wc);
+	if (work == WORK_RECEIVE) {
 		take_message(p, wc);
 	} else {
 		if (work != WORK_RDMA)

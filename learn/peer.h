@@ -46,6 +46,7 @@ struct peer_options {
 	unsigned count;
 	/* server of texts: never answer, to show what follows / 从不回答，用于演示后果 */
 	bool silent;
+	bool verbose; /* print the status of each completion / 打印每个完成事件的状态 */
 };
 
 /* The life of a connection. A client begins at the first, a server at PHASE_ACCEPT. /

@@ -18,6 +18,7 @@ static const struct option long_options[] = {
 	{"bind", required_argument, NULL, 'b'},
 	{"count", required_argument, NULL, 'n'},
 	{"silent", no_argument, NULL, 's'},
+	{"verbose", no_argument, NULL, 'v'},
 	{"help", no_argument, NULL, 'h'},
 	{"version", no_argument, NULL, 'V'},
 	{NULL, 0, NULL, 0},
@@ -27,7 +28,7 @@ static const struct option long_options[] = {
  * / 各程序接受的选项字母。 */
 static const char *letters(bool server, bool texts)
 {
-	return !server ? ":w:hV" : texts ? ":w:b:n:shV" : ":w:b:n:hV";
+	return !server ? ":w:vhV" : texts ? ":w:b:n:svhV" : ":w:b:n:vhV";
 }
 
 static void print_help(bool server, bool texts)
@@ -58,6 +59,7 @@ static void print_help(bool server, bool texts)
 	if (server && texts)
 		printf("%s", _("  -s, --silent      never send the greeting, to see what becomes "
 			       "of a client that waits for it\n"));
+	printf("%s", _("  -v, --verbose     print the status of each completion\n"));
 	printf("%s", _("  -h, --help        this text\n"
 		       "  -V, --version     the version\n"));
 }
@@ -100,6 +102,9 @@ static int take_option(struct peer_options *opt, int c, char **argv)
 			_("the number of clients (-n)"), optarg, 1, 1000000, &opt->count);
 	case 's':
 		opt->silent = true;
+		return 0;
+	case 'v':
+		opt->verbose = true;
 		return 0;
 	case ':':
 		return fail(_("option %s needs a value after it (--help lists the options)"),

@@ -283,6 +283,7 @@ static int create_qps(struct rdma *r, const struct options *opt)
 
 int init_rdma_resources(struct rdma *r, const struct options *opt)
 {
+	r->verbose = opt->verbose;
 	if (choose_device(r, opt) || allocate_pd(r) || register_memory(r, opt) || create_cq(r, opt))
 		return -1;
 	return create_qps(r, opt);
@@ -535,6 +536,8 @@ int poll_completion(struct rdma *r, struct exchange *x, struct completion *c)
 	if (n < 0)
 		return fail(_("the completion queue cannot be read: the device is at fault, start "
 			      "both again"));
+	if (r->verbose)
+		printf("wc->status = %d (%s)\n", wc.status, ibv_wc_status_str(wc.status));
 	c->work = (enum work)(wc.wr_id >> 32);
 	c->qp = (unsigned)wc.wr_id;
 	c->bytes = wc.byte_len;

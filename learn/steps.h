@@ -29,6 +29,7 @@ struct rdma {
 	struct ibv_qp *qp[QPS_MAX];          /* queue pairs / 队列对 */
 	unsigned qps;
 	uint32_t buffer_bytes;
+	bool verbose; /* print the status of each completion / 打印每个完成事件的状态 */
 };
 
 /* What a completion is for; it comes back in wr_id. / 完成事件的用途，由 wr_id 带回。 */

@@ -33,6 +33,12 @@ class Messages(Case):
             self.assertIn(word, c)
         self.assertEqual(re.findall(r"Step (\d+):", s), [str(i + 1) for i in range(s.count("Step "))])
 
+    def test_status_of_each_completion(self):
+        for out in self.exchange(("-n", 3, "-v"), ("-n", 3, "--verbose")):
+            self.assertEqual(re.findall(r"(?m)^wc->status = .*$", out), ["wc->status = 0 (success)"] * 6)
+        for out in self.exchange():
+            self.assertNotIn("wc->status", out)
+
     def test_each_side_knows_the_other(self):
         s, c = self.exchange(("-n", 3), ("-n", 3))
         self.assertEqual(len(sides(s, "local")), 3)

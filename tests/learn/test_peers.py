@@ -44,6 +44,16 @@ class WriteRead(PeerCase):
                                      ["RS_INIT -> RS_MR_RECV", "RS_MR_RECV -> RS_DONE_RECV"])
                     self.assertRegex(out, r"(?m)^remote buffer: message from (server|client) \d+, number 1, seed [0-9a-f]{16}$")
 
+    def test_status_of_each_completion(self):
+        for mode in ("write", "read"):
+            with server("-n", 1, "-v", mode) as (s, port), client(port, "--verbose", mode) as c:
+                of_client, of_server = c.end(), s.end()
+            self.check_pair(of_server, of_client)
+            for _, out, _ in (of_server, of_client):
+                # besides the SENDs: the RDMA operation, and the receives of MR and DONE
+                self.assertEqual(out.count("wc->status = 0 (success)\n"), out.count("send completed successfully.\n") + 3, out)
+        self.assertNotIn("wc->status = 0", "".join(self.one("write", ADDRESS)))
+
     def test_texts_tell_who_wrote_them(self):
         with server("-n", 1, "write") as (s, port), client(port, "write") as c:
             of_client, of_server = c.end(), s.end()
