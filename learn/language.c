@@ -101,6 +101,8 @@ static bool is_plain(const char *locale)
 
 void language_start(const char *name)
 {
+	const char *language = getenv("LANGUAGE");
+
 	program = name;
 	/* Line by line, also into a pipe, so that a waiting reader sees each step when it happens.
 	 * / 即使写入管道也逐行输出。 */
@@ -114,8 +116,8 @@ void language_start(const char *name)
 			setlocale(LC_ALL, "en_US.UTF-8"))
 			setenv("LANGUAGE", wanted, 0);
 	} else if (is_plain(setlocale(LC_MESSAGES, NULL)) && strcmp(locale_wanted(), "C") != 0 &&
-		   getenv("LANGUAGE")) {
-		borrow_locale(getenv("LANGUAGE"));
+		   language) {
+		borrow_locale(language);
 	}
 	bindtextdomain(DOMAIN, locale_dir());
 	textdomain(DOMAIN);
