@@ -195,7 +195,7 @@ class Command(unittest.TestCase):
         self.wrong(1, "has no ncclNetPlugin_v6: it speaks v5, v7", BUILD / "tests/nccl/libmutant4.so", "--abi", "v6")
 
     def test_usage(self):
-        self.wrong(2, "the plugin to check is expected")
+        self.wrong(2, "expected the plugin to check")
         self.wrong(2, "invalid value 'v13' for --abi: expected v4 to v12", EXTRA, "--abi", "v13")
         self.wrong(2, "invalid value '0' for --timeout: expected a number of seconds from 0.1 to 3600", EXTRA, "--timeout", 0)
         self.wrong(2, "invalid value '7' for --largest: expected a size from 4K to 1G", EXTRA, "--largest", 7)

@@ -193,7 +193,7 @@ class Misfits(Case):
                 self.fails(Side(self, "server", *args, "--bind", "127.0.0.1", "--port", 0), why)
 
     def test_wrong_usage(self):
-        for args, why in (((), "server, or client"), (("both",), "not both"), (("client",), "needs the address"), (("server", "127.0.0.1"), "--bind"),
+        for args, why in (((), "expected 'server', or 'client'"), (("both",), "not 'both'"), (("client",), "needs the address"), (("server", "127.0.0.1"), "--bind"),
                           (("client", "::1", "--bind", "::1"), "is the server's"), (("client", "::1", "--port", "0"), "port 0"), (("server", "--abi", "v13"), "v4 to v12"),
                           (("server", "--abi", "v"), "v4 to v12"), (("server", "--port", "65536"), "65535"), (("server", "--timeout", "0"), "seconds"),
                           (("server", "--max-size", "65M"), "64M"), (("server", "--max-size", "1x"), "64M"), (("server", "--device", "-1"), "number"), (("server", "--nonsense"), "nonsense")):
@@ -287,7 +287,7 @@ class Faults(Case):
         server, port = self.server(*QUICK)
         other = subprocess.run([pathlib.Path(PROGRAM).parent / "ropeway", "perf", f"127.0.0.1:{port}"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         self.assertEqual(other.returncode, 1, other.stdout + other.stderr)
-        self.assertIn("is no test_connection", self.passes(self.client(port, *QUICK), server)[1])
+        self.assertIn("is not a test_connection of this version", self.passes(self.client(port, *QUICK), server)[1])
 
     def test_one_client_at_a_time(self):
         server, port = self.server("--timeout", 60, plugin=QUIRK)
