@@ -159,6 +159,11 @@ class Hosts(unittest.TestCase):
         self.assertEqual(got.returncode, 0, text)
         self.assertEqual(len(re.findall(r"(?m)^PASSED: ", text)), 2, text)
         self.assertEqual(set(re.findall(r"device 0: (\w+),", text)), {"veth0", "veth1"}, text)
+        for whose, mine, its in (("server", 0, "10.78.0.1"), ("client", 1, "10.78.0.2")):
+            where = rf"listens on device 0, veth{mine}, address(?:es)? [^;]*\b{re.escape(its)}\b[^;]*; which address and port are in use, only the handle says$"
+            self.assertRegex(text, rf"(?m)^  2  the plugin {where}")
+            self.assertRegex(text, rf"(?m)^  3  the {whose} says that its plugin {where}")
+        self.assertRegex(text, r"waiting for a client on port 12345 of 10\.78\.0\.1, for 60 s at most")
         self.assertNotIn("by shm", text)
 
 
@@ -220,6 +225,10 @@ class Others(Case):
                 for text in self.passes(*self.pair(QUIRK, env={"QUIRK": quirk})):
                     self.assertEqual("test says nothing of sizes" in text, "nosizes" in quirk)
         self.passes(*self.pair(QUIRK, "--abi", "v4", env={"QUIRK": "blocks"}))
+
+    def test_a_device_that_is_no_network_interface(self):
+        for text in self.passes(*self.pair(QUIRK, env={"QUIRK": "hca"})):
+            self.assertEqual(len(re.findall("listens on device 0, quirk_0, its port 1, which is not the name of a network interface with an address; which address and port are in use, only the handle says\n", text)), 2, text)
 
     def test_what_cannot_be_is_said(self):
         for quirk, why in (("nohost", "none of the host's"), ("nodevice", "device 0 was asked for"), ("noinit", "init gave")):

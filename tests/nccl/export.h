@@ -52,6 +52,10 @@ static int VN(properties)(int dev, struct VN(nccl_net_properties) * p)
 	p->name = (char *)plugin_properties.name;
 	p->guid = (uint64_t)dev;
 #ifdef QUIRKS /* quirk.c */
+	if (has("hca")) {
+		p->name = (char *)"quirk_0";
+		p->port = 1;
+	}
 	p->ptr_support = has("nohost") ? NCCL_PTR_CUDA : NCCL_PTR_HOST;
 #if V >= 7
 	p->device_type =

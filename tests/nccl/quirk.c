@@ -17,6 +17,7 @@
  *              on)
  *   notnow     isend and irecv say NULL three times out of four
  *   nohost     no NCCL_PTR_HOST
+ *   hca        the device's name is no network interface's, and it says port 1
  *   flush      forceFlush: a receive without an iflush behind it, waited for, is an error (v9 on)
  *   blocks     accept blocks until somebody comes
  *   stuck      accept never comes back

@@ -6,6 +6,7 @@
  * talk.c   the control path: who the peer is, its handle, both sides at the same step, why the
  *          other gave up
  * steps.c  the plugin's calls that are not about data
+ * where.c  the device and the addresses that a side listens on, for people
  * data.c   messages: patterns, requests, what came
  *
  * A step gives 0, or -1 after connection_fail. Each ends by its deadline: what polls looks at it,
@@ -23,6 +24,7 @@ enum { CONNECTION_PASSED = 0, CONNECTION_FAILED = 1 };
 enum {
 	CONNECTION_TIMEOUT_S = 30,
 	CONNECTION_WAIT_S = 300, /* of a server, for its client */
+	CONNECTION_WHERE_LEN = 400,
 	/* bytes behind each message that are received into, and must stay as they are */
 	CONNECTION_GUARD = 64,
 	CONNECTION_IN_FLIGHT = 4,
@@ -42,7 +44,7 @@ struct connection_options {
 struct connection_peer {
 	int abi;
 	unsigned exported;
-	char plugin[64];
+	char plugin[64], where[CONNECTION_WHERE_LEN];
 	size_t size_max, handle_len;
 	_Alignas(64) uint8_t handle[NCCL_NET_HANDLE_BYTES];
 };
@@ -78,6 +80,7 @@ struct connection {
 	void *ctx, *listen_comm, *send_comm, *recv_comm;
 	bool initialized;
 	struct ncclnet_properties props;
+	char where[CONNECTION_WHERE_LEN]; /* where_listens */
 	_Alignas(64) uint8_t handle[NCCL_NET_HANDLE_BYTES];
 	struct nccl_net_device_handle send_device, recv_device;
 	struct connection_buffer out, in;
@@ -133,6 +136,11 @@ int step_register(struct connection *c);
 int step_close(struct connection *c);
 /* Whatever is open is closed; results are of no interest. */
 void steps_give_back(struct connection *c);
+
+/* ---- where.c ---- */
+/* "device 0, eth0, address 192.0.2.1": the plugin's device of these properties, and the addresses
+ * of the network interface with its name. Nothing of the handle. */
+void where_listens(const struct ncclnet_properties *p, int device, char *out, size_t len);
 
 /* ---- data.c ---- */
 int step_hello(struct connection *c);

@@ -87,6 +87,13 @@ static void show_handle(const struct connection *c, const char *whose, const uin
 		3 * SHOWN - 1, text);
 }
 
+static void show_where(const struct connection *c, const char *whose, const char *where)
+{
+	connection_say(c,
+		"%s listens on %s; which address and port are in use, only the handle says", whose,
+		where);
+}
+
 int step_listen(struct connection *c)
 {
 	int rc = ncclnet_listen(c->net, c->ctx, c->o.device, c->handle, &c->listen_comm);
@@ -101,6 +108,8 @@ int step_listen(struct connection *c)
 			"listen on device %d returned success but no comm: NCCL would use NULL in "
 			"every accept",
 			c->o.device);
+	where_listens(&c->props, c->o.device, c->where, sizeof(c->where));
+	show_where(c, "the plugin", c->where);
 	show_handle(c, "own", c->handle);
 	return 0;
 }
@@ -114,6 +123,10 @@ int step_exchange(struct connection *c)
 	connection_deadline(c, c->o.timeout_ms, "exchanging handles");
 	connection_say(c, "%s: plugin \"%s\", API v%d, messages up to %zu bytes", c->talk.text,
 		c->peer.plugin, c->peer.abi, c->o.size_max);
+	show_where(c,
+		connection_is_server(c) ? "the client says that its plugin"
+					: "the server says that its plugin",
+		c->peer.where);
 	show_handle(c, "its", c->peer.handle);
 	return talk_step(c);
 }

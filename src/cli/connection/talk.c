@@ -14,8 +14,9 @@
 
 enum { TALK_HELLO = 1, TALK_STEP = 2, TALK_GAVE_UP = 3 };
 /* Of the hello: version of this talk, API version, exported versions, largest message (8 bytes),
- * length of the name, length of the handle; then the name and the handle. */
-enum { TALK_VERSION = 1, HELLO_HEAD = 20, TRY_MIN_MS = 100, TRY_MAX_MS = 2000, FAREWELL_MS = 300 };
+ * length of the name, length of the handle, length of where it listens; then the name, the handle
+ * and that text. */
+enum { TALK_VERSION = 2, HELLO_HEAD = 22, TRY_MIN_MS = 100, TRY_MAX_MS = 2000, FAREWELL_MS = 300 };
 
 /* A peer's words, for a terminal. */
 static void printable(char *out, size_t out_len, const uint8_t *text, size_t len)
@@ -30,18 +31,21 @@ static void printable(char *out, size_t out_len, const uint8_t *text, size_t len
 
 static int say_hello(struct connection *c, struct boot_conn *to)
 {
-	uint8_t m[HELLO_HEAD + sizeof(c->peer.plugin) + NCCL_NET_HANDLE_BYTES];
+	uint8_t m[HELLO_HEAD + sizeof(c->peer.plugin) + NCCL_NET_HANDLE_BYTES + sizeof(c->where)];
 	const char *name = ncclnet_name(c->net);
-	size_t name_len = strnlen(name, sizeof(c->peer.plugin) - 1);
+	size_t name_len = strnlen(name, sizeof(c->peer.plugin) - 1), where_len = strlen(c->where);
+	uint8_t *at = m + HELLO_HEAD;
 	rpwi_put_be16(m, TALK_VERSION);
 	rpwi_put_be16(m + 2, (uint16_t)c->net->abi);
 	rpwi_put_be32(m + 4, c->net->exported);
 	rpwi_put_be64(m + 8, c->o.size_max);
 	rpwi_put_be16(m + 16, (uint16_t)name_len);
 	rpwi_put_be16(m + 18, (uint16_t)c->net->handle_bytes);
-	memcpy(m + HELLO_HEAD, name, name_len);
-	memcpy(m + HELLO_HEAD + name_len, c->handle, c->net->handle_bytes);
-	return boot_send(to, TALK_HELLO, m, HELLO_HEAD + name_len + c->net->handle_bytes);
+	rpwi_put_be16(m + 20, (uint16_t)where_len);
+	memcpy(at, name, name_len);
+	memcpy(at += name_len, c->handle, c->net->handle_bytes);
+	memcpy(at += c->net->handle_bytes, c->where, where_len);
+	return boot_send(to, TALK_HELLO, m, (size_t)(at - m) + where_len);
 }
 
 /* False: it is no test_connection's. */
@@ -49,16 +53,18 @@ static bool take_hello(struct connection_peer *p, const uint8_t *m, size_t len)
 {
 	if (len < HELLO_HEAD || rpwi_get_be16(m) != TALK_VERSION)
 		return false;
-	size_t name_len = rpwi_get_be16(m + 16);
+	size_t name_len = rpwi_get_be16(m + 16), where_len = rpwi_get_be16(m + 20);
 	*p = (struct connection_peer){.abi = rpwi_get_be16(m + 2),
 		.exported = rpwi_get_be32(m + 4),
 		.size_max = (size_t)rpwi_get_be64(m + 8),
 		.handle_len = rpwi_get_be16(m + 18)};
-	if (p->handle_len > sizeof(p->handle) || len != HELLO_HEAD + name_len + p->handle_len ||
+	if (p->handle_len > sizeof(p->handle) ||
+		len != HELLO_HEAD + name_len + p->handle_len + where_len ||
 		!ncclnet_releases(p->abi))
 		return false;
 	printable(p->plugin, sizeof(p->plugin), m + HELLO_HEAD, name_len);
 	memcpy(p->handle, m + HELLO_HEAD + name_len, p->handle_len);
+	printable(p->where, sizeof(p->where), m + HELLO_HEAD + name_len + p->handle_len, where_len);
 	return true;
 }
 
@@ -244,8 +250,9 @@ int talk_open(struct connection *c)
 		bare_v6 ? "]" : "", c->o.port);
 	if (boot_listen(t->b, address, t, &t->listener))
 		return connection_fail(c, "%s", rpwi_last_error()->text);
-	connection_say(c, "waiting for a client on port %d, for %u s at most",
-		boot_listener_port(t->listener), c->o.wait_ms / 1000);
+	connection_say(c, "waiting for a client on port %d of %s, for %u s at most",
+		boot_listener_port(t->listener), *host ? host : "all addresses",
+		c->o.wait_ms / 1000);
 	return 0;
 }
 
