@@ -284,7 +284,7 @@ class Together(Case):
         port = int(re.match(r"listening on port (\d+)", echo.stdout.readline())[1])
         v = self.verdicts(doctor("--json", f"127.0.0.1:{port}"))["between", "peer"]
         self.assertEqual(v["verdict"], "FAIL")
-        self.assertIn("no answer of a doctor", v["text"])
+        self.assertIn("not from a doctor", v["text"])
         self.assertIn("ropeway doctor --serve", v["remedy"])
 
     def test_a_peer_that_is_no_ropeway(self):

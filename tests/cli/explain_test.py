@@ -150,7 +150,7 @@ class Account(Case):
 
 class Ladder(Case):
     def test_wrong_use_is_said(self):
-        for args, says in (((), "no capture"), (("--color", "blue", "x"), "blue"), (("-o", "", "x"), "--output"), (("x",) * 9, "not more than 8")):
+        for args, says in (((), "no capture"), (("--color", "blue", "x"), "blue"), (("-o", "", "x"), "--output"), (("x",) * 9, "at most 8")):
             got = ropeway("explain", *args)
             self.assertEqual((got.returncode, got.stdout), (2, ""), got)
             self.assertIn(says, got.stderr)
