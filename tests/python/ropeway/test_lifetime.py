@@ -298,6 +298,7 @@ import asyncio, os, sys, ropeway
 async def main():
     ep = await ropeway.connect(sys.argv[1])
     await ep.send(b"here", 1)
+    await ep.flush()  # a send that is done may still be on its way, and end with its process
     print("connected", flush=True)
     mode = sys.argv[2]
     buf = bytearray(100)
