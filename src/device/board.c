@@ -13,8 +13,8 @@
  * not to the number: after the process has ended, or has executed another program, it reads nothing
  * (proc(5)). That it is the right one from the beginning a nonce shows, which lies in the peer's
  * private memory at a place that its board names. Long READs use process_vm_readv(2), which is
- * faster and goes by number; after it the nonce is read again through the descriptor, and where
- * that fails what was read is thrown away.
+ * faster and goes by number: the same call reads the nonce, of the same address space, and where it
+ * is another one what was read is thrown away.
  *
  * WRITEs are not done so: the kernel's copy promises no order within the message, and programs poll
  * memory that WRITEs fill (base/copy.h).
@@ -24,7 +24,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
@@ -238,8 +237,7 @@ static bool copy(const struct rpwi_lane_peer *p, uint8_t *to, uint64_t from, uin
 	if (len < LONG_READ)
 		return pread(p->mem_fd, to, len, (off_t)from) == (ssize_t)len;
 	const struct iovec here = {to, len}, there = {(void *)(uintptr_t)from, len};
-	return process_vm_readv(p->pid, &here, 1, &there, 1, 0) == (ssize_t)len &&
-	       rpwi_lane_peer_is_there(p);
+	return rpwi_lane_peer_readv(p, &here, 1, &there, 1, len);
 }
 
 bool board_reaches(const struct dqp *q)
@@ -259,17 +257,17 @@ static uint8_t *bounce_of(const struct dqp *q)
 	return *at;
 }
 
-const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint32_t len)
+const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint32_t len, void *into)
 {
 	struct rpwi_lane *lane = qp_lane(dqp_of(t), lanes);
 	struct rpwi_lane_peer *p = lane ? rpwi_lane_peer(lane) : NULL;
-	if (!p || rpwi_port_is_watched(t->av.port) || len > RPWI_PEER_READ_MAX ||
+	if (!p || rpwi_port_is_watched(t->av.port) || (!into && len > RPWI_PEER_READ_MAX) ||
 		!is_board(p->board, p->bytes))
 		return NULL;
 	const struct board *b = p->board;
 	uint32_t qpn = t->attr.dest_qp_num, turn, again;
-	uint8_t *bounce = bounce_of(dqp_of(t));
-	if (!bounce)
+	uint8_t *to = into ? into : bounce_of(dqp_of(t));
+	if (!to)
 		return NULL;
 	const _Atomic uint64_t *word_at = &b->qp[qpn & (RPWI_SLOT_QPNS - 1)];
 	uint64_t nonce = atomic_load_explicit(&b->head.nonce, memory_order_acquire);
@@ -285,12 +283,12 @@ const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint3
 			return NULL;
 		atomic_store_explicit(&p->trusted, nonce, memory_order_relaxed);
 	}
-	if (!copy(p, bounce, from, len))
+	if (!copy(p, to, from, len))
 		return NULL;
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!region(b, rkey, word_pd(word), addr, len, &again) || again != turn ||
 		atomic_load_explicit(word_at, memory_order_acquire) != word ||
 		atomic_load_explicit(&b->head.nonce, memory_order_acquire) != nonce)
 		return NULL;
-	return bounce;
+	return to;
 }

@@ -29,9 +29,10 @@ void board_qp_gone(struct dqp *q);
 
 /* ---- a peer's ---- */
 
-/* As rpwi_qp_ops.peer_read: the bytes, good until the next call for a QP of the same lock, or NULL:
- * by packets. With nothing but the QP's lock, only after board_reaches. */
-const uint8_t *board_read(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len);
+/* As rpwi_qp_ops.peer_read: the bytes (without `into` good until the next call for a QP of the same
+ * lock), or NULL: by packets. With nothing but the QP's lock, only after board_reaches. */
+const uint8_t *board_read(
+	struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len, void *into);
 /* Is there a lane, and does the process at its other end show what it has? It only looks. */
 bool board_reaches(const struct dqp *q);
 

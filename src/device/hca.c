@@ -476,6 +476,7 @@ static int place_take(void)
 		return -errno;
 	tally_begin(h);
 	board_open(h->lanes, h->slots[0]);
+	rpwi_lanes_place_by(h->lanes, progress_place);
 	gsi_begin();
 	h->watch_fd = rpwi_netdev_watch_open();
 	return h->watch_fd < 0 ? h->watch_fd : service_start();

@@ -375,6 +375,8 @@ void progress_qp_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
 bool progress_gather(struct dqp *qp);
 void progress_qp_forget(struct dqp *qp);
 void progress_flush_held(uint64_t now_ns);
+/* lane_ring.h: place */
+void *progress_place(void *, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len);
 bool progress_run(bool all_ports); /* one round: receive, send, timers. True if anything came. */
 /* For a thread that only waits: make progress until `fd` is readable or anything came. 0, or -EINTR
  * when a signal handler ran. The lock is not held. */
@@ -413,6 +415,7 @@ int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, 
 	bool remote);
 int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote);
 const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
+void *mem_sink(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
 int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare,
 	uint64_t swap_add, uint64_t *orig);
 int mem_atomic_write(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const void *value);

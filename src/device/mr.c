@@ -375,6 +375,8 @@ int mem_write(
 	 * whole message. */
 	if (RPWI_UNLIKELY(to && mr_find(key)->is_null))
 		return 0;
+	if (to == src && to) /* a lane has put it there (progress_place) */
+		return 0;
 	return to ? rpwi_guard_copy_up(to, src, len) : -EACCES;
 }
 
@@ -392,6 +394,12 @@ const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t l
 	const uint8_t *at = resolve(qp, lkey, addr, len, 0, false);
 	/* a null MR's zeros are as long as a batch, and no longer */
 	return RPWI_UNLIKELY(at && len > NULL_BYTES && mr_find(lkey)->is_null) ? NULL : at;
+}
+
+void *mem_sink(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len)
+{
+	uint8_t *at = resolve(qp, lkey, addr, len, IBV_ACCESS_LOCAL_WRITE, false);
+	return RPWI_UNLIKELY(at && mr_find(lkey)->is_null) ? NULL : at;
 }
 
 struct atomic_job {

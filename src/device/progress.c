@@ -692,12 +692,33 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 		rpwi_list_add_tail(&h->touched, &q->rx_link);
 }
 
+/* With the lock of the HCA and the QP's; and what is fetched so is taken before they are given back
+ * (rpwi_lanes_mid_run). */
+void *progress_place(void *arg, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len)
+{
+	static struct rpwi_places places;
+	struct rpwi_pkt pkt;
+	(void)arg;
+	if (RPWI_UNLIKELY(rpwi_plan_on || rpwi_tap_enabled) ||
+		rpwi_pkt_decode_parts(hdr, hdr_len, hdr, len, &pkt))
+		return NULL;
+	if (first) {
+		struct dqp *q = pkt.dqpn > RPWI_GSI_QPN ? qp_lookup(pkt.dqpn) : NULL;
+		if (!q)
+			return NULL;
+		qp_hold(q);
+		rpwi_places_begin(&places, &q->t);
+	}
+	return places.qp && places.qp->qpn == pkt.dqpn ? rpwi_places_next(&places, &pkt) : NULL;
+}
+
 static unsigned rx_lanes(bool hold_ack, uint64_t *now_ns)
 {
 	struct lane_packet p;
 	unsigned n = 0;
 	uint64_t bytes = 0;
-	while (n < LANE_PACKETS_MAX && rpwi_lanes_recv(hca_here.lanes, &p)) {
+	while ((n < LANE_PACKETS_MAX || rpwi_lanes_mid_run(hca_here.lanes)) &&
+		rpwi_lanes_recv(hca_here.lanes, &p)) {
 		if (!n++ && !*now_ns)
 			*now_ns = rpwi_now_ns();
 		bytes += p.len;

@@ -110,6 +110,7 @@ const struct rpwi_qp_ops device_qp_ops = {
 	.mem_map = mem_map,
 	.mem_atomic = mem_atomic,
 	.mem_atomic_write = mem_atomic_write,
+	.mem_sink = mem_sink,
 	.peer_read = board_read,
 	.invalidate = mem_invalidate,
 	.bind_mw = mem_bind_mw,

@@ -14,6 +14,7 @@
 #define ROPEWAY_IO_H
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include "io/lane_ring.h"
 #include "wire/icrc.h"
@@ -239,6 +240,10 @@ struct rpwi_lane *rpwi_lane_up(const struct rpwi_lanes *ls, uint32_t qpn);
 /* Called before a lane to another process comes, goes, or changes what rpwi_lane_up and
  * rpwi_lane_peer tell: the caller keeps out who looks without its lock. */
 void rpwi_lanes_on_change(struct rpwi_lanes *ls, void (*about_to)(void));
+/* Where the payload of a packet that a lane is about to fetch belongs (lane_ring.h: place). Before
+ * the first lane comes. */
+void rpwi_lanes_place_by(struct rpwi_lanes *ls,
+	void *(*place)(void *, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len));
 /* A lane was offered to the process of that QP a moment ago, and may be there soon. */
 bool rpwi_lane_is_awaited(const struct rpwi_lanes *ls, uint32_t qpn);
 /* Is there one, or is one being made? False: by UDP or not at all. */
@@ -257,6 +262,9 @@ bool rpwi_port_is_watched(const struct rpwi_port *p);
  * LANE_BULK is where its sender can still change it: read it once. With a capture all are
  * LANE_DATAGRAM. */
 bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p);
+/* Packets that come next have been fetched, and perhaps to where they belong: take them before
+ * anything else is done. */
+bool rpwi_lanes_mid_run(const struct rpwi_lanes *ls);
 /* Does a lane wait for that? Then look at all sockets. */
 bool rpwi_lanes_any_new(const struct rpwi_lanes *ls);
 /* All sockets of this process have just been found empty: what is sent before a lane began has been
@@ -291,6 +299,12 @@ struct rpwi_lane_peer {
 struct rpwi_lane_peer *rpwi_lane_peer(struct rpwi_lane *l);
 /* Is what mem_fd and pid read still the process whose board this is? */
 bool rpwi_lane_peer_is_there(const struct rpwi_lane_peer *p);
+/* `bytes` of its memory in one call, up to RPWI_LANE_PIECES pieces on each side, and its nonce
+ * behind them: by number, which is faster than by descriptor, and all that one call reads is of one
+ * address space. False: not all, or it is not that process any more. */
+enum { RPWI_LANE_PIECES = 64 };
+bool rpwi_lane_peer_readv(const struct rpwi_lane_peer *p, const struct iovec *to, unsigned nto,
+	const struct iovec *from, unsigned nfrom, size_t bytes);
 /* Payloads that are still to be fetched: those to that QP of a peer, and those from that memory,
  * will not be. To be called before the program hears that it may change them, unless it hears so by
  * their acknowledgement. */

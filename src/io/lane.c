@@ -30,7 +30,6 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -44,6 +43,8 @@ enum {
 	ANSWER_MS = 100, /* who has not answered by then has no lanes, or does not run */
 	SAMPLED_LEN = 1024,
 };
+
+_Static_assert((int)RPWI_LANE_PIECES == (int)LANE_PULL_PACKETS, "what is pulled at once");
 
 struct rpwi_lane {
 	struct rpwi_list link;
@@ -75,6 +76,7 @@ struct rpwi_lanes {
 	int event_fd;
 	int board_fd; /* the device's, or -1 */
 	void (*about_to)(void);
+	void *(*place)(void *arg, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len);
 	bool armed;
 	bool any_new;              /* some wait until the sockets were found empty */
 	struct rpwi_list in, outs; /* outs: what is in `out` */
@@ -143,6 +145,13 @@ void rpwi_lanes_on_change(struct rpwi_lanes *ls, void (*about_to)(void))
 {
 	if (ls)
 		ls->about_to = about_to;
+}
+
+void rpwi_lanes_place_by(struct rpwi_lanes *ls,
+	void *(*place)(void *, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len))
+{
+	if (ls)
+		ls->place = place;
 }
 
 static void about_to_change(const struct rpwi_lanes *ls)
@@ -442,24 +451,44 @@ bool rpwi_lanes_may_fetch(char *why, size_t why_len)
 	return !why[0];
 }
 
-/* By number, and then it is asked whether the number was still its own. */
-static bool pull(void *arg, uint8_t *to, const struct lane_span *from, unsigned n)
+/* The kernel looks up the pages of each piece, so packets of one message are one. */
+static unsigned pieces_of(struct iovec *v, const struct lane_span *s, unsigned n, size_t *bytes)
+{
+	unsigned pieces = 0;
+	uint64_t end = 0;
+	*bytes = 0;
+	for (unsigned i = 0; i < n; end = s[i].addr + s[i].len, *bytes += s[i++].len)
+		if (pieces && s[i].addr == end)
+			v[pieces - 1].iov_len += s[i].len;
+		else
+			v[pieces++] = (struct iovec){(void *)(uintptr_t)s[i].addr, s[i].len};
+	return pieces;
+}
+
+bool rpwi_lane_peer_readv(const struct rpwi_lane_peer *p, const struct iovec *to, unsigned nto,
+	const struct iovec *from, unsigned nfrom, size_t bytes)
+{
+	const struct rpwi_board_head *b = p->board;
+	uint64_t nonce = atomic_load(&b->nonce), found;
+	struct iovec here[RPWI_LANE_PIECES + 1], there[RPWI_LANE_PIECES + 1];
+	memcpy(here, to, nto * sizeof(*to));
+	memcpy(there, from, nfrom * sizeof(*from));
+	here[nto] = (struct iovec){&found, sizeof(found)};
+	there[nfrom] = (struct iovec){(void *)(uintptr_t)b->nonce_at, sizeof(found)};
+	return nonce &&
+	       process_vm_readv(p->pid, here, nto + 1, there, nfrom + 1, 0) ==
+		       (ssize_t)(bytes + sizeof(found)) &&
+	       found == nonce && atomic_load(&b->nonce) == nonce;
+}
+
+static bool pull(void *arg, const struct lane_span *to, const struct lane_span *from, unsigned n)
 {
 	struct rpwi_lane *l = arg;
 	uint64_t began_ns = rpwi_now_ns();
-	struct iovec there[LANE_PULL_PACKETS], here = {to, 0};
-	unsigned pieces = 0;
-	uint64_t end = 0;
-	/* the kernel looks up the pages of each piece, so packets of one message are one */
-	for (unsigned i = 0; i < n; end = from[i].addr + from[i].len, here.iov_len += from[i++].len)
-		if (pieces && from[i].addr == end)
-			there[pieces - 1].iov_len += from[i].len;
-		else
-			there[pieces++] =
-				(struct iovec){(void *)(uintptr_t)from[i].addr, from[i].len};
-	bool good = process_vm_readv(l->peer.pid, &here, 1, there, pieces, 0) ==
-			    (ssize_t)here.iov_len &&
-		    rpwi_lane_peer_is_there(&l->peer);
+	struct iovec there[LANE_PULL_PACKETS], here[LANE_PULL_PACKETS];
+	size_t bytes;
+	unsigned nthere = pieces_of(there, from, n, &bytes), nhere = pieces_of(here, to, n, &bytes);
+	bool good = rpwi_lane_peer_readv(&l->peer, here, nhere, there, nthere, bytes);
 	l->sample.pull_ns = rpwi_now_ns() - began_ns;
 	return good;
 }
@@ -492,6 +521,7 @@ void rpwi_lanes_offered(
 	if (l->peer.board && rpwi_lane_peer_is_there(&l->peer)) {
 		l->r.pull = pull;
 		l->r.pull_arg = l;
+		l->r.place = ls->place;
 		answer.flags = IO_LANE_REFS;
 	}
 	const int given[2] = {ls->event_fd, ls->board_fd};
@@ -736,7 +766,9 @@ bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p)
 	if (ls->turn) {
 		rpwi_lane_reader_done(&ls->turn->r);
 		ls->n.rx_packets++;
-		if (++ls->taken < PACKETS_A_TURN && next_of(ls->turn, p))
+		bool goes_on =
+			++ls->taken < PACKETS_A_TURN || rpwi_lane_reader_fetched(&ls->turn->r);
+		if (goes_on && next_of(ls->turn, p))
 			return true;
 		if (ls->turn)
 			turn_ends(ls);
@@ -749,6 +781,11 @@ bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p)
 			return true;
 	}
 	return false;
+}
+
+bool rpwi_lanes_mid_run(const struct rpwi_lanes *ls)
+{
+	return ls && ls->turn && rpwi_lane_reader_fetched(&ls->turn->r) > 1;
 }
 
 bool rpwi_lanes_any_new(const struct rpwi_lanes *ls) { return ls && ls->any_new; }

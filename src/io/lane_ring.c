@@ -290,10 +290,13 @@ static bool is_ref(const struct lane_slot *s)
 	return s->kind == LANE_REF && s->len && s->len <= RPWI_MTU_MAX;
 }
 
-/* The references from pos on, as many as there are, of which the first is one. */
-static unsigned run_of(struct lane_reader *r, struct lane_span from[LANE_PULL_PACKETS])
+/* The references from pos on, as many as there are, of which the first is one. *placed: each has a
+ * place of its own in `to`. */
+static unsigned run_of(struct lane_reader *r, struct lane_span from[LANE_PULL_PACKETS],
+	struct lane_span to[LANE_PULL_PACKETS], bool *placed)
 {
 	unsigned n = 0;
+	*placed = r->place;
 	for (uint32_t bytes = 0; n < LANE_PULL_PACKETS; n++) {
 		uint64_t pos = r->pos + n;
 		struct lane_slot *at = &r->mem->slot[pos % LANE_SLOTS], s;
@@ -303,46 +306,68 @@ static unsigned run_of(struct lane_reader *r, struct lane_span from[LANE_PULL_PA
 		if (!is_ref(&s) || s.len > LANE_PULL_BYTES - bytes)
 			break;
 		memcpy(&from[n].addr, s.data + LANE_REF_HDR_BYTES, sizeof(from[n].addr));
-		from[n].len = s.len;
-		r->pulled[n] = (struct lane_pulled){.at = bytes, .len = s.len};
+		void *place = *placed && s.hdr_len <= LANE_REF_HDR_BYTES
+				      ? r->place(r->place_arg, !n, s.data, s.hdr_len, s.len)
+				      : NULL;
+		*placed = place;
+		from[n].len = to[n].len = s.len;
+		to[n].addr = (uint64_t)(uintptr_t)place;
+		r->pulled[n] = (struct lane_pulled){.at = place, .len = s.len};
 		bytes += s.len;
 	}
 	r->pull_pos = r->pos;
 	return r->npulled = n;
 }
 
-static void pull_run(struct lane_reader *r)
+static void pull_to_bounce(struct lane_reader *r, const struct lane_span *from, unsigned n)
 {
-	struct lane_span from[LANE_PULL_PACKETS];
-	unsigned n = run_of(r, from);
+	struct lane_span to[LANE_PULL_PACKETS];
+	uint32_t bytes = 0;
 	if (!r->bounce)
 		r->bounce = aligned_alloc(4096, LANE_PULL_BYTES);
-	if (RPWI_UNLIKELY(!r->bounce || !r->pull(r->pull_arg, r->bounce, from, n))) {
-		/* one of them may be at fault */
-		for (unsigned i = 0; i < n; i++)
-			r->pulled[i].lost =
-				!r->bounce ||
-				!r->pull(r->pull_arg, r->bounce + r->pulled[i].at, &from[i], 1);
-		atomic_store_explicit(&r->mem->copies, 1, memory_order_relaxed);
+	for (unsigned i = 0; i < n; bytes += from[i++].len) {
+		r->pulled[i].at = r->bounce ? r->bounce + bytes : NULL;
+		to[i] = (struct lane_span){(uint64_t)(uintptr_t)r->pulled[i].at, from[i].len};
 	}
+	if (RPWI_LIKELY(r->bounce && r->pull(r->pull_arg, to, from, n)))
+		return;
+	/* one of them may be at fault */
+	for (unsigned i = 0; i < n; i++)
+		r->pulled[i].lost = !r->bounce || !r->pull(r->pull_arg, &to[i], &from[i], 1);
+	atomic_store_explicit(&r->mem->copies, 1, memory_order_relaxed);
+}
+
+static void pull_run(struct lane_reader *r)
+{
+	struct lane_span from[LANE_PULL_PACKETS], to[LANE_PULL_PACKETS];
+	bool placed;
+	unsigned n = run_of(r, from, to, &placed);
+	if (!placed || RPWI_UNLIKELY(!r->pull(r->pull_arg, to, from, n)))
+		pull_to_bounce(r, from, n);
 	atomic_thread_fence(memory_order_seq_cst);
 	for (unsigned i = 0; i < n; i++)
 		r->pulled[i].lost |= atomic_load_explicit(
 			&r->mem->slot[(r->pos + i) % LANE_SLOTS].revoked, memory_order_relaxed);
 }
 
+unsigned rpwi_lane_reader_fetched(const struct lane_reader *r)
+{
+	uint64_t gone = r->pos - r->pull_pos;
+	return gone < r->npulled ? r->npulled - (unsigned)gone : 0;
+}
+
 static int reference(struct lane_reader *r, const struct lane_slot *s, struct lane_packet *p)
 {
 	if (!r->pull || !is_ref(s) || s->hdr_len > LANE_REF_HDR_BYTES)
 		return -EPROTO;
-	if (r->pos - r->pull_pos >= r->npulled)
+	if (!rpwi_lane_reader_fetched(r))
 		pull_run(r);
 	const struct lane_pulled *got = &r->pulled[r->pos - r->pull_pos];
 	if (!r->npulled || got->len != s->len) /* it has been changed since */
 		return -EPROTO;
 	p->kind = LANE_BULK;
 	p->fetched = true;
-	p->payload = r->bounce + got->at;
+	p->payload = got->at;
 	return got->lost ? -ENODATA : 1;
 }
 

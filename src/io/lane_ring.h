@@ -142,13 +142,22 @@ struct lane_span {
 };
 struct lane_reader {
 	struct lane_mem *mem;
-	/* All of that of the writer's memory, one after the other, to `to`; false: not so. NULL: it
-	 * cannot be read, and nobody was told that it could. */
-	bool (*pull)(void *arg, uint8_t *to, const struct lane_span *from, unsigned n);
+	/* All of `from`, of the writer's memory, one after the other, to `to`, as many and as long
+	 * in this process's; false: not so. NULL: it cannot be read, and nobody was told that it
+	 * could. */
+	bool (*pull)(
+		void *arg, const struct lane_span *to, const struct lane_span *from, unsigned n);
 	void *pull_arg;
+	/* Where the payload of a packet with these headers belongs, in this process's memory, if it
+	 * may be put there before it is known to be whole: it is taken before anything else happens
+	 * there, or sent again. NULL: in the bounce buffer. `first`: of a run, whose packets come
+	 * here in turn. May itself be NULL. */
+	void *(*place)(void *arg, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len);
+	void *place_arg;
 	uint8_t *bounce; /* LANE_PULL_BYTES */
 	struct lane_pulled {
-		uint32_t at, len;
+		const uint8_t *at;
+		uint32_t len;
 		bool lost;
 	} pulled[LANE_PULL_PACKETS]; /* of the slots from pull_pos on */
 	uint64_t pull_pos;
@@ -179,6 +188,8 @@ bool rpwi_lane_reader_ready(const struct lane_reader *r);
 int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p);
 /* What rpwi_lane_reader_next gave is dealt with: its slot is free. */
 void rpwi_lane_reader_done(struct lane_reader *r);
+/* Packets from this one on that have been fetched. */
+unsigned rpwi_lane_reader_fetched(const struct lane_reader *r);
 /* No more for now: says what has been taken. True: the writer waits for that: wake it. */
 bool rpwi_lane_reader_tell(struct lane_reader *r);
 /* Before a sleep. False: something is there. */

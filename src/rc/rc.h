@@ -115,10 +115,17 @@ struct rpwi_qp_ops {
 	 * all that was placed before. The key needs remote write. -EACCES/-EFAULT. */
 	int (*mem_atomic_write)(
 		struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const void *value);
+	/* Where [addr, addr+len) of a checked lkey lies, for the kernel to fill it in no order:
+	 * with what a READ or a SEND brings, or with bytes that are replaced when it comes again.
+	 * NULL: only mem_write will do. */
+	void *(*mem_sink)(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
 	/* [addr, addr + len) of the peer's registered memory, read now and without the peer's help;
-	 * its rights and bounds are checked as the peer would. len is RPWI_PEER_READ_MAX at most.
-	 * Good until the next call; NULL: not so, ask by packets. */
-	const uint8_t *(*peer_read)(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len);
+	 * its rights and bounds are checked as the peer would. `into` (from mem_sink) gets it, also
+	 * where it turns out afterwards that it is not to be used; without `into` it is in memory
+	 * of the device, good until the next call, and len is RPWI_PEER_READ_MAX at most. Where it
+	 * is; NULL: not so, ask by packets. */
+	const uint8_t *(*peer_read)(
+		struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len, void *into);
 	/* SEND with invalidate, IBV_WR_LOCAL_INV; 0 or -EINVAL/-EACCES */
 	int (*invalidate)(struct rpwi_qp *qp, uint32_t key, bool remote);
 	int (*bind_mw)(struct rpwi_qp *qp, const struct rpwi_bind *b);
@@ -130,6 +137,21 @@ struct rpwi_qp_ops {
 		 * SRQ_LIMIT_REACHED */
 		enum ibv_event_type type);
 };
+
+/* ---- Where the payloads of SENDs that have yet to be received will go. ---- */
+/* Of one RC QP, whose receive queue is not shared. A look ahead, which changes nothing; it holds
+ * until that QP receives something else, or something is done to it. */
+struct rpwi_places {
+	struct rpwi_qp *qp; /* NULL: nothing can be said */
+	uint32_t psn, wqe;  /* of the next packet; of the next message */
+	bool within;        /* a message: of its WQE: */
+	const struct ibv_sge *sge;
+	uint32_t left, nsge, off; /* bytes; SGEs; into the first of them */
+};
+void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp);
+/* The one of the packet that comes next, or NULL, also where it is in two pieces. Then there are no
+ * more. */
+void *rpwi_places_next(struct rpwi_places *at, const struct rpwi_pkt *p);
 
 /* ---- Send queue entry. ---- */
 struct rpwi_swqe {
@@ -157,7 +179,9 @@ enum rpwi_qp_limits {
 	RPWI_SGE_MAX = 32,
 	RPWI_INLINE_MAX = 1024,
 	RPWI_QP_WR_MAX = 32768,
-	RPWI_PEER_READ_MAX = 1 << 16
+	RPWI_PEER_READ_MAX = 1 << 16,
+	RPWI_PEER_SINK_MIN = 1 << 13, /* what is shorter goes by the device's memory */
+	RPWI_PEER_SINK_MAX = 1 << 20
 };
 
 struct rpwi_qp_init {

@@ -245,14 +245,31 @@ static void run_local(struct rpwi_qp *qp, struct rpwi_swqe *w)
 	rpwi_req_retired(qp);
 }
 
+/* Where the piece from `off` may be read to, at least RPWI_PEER_SINK_MIN bytes in one SGE, and how
+ * long it is there; or NULL. */
+static void *sink(struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t off, uint32_t *len)
+{
+	uint32_t i = 0;
+
+	for (; i < w->nsge && off >= w->sge[i].length; i++)
+		off -= w->sge[i].length;
+	if (i == w->nsge || w->sge[i].length - off < RPWI_PEER_SINK_MIN)
+		return NULL;
+	*len = RPWI_MIN(w->sge[i].length - off, (uint32_t)RPWI_PEER_SINK_MAX);
+	return qp->ops->mem_sink(qp, w->sge[i].lkey, w->sge[i].addr + off, *len);
+}
+
 /* All of a READ out of the peer's memory: 0; -EAGAIN, it is to go by packets, from the beginning;
  * or what rpwi_cpl_scatter says. */
 static int fetch(struct rpwi_qp *qp, const struct rpwi_swqe *w)
 {
 	for (uint32_t off = 0, n; off < w->len; off += n) {
-		n = RPWI_MIN(w->len - off, (uint32_t)RPWI_PEER_READ_MAX);
-		const uint8_t *data = qp->ops->peer_read(qp, w->rkey, w->raddr + off, n);
-		int rc = data ? rpwi_cpl_scatter(qp, w, off, data, n) : -EAGAIN;
+		void *into = sink(qp, w, off, &n);
+
+		if (!into)
+			n = RPWI_MIN(w->len - off, (uint32_t)RPWI_PEER_READ_MAX);
+		const uint8_t *data = qp->ops->peer_read(qp, w->rkey, w->raddr + off, n, into);
+		int rc = !data ? -EAGAIN : into ? 0 : rpwi_cpl_scatter(qp, w, off, data, n);
 
 		if (rc)
 			return rc;

@@ -72,6 +72,64 @@ int rpwi_rcv_scatter(struct rpwi_qp *qp, const void *data, uint32_t len)
 	return 0;
 }
 
+void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp)
+{
+	const struct rpwi_rcv *r = &qp->rcv;
+	bool within = qp->msg == RPWI_MSG_SEND;
+
+	*at = (struct rpwi_places){.psn = qp->epsn, .wqe = qp->rq->head, .within = within};
+	if (!rpwi_qp_is_rc(qp) || !rpwi_qp_receives(qp) || qp->rq->shared || r->have != within ||
+		(within && r->doom))
+		return;
+	at->qp = qp;
+	if (within) {
+		at->left = r->len - r->done;
+		at->sge = r->sge + r->sge_i;
+		at->nsge = r->nsge - r->sge_i;
+		at->off = r->sge_off;
+	}
+}
+
+static void *place_next(struct rpwi_places *at, const struct rpwi_pkt *p)
+{
+	struct rpwi_qp *qp = at->qp;
+	unsigned op = rpwi_pkt_op(p);
+
+	if (!rpwi_op_has(op, RPWI_F_SEND) || p->psn != (at->psn++ & RPWI_PSN_MASK) ||
+		rpwi_op_has(op, RPWI_F_FIRST) == at->within)
+		return NULL;
+	if (!at->within) {
+		const struct rpwi_rwqe *w = &qp->rq->ring[at->wqe & qp->rq->mask];
+
+		if (at->wqe++ == qp->rq->tail || w->doom)
+			return NULL;
+		at->left = w->len;
+		at->sge = w->sge;
+		at->nsge = w->nsge;
+		at->off = 0;
+	}
+	at->within = !rpwi_op_has(op, RPWI_F_LAST);
+	for (; at->nsge && at->off == at->sge->length; at->sge++, at->nsge--)
+		at->off = 0;
+	if (p->payload_len > at->left || !at->nsge || p->payload_len > at->sge->length - at->off)
+		return NULL;
+	void *to = qp->ops->mem_sink(
+		qp, at->sge->lkey, at->sge->addr + at->off, (uint32_t)p->payload_len);
+
+	at->off += p->payload_len;
+	at->left -= p->payload_len;
+	return to;
+}
+
+void *rpwi_places_next(struct rpwi_places *at, const struct rpwi_pkt *p)
+{
+	void *to = at->qp ? place_next(at, p) : NULL;
+
+	if (!to)
+		at->qp = NULL;
+	return to;
+}
+
 void rpwi_rcv_done(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t byte_len)
 {
 	unsigned op = rpwi_pkt_op(p);

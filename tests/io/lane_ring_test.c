@@ -140,16 +140,42 @@ static struct {
 	unsigned calls, packets;
 } far;
 
-static bool far_pull(void *arg, uint8_t *to, const struct lane_span *from, unsigned n)
+/* Places of the reader's process for some of the runs, with gaps, and not always for all of one. */
+static struct {
+	uint8_t bytes[2 * LANE_PULL_BYTES];
+	uint32_t end;
+	bool wanted;
+	unsigned taken;
+} near;
+
+static void *near_place(void *arg, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len)
+{
+	assert_ptr_equal(arg, &near);
+	assert_int_equal(hdr_len, 12 + 16);
+	if (first) {
+		near.wanted = chance(3);
+		near.end = 0;
+	}
+	if (!near.wanted || !chance(50))
+		return NULL;
+	uint32_t at = near.end + chance(64);
+	near.end = at + len;
+	near.taken++;
+	return near.bytes + at;
+}
+
+static bool far_pull(
+	void *arg, const struct lane_span *to, const struct lane_span *from, unsigned n)
 {
 	assert_ptr_equal(arg, &far);
 	far.calls++;
-	for (unsigned i = 0; i < n; to += from[i++].len) {
+	for (unsigned i = 0; i < n; i++) {
+		assert_int_equal(to[i].len, from[i].len);
 		uint64_t at = from[i].addr - (uint64_t)(uintptr_t)far.bytes;
 		if (at > sizeof(far.bytes) || from[i].len > sizeof(far.bytes) - at ||
 			(at < far.gone_to && far.gone_from < at + from[i].len))
 			return false;
-		memcpy(to, far.bytes + at, from[i].len);
+		memcpy((void *)(uintptr_t)to[i].addr, far.bytes + at, from[i].len);
 	}
 	far.packets += n;
 	return true;
@@ -162,6 +188,8 @@ static void far_begins(struct ring *g)
 		far.bytes[i] = pattern(7, i);
 	g->r.pull = far_pull;
 	g->r.pull_arg = &far;
+	g->r.place = near_place;
+	g->r.place_arg = &near;
 	g->w.refs = true;
 }
 
@@ -206,8 +234,7 @@ static void what_is_referred_to_arrives_or_was_revoked(void **arg)
 				kind[i] = kind[i] == 2 && i % QPS == qp ? 3 : kind[i];
 		}
 		for (unsigned n = chance(100); n && read < written; n--, read++) {
-			uint64_t fetched = g->r.pull_pos + g->r.npulled;
-			bool before = fetched > g->r.pos;
+			bool before = rpwi_lane_reader_fetched(&g->r);
 			int rc = rpwi_lane_reader_next(&g->r, &p);
 			rpwi_lane_reader_done(&g->r);
 			if (rc == -ENODATA) {
@@ -228,6 +255,7 @@ static void what_is_referred_to_arrives_or_was_revoked(void **arg)
 		rpwi_lane_reader_tell(&g->r);
 	}
 	assert_true(lost > 1000 && far.packets > 2 * far.calls);
+	assert_true(near.taken > 1000);
 	print_message("# %u fetched in %u calls, %llu revoked, %llu fetched before\n", far.packets,
 		far.calls, (unsigned long long)lost, (unsigned long long)late);
 	free(g->r.bounce);
@@ -379,13 +407,15 @@ static void neither_side_misses_that_the_other_sleeps(void **arg)
 }
 
 /* Every byte of the room that it is told of. */
-static bool lies_pull(void *arg, uint8_t *to, const struct lane_span *from, unsigned n)
+static bool lies_pull(
+	void *arg, const struct lane_span *to, const struct lane_span *from, unsigned n)
 {
 	uint32_t len = 0;
-	for (unsigned i = 0; i < n; i++)
+	for (unsigned i = 0; i < n; i++) {
 		len += from[i].len;
-	assert_true(len <= LANE_PULL_BYTES);
-	memset(to, 1, len);
+		assert_true(len <= LANE_PULL_BYTES);
+		memset((void *)(uintptr_t)to[i].addr, 1, from[i].len);
+	}
 	return chance(4);
 }
 

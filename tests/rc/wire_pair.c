@@ -117,12 +117,19 @@ static void event(struct rpwi_qp *qp, enum ibv_event_type type)
 }
 
 /* All READs go by packets. */
-static const uint8_t *no_peer_read(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len)
+static void *no_sink(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len)
+{
+	return NULL;
+}
+
+static const uint8_t *no_peer_read(
+	struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len, void *into)
 {
 	return NULL;
 }
 
 static const struct rpwi_qp_ops ops = {
+	.mem_sink = no_sink,
 	.peer_read = no_peer_read,
 	.mem_check = mem_check,
 	.mem_write = mem_write,

@@ -244,12 +244,19 @@ static int invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 static int bind_mw(struct rpwi_qp *qp, const struct rpwi_bind *b) { return -EINVAL; }
 
 /* All READs go by packets. */
-static const uint8_t *no_peer_read(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len)
+static void *no_sink(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len)
+{
+	return NULL;
+}
+
+static const uint8_t *no_peer_read(
+	struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len, void *into)
 {
 	return NULL;
 }
 
 const struct rpwi_qp_ops sim_ops = {
+	.mem_sink = no_sink,
 	.peer_read = no_peer_read,
 	.mem_check = mem_check,
 	.mem_write = mem_write,
