@@ -25,7 +25,7 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 	char text[INET6_ADDRSTRLEN], text2[INET6_ADDRSTRLEN], why[RPWI_WHY_LEN] = "";
 	if (attr->port_num != 1) {
 		rpwi_warn(
-			"%s: port %u asked for: there is port 1 only", d->net.name, attr->port_num);
+			"%s: port %u asked for: there is only port 1", d->net.name, attr->port_num);
 		return -EINVAL;
 	}
 	if (!attr->is_global) {

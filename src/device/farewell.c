@@ -115,7 +115,7 @@ static void hear_it(uint64_t now_ns)
 	self.due_ns = now_ns + LOOK_NS;
 	if (!rc)
 		return;
-	rpwi_debug("the helper has ended: another is started");
+	rpwi_debug("the helper has ended: starting another");
 	close(self.fd);
 	self.fd = -1;
 	self.slot = 0;

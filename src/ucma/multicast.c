@@ -77,7 +77,7 @@ static int check(const struct id *id, const struct endpoint *group, unsigned fla
 		id->qp_type != IBV_QPT_UD)
 		return -EINVAL;
 	if (!rpwi_addr_is_mcast(&group->addr)) {
-		rpwi_warn("rdma_join_multicast: %s is no multicast address",
+		rpwi_warn("rdma_join_multicast: %s is not a multicast address",
 			endpoint_text(group, text));
 		return -EINVAL;
 	}
