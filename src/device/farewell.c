@@ -62,9 +62,8 @@ static void give_up(int rc)
 	static bool said;
 	atomic_store(&self.off, true);
 	if (!said)
-		rpwi_info(
-			"no helper (%s): if this process is killed, peers on other hosts learn it "
-			"by asking",
+		rpwi_info("no helper (%s): if this process is killed, peers on other hosts learn "
+			  "of it only by asking",
 			strerror(-rc));
 	said = true;
 }

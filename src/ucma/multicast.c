@@ -83,8 +83,8 @@ static int check(const struct id *id, const struct endpoint *group, unsigned fla
 	}
 	/* the sender's GID and the group's are of one kind */
 	if (group->addr.family != id->src.addr.family) {
-		rpwi_warn("rdma_join_multicast: the group is of IPv%u, the address that the id is "
-			  "bound to of IPv%u",
+		rpwi_warn("rdma_join_multicast: the group is IPv%u, but the id is bound to an "
+			  "IPv%u address",
 			group->addr.family, id->src.addr.family);
 		return -EINVAL;
 	}
