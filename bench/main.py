@@ -62,7 +62,7 @@ def tell(text):
 def two_cores():
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        sys.exit("bench: needs two cores, one for each process; this process may use one")
+        sys.exit("bench: two cores are needed, one for each process; this process may use one")
     return cores[:2]
 
 

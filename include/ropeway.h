@@ -16,15 +16,15 @@
  *   [no callback]   that thread, but not from inside a callback: that is RPW_ERR_INVALID
  *   [any]           any thread
  * Callbacks run inside rpw_context_progress, calls that wait and rpw_context_destroy;
- * rpw_request_on_done, rpw_endpoint_on_close and rpw_recv_obj call theirs at once when what it is
- * about is there already.
+ * rpw_request_on_done, rpw_endpoint_on_close and rpw_recv_obj call theirs at once if its event has
+ * already happened.
  * After fork the context is the parent's: in the child every call of it is RPW_ERR_INVALID.
  *
  * Errors: every call that can fail gives an int, >= 0 or one of enum rpw_status (negative).
- * rpw_last_error says what was expected, what came, from whom, and what to do. Completions carry a
- * status of their own. On an error nothing is created and *out is left alone. NULL where an object
- * is needed is RPW_ERR_INVALID; calls without a status do nothing then, or give NULL or 0. Where
- * there is no memory for a call, it is RPW_ERR_NO_MEMORY. Neither is repeated below.
+ * rpw_last_error says what was expected, what came, from which peer, and what to do. Completions
+ * carry their own status. On an error nothing is created and *out stays as it was. NULL where an
+ * object is needed is RPW_ERR_INVALID; calls without a status do nothing then, or give NULL or 0.
+ * If there is no memory for a call, it is RPW_ERR_NO_MEMORY. Neither is repeated below.
  *
  * Memory: buffers given to a call belong to it until its request is complete. Strings given out
  * live as long as the object that they are about, those of an endpoint until its path changes: copy
@@ -89,7 +89,7 @@ enum rpw_status {
 	RPW_ERR_PEER_GONE = -8,
 	/* Outside of the registered memory, or a right that its registration did not give. */
 	RPW_ERR_ACCESS = -9,
-	/* The peer sent what it must not. */
+	/* The peer violated the protocol. */
 	RPW_ERR_PROTOCOL = -10,
 	RPW_ERR_NOT_SUPPORTED = -11,
 	/* A bound of the options was reached. */
@@ -152,9 +152,9 @@ typedef struct {
  * RPW_ERR_SYSTEM (no descriptor is left). */
 RPW_API int rpw_context_create(const rpw_context_options *options, rpw_context **out);
 
-/* [no callback] Closes what is left in it without waiting for anybody. Requests, listeners,
- * endpoints, memories and keys of it are gone then. Callbacks of the requests that this ends still
- * run, those of what is posted in them do not. */
+/* [no callback] Closes what is left in it without waiting for peers. Its requests, listeners,
+ * endpoints, memories and keys are then gone. Callbacks of the requests that this ends still run;
+ * those of requests posted in these callbacks do not. */
 RPW_API void rpw_context_destroy(rpw_context *c);
 
 /* [no callback] Moves things on: delivers what has come, sends what waits, calls callbacks. Never
@@ -170,10 +170,11 @@ RPW_API int rpw_context_fd(rpw_context *c);
  * to do already, progress first; RPW_ERR_SYSTEM: a transport's descriptor cannot be waited for. */
 RPW_API int rpw_context_arm(rpw_context *c);
 
-/* [any, signal handlers too] Whoever sleeps on the context goes on. A wait under way, or the next
- * one that is not done at once, ends with RPW_ERR_EXPIRED; or the descriptor becomes readable, and
- * the next rpw_context_arm gives RPW_IN_PROGRESS, whichever comes first. Several that nobody has
- * noticed yet count once; none is lost. The context has to be there until it returns. */
+/* [any, signal handlers too] A thread that sleeps on the context continues. A wait under way, or
+ * the next one that is not done at once, ends with RPW_ERR_EXPIRED; or the descriptor becomes
+ * readable, and the next rpw_context_arm returns RPW_IN_PROGRESS, whichever comes first. Several
+ * calls that were not noticed yet count once; none is lost. The context must exist until it
+ * returns. */
 RPW_API void rpw_context_wake(rpw_context *c);
 
 /* ---- listeners ---- */
@@ -197,10 +198,10 @@ RPW_API int rpw_listener_port(const rpw_listener *l);
 /* With its terminating 0. */
 enum { RPW_ADDRESS_MAX = 512 };
 
-/* [context] Its address, for those who carry it themselves (MPI, NCCL, a launcher): text that
- * rpw_endpoint_create takes in any process. It has all addresses that the listener is at, tried in
- * turn, and whose process it is: who else answers at one of them is not taken for it. No secret, no
- * proof.
+/* [context] Its address, for programs that carry it themselves (MPI, NCCL, a launcher): text that
+ * rpw_endpoint_create takes in any process. It has all addresses of the listener, tried in turn,
+ * and identifies its process: another process that answers at one of them is not mistaken for it.
+ * It is not a secret, and proves nothing.
  * out       room for `room` bytes; RPW_ADDRESS_MAX always do.
  * Gives its length without the 0; RPW_ERR_LIMIT (too little room), RPW_ERR_SYSTEM (no interface is
  * up). */
@@ -213,15 +214,15 @@ RPW_API void rpw_listener_destroy(rpw_listener *l);
 
 typedef struct {
 	size_t size;
-	/* Default 10,000: until then connecting is tried again and again, with back-off. */
+	/* Default 10,000: until then the call retries, with back-off. */
 	unsigned timeout_ms;
 	/* As of the context, for this endpoint. */
 	const char *transports;
-	/* It is not tried again and again: where nobody listens that is final once every address
-	 * was tried. Who is there and silent still has timeout_ms. */
+	/* Do not retry: if no process listens, the call fails once every address was tried. A peer
+	 * that is silent still has timeout_ms. */
 	bool once;
-	/* Where the host refuses, since nobody listens there, it is tried for so many milliseconds
-	 * only; 0: for timeout_ms. For an address that was heard of from its listener. */
+	/* If the host refuses because no process listens there, retry only for this many
+	 * milliseconds; 0: for timeout_ms. For an address that came from its listener. */
 	unsigned refused_ms;
 } rpw_endpoint_options;
 #define RPW_ENDPOINT_OPTIONS_INIT \
@@ -234,18 +235,18 @@ typedef struct {
  * address   "host:port", "[v6]:port", or what rpw_listener_address gave. Names are looked up in the
  *           background.
  * options   NULL: all defaults. Its strings are copied.
- * req       completes when the connection stands or has failed; NULL: nobody wants to know.
+ * req       completes when the connection is up or has failed; NULL: no request is wanted.
  * Gives RPW_IN_PROGRESS; RPW_ERR_INVALID (the address, the transports), RPW_ERR_LIMIT (endpoints
- * beyond unexpected_bytes_max). The request: RPW_OK; RPW_ERR_UNREACHABLE, RPW_ERR_TIMEOUT (somebody
- * is there, and silent), RPW_ERR_REFUSED (another key, another version), RPW_ERR_CANCELED. */
+ * beyond unexpected_bytes_max). The request: RPW_OK; RPW_ERR_UNREACHABLE, RPW_ERR_TIMEOUT (the
+ * peer is silent), RPW_ERR_REFUSED (another key, another version), RPW_ERR_CANCELED. */
 RPW_API int rpw_endpoint_create(rpw_context *c, const char *address,
 	const rpw_endpoint_options *options, rpw_endpoint **out, rpw_request **req);
 
 enum rpw_protection {
-	/* Who is between the two, on the network, can read and change it. */
+	/* Any host between the two, on the network, can read and change it. */
 	RPW_PROTECTION_NONE,
-	/* Shared memory: it does not leave the host, and the kernel lets nobody but this user at
-	 * it. */
+	/* Shared memory: it does not leave the host, and the kernel gives access only to this
+	 * user. */
 	RPW_PROTECTION_KERNEL,
 	/* There is a key: TLS 1.3 with keys that only these two processes have. */
 	RPW_PROTECTION_TLS,
@@ -292,9 +293,9 @@ RPW_API void *rpw_endpoint_user(const rpw_endpoint *ep);
  * RPW_ERR_PEER_GONE). */
 typedef void (*rpw_endpoint_closed_fn)(rpw_endpoint *ep, int status, void *arg);
 
-/* [context] Has the end told; at once if it has happened. Not for rpw_endpoint_destroy of this
- * side.
- * fn        takes the place of an earlier one; NULL: nobody is told. */
+/* [context] Sets the function that is called at the end; at once if it has happened. Not for
+ * rpw_endpoint_destroy of this side.
+ * fn        replaces an earlier one; NULL: none. */
 RPW_API void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_endpoint_closed_fn fn, void *arg);
 
 /* [context] Its request completes when everything that was posted on the endpoint before is done,
@@ -305,11 +306,11 @@ RPW_API void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_endpoint_closed_fn fn, 
  * the first error of what was posted before. */
 RPW_API int rpw_endpoint_flush(rpw_endpoint *ep, rpw_request **req);
 
-/* [context] The orderly end: a flush, and then the peer hears that nothing more comes. Its
- * rpw_endpoint_closed_fn has RPW_OK, after everything else, where a crash or rpw_endpoint_destroy
- * alone gives RPW_ERR_PEER_GONE. Nothing can be posted after it on this side but receives
- * (RPW_ERR_INVALID). The peer's endpoint ends with that; what it had sent before is still received
- * here. Where both shut down, the later is waited for, both hear RPW_OK, and neither loses a
+/* [context] The orderly end: a flush, and then the peer learns that nothing more will come. Its
+ * rpw_endpoint_closed_fn gets RPW_OK, after everything else; a crash or rpw_endpoint_destroy
+ * alone gives RPW_ERR_PEER_GONE. After it, this side can post only receives (others:
+ * RPW_ERR_INVALID). The peer's endpoint ends with that; messages that it had sent before are still
+ * received here. If both shut down, the later is waited for, both get RPW_OK, and neither loses a
  * message. The endpoint itself is still to be destroyed.
  * Gives, and the request, as rpw_endpoint_flush. */
 RPW_API int rpw_endpoint_shutdown(rpw_endpoint *ep, rpw_request **req);
@@ -387,14 +388,15 @@ RPW_API int rpw_request_wait_all(rpw_context *c, rpw_request **r, size_t n, int 
  * Gives RPW_OK, also of one that is complete. */
 RPW_API int rpw_request_cancel(rpw_request *r);
 
-/* [context] Complete or not: then it goes on by itself, and nobody hears of its end. */
+/* [context] Complete or not: an incomplete one continues by itself, and its end is not reported. */
 RPW_API void rpw_request_destroy(rpw_request *r);
 
 /* `done` is valid during the call. The request is still to be destroyed, which can be done here. */
 typedef void (*rpw_done_fn)(rpw_request *r, const rpw_completion *done, void *arg);
 
-/* [context] Has its end told, in rpw_context_progress; at once if it is complete.
- * fn        takes the place of an earlier one that has not been called; NULL: nobody is told. */
+/* [context] Sets the function that is called at its end, in rpw_context_progress; at once if it is
+ * complete.
+ * fn        replaces an earlier one that has not been called; NULL: none. */
 RPW_API void rpw_request_on_done(rpw_request *r, rpw_done_fn fn, void *arg);
 
 /* ---- tagged messages ---- */
@@ -450,7 +452,7 @@ RPW_API int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_requ
 /* [context] Receives the next one. Of the receives that it may go to, the one posted first gets it.
  * ep        NULL: from any endpoint of the context; the completion says from which.
  * alloc     NULL: malloc. Called when the size is known, perhaps at once.
- * buf, len  filled on completion, so they have to be there until then. The memory is the caller's,
+ * buf, len  filled on completion, so they must exist until then. The memory is the caller's,
  *           to be freed as its allocator wants; after an error only where *buf is not NULL.
  * Gives as rpw_recv. The request: also RPW_ERR_NO_MEMORY, the allocator gave none. */
 RPW_API int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg,
@@ -459,8 +461,8 @@ RPW_API int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, v
 /* ---- active messages ---- */
 
 /* Runs in rpw_context_progress, in the order sent on each endpoint. header and data are valid
- * during the call; they may lie where the peer can still write (shared memory): copy what has to be
- * checked. */
+ * during the call; they may be where the peer can still write (shared memory): copy before you
+ * check. */
 typedef void (*rpw_am_fn)(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
 	size_t len, void *arg);
 enum { RPW_AM_IDS = 256, RPW_AM_HEADER_MAX = 256 };
@@ -490,7 +492,7 @@ enum rpw_access { RPW_REMOTE_WRITE = 1, RPW_REMOTE_READ = 2, RPW_REMOTE_ATOMIC =
 
 /* [context] Registers memory of the program's, for peers that get its key.
  * access    what they may do: rpw_access, added up; 0 for memory that only this side uses.
- * out       to be destroyed by the caller; the memory has to be there until then.
+ * out       to be destroyed by the caller; the memory must exist until then.
  * Gives RPW_OK; RPW_ERR_INVALID, RPW_ERR_NOT_SUPPORTED (no GPU, no such right of it). */
 RPW_API int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind,
 	unsigned access, rpw_memory **out);
@@ -524,15 +526,15 @@ RPW_API void *rpw_memory_address(const rpw_memory *m);
 /* [context] How many bytes it has. */
 RPW_API size_t rpw_memory_length(const rpw_memory *m);
 
-/* [context] Takes it back, and frees what rpw_memory_allocate gave. What peers still move of it
- * ends with RPW_ERR_ACCESS at theirs; after the return nobody touches it. Waits for devices that
- * do, 2 s at most. */
+/* [context] Takes it back, and frees what rpw_memory_allocate gave. Transfers of peers under way
+ * end with RPW_ERR_ACCESS on their side; after the return no peer touches it. Waits for devices
+ * that do, at most 2 s. */
 RPW_API void rpw_memory_destroy(rpw_memory *m);
 
 enum { RPW_RKEY_BYTES_MAX = 512 };
 
 /* [context] What a peer needs to reach the memory: opaque bytes for rpw_rkey_unpack, carried as the
- * program likes. Who has them, and an endpoint, has the rights of the registration.
+ * program likes. A peer with them and an endpoint has the rights of the registration.
  * out       room for `room` bytes; RPW_RKEY_BYTES_MAX always do.
  * Gives their number; RPW_ERR_LIMIT (too little room), RPW_ERR_NOT_SUPPORTED (no
  * transport of the context can give access). */
@@ -554,7 +556,7 @@ RPW_API void rpw_rkey_destroy(rpw_rkey *k);
  * when it has taken effect. Puts have no order among each other, nor towards messages: flush or
  * fence.
  * buf       the request's until it is complete.
- * key       stays the caller's, and has to be there until the request is complete.
+ * key       stays the caller's, and must exist until the request is complete.
  * Gives as every call that posts. The request, or a flush: also RPW_ERR_ACCESS. */
 RPW_API int rpw_put(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key,
 	uint64_t offset, rpw_request **req);
@@ -565,7 +567,7 @@ RPW_API int rpw_get(rpw_endpoint *ep, void *buf, size_t len, const rpw_rkey *key
 	rpw_request **req);
 
 /* [context] Adds to 8 aligned bytes of the peer's, in its byte order, atomic towards other atomics.
- * before    gets the value that was there, on completion; it has to be there until then.
+ * before    gets the value that was there, on completion; it must exist until then.
  * Gives as every call that posts; RPW_ERR_INVALID: the offset is not a multiple of 8. The request:
  * also RPW_ERR_ACCESS, RPW_ERR_NOT_SUPPORTED (memory of a GPU). */
 RPW_API int rpw_fetch_add(rpw_endpoint *ep, uint64_t add, const rpw_rkey *key, uint64_t offset,
@@ -597,7 +599,7 @@ typedef struct {
 RPW_API int rpw_transfer_batch(
 	rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_request **req);
 
-/* [context] A put of which the peer is told when its bytes are there.
+/* [context] A put that notifies the peer when its bytes are there.
  * data      64 bits of the program's, for the peer's rpw_notify_fn.
  * Otherwise as rpw_put. */
 RPW_API int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key,
@@ -606,9 +608,9 @@ RPW_API int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const 
 /* Runs in rpw_context_progress; len: how long the put was. */
 typedef void (*rpw_notify_fn)(rpw_endpoint *ep, uint64_t data, size_t len, void *arg);
 
-/* [context] Who is told of puts with a notification, from all endpoints. Those that come without
- * one are dropped, so call it before peers can put.
- * fn        takes the place of an earlier one; NULL: none. */
+/* [context] Sets the function that is called for puts with a notification, from all endpoints.
+ * Without one they are dropped, so call it before peers can put.
+ * fn        replaces an earlier one; NULL: none. */
 RPW_API void rpw_context_on_notify(rpw_context *c, rpw_notify_fn fn, void *arg);
 
 /* ---- statistics ---- */

@@ -776,8 +776,8 @@ static PyMethodDef endpoint_methods[] = {
 		"taken "
 		"effect. Fails with status ACCESS outside of it, or without the right."},
 	{"put_notify", FAST(endpoint_put_notify),
-		"put_notify(rkey, offset, buf, data)\n--\n\nA put of which the peer's "
-		"Context.on_notify is told, with `data` (64 bits), when its bytes are there."},
+		"put_notify(rkey, offset, buf, data)\n--\n\nA put that calls the peer's "
+		"Context.on_notify with `data` (64 bits), when its bytes are there."},
 	{"get", FAST(endpoint_get),
 		"get(rkey, offset, buf)\n--\n\nReads len(buf) bytes of the peer's memory. Done "
 		"when "

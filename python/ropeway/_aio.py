@@ -24,7 +24,7 @@ class Access(IntFlag):
 
 class Protection(IntEnum):
     """Of what goes over a path. NONE: who is between the two can read and change it. KERNEL:
-    shared memory, which the kernel lets nobody but this user at. TLS: TLS 1.3, there is a key."""
+    shared memory, which the kernel opens only to this user. TLS: TLS 1.3, there is a key."""
 
     NONE = 0
     KERNEL = 1
@@ -334,7 +334,7 @@ async def connect(address, *, transports=None, timeout=10.0, retry=True, context
 
     address     "host:port", "[v6]:port", or a listener's .address
     transports  as of Context, for this endpoint
-    timeout     seconds; until then it is tried again and again
+    timeout     seconds; the limit for retries
     retry       False: where nobody listens, that is final once every address was tried
     context     None: the running loop's
 

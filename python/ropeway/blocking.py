@@ -69,7 +69,7 @@ class Endpoint(core.Endpoint):
         return _finish(core.Endpoint.put(self, rkey, offset, buf), timeout)
 
     def put_notify(self, rkey, offset, buf, data, timeout=None):
-        """Likewise; the peer is told."""
+        """Likewise; the peer learns of it."""
         return _finish(core.Endpoint.put_notify(self, rkey, offset, buf, data), timeout)
 
     def get(self, rkey, offset, buf, timeout=None):

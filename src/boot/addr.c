@@ -47,7 +47,8 @@ int boot_addr_split(const char *text, char host[BOOT_HOST_MAX], uint16_t *port)
 			to - from);
 	if (port_parse(colon + 1, port))
 		return rpwi_fail(RPW_ERR_INVALID,
-			"\"%.100s\" is no port: it is a number from 0 to 65535 (in \"%.300s\")",
+			"\"%.100s\" is not a port: a port is a number from 0 to 65535 (in "
+			"\"%.300s\")",
 			colon + 1, text);
 	memcpy(host, from, (size_t)(to - from));
 	host[to - from] = 0;

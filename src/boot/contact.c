@@ -124,7 +124,7 @@ int boot_listener_contact(const struct boot_listener *l, char *out, size_t room)
 	freeifaddrs(all);
 	if (!addrs.n)
 		return rpwi_fail(RPW_ERR_SYSTEM,
-			"no interface of this host is up: nobody can reach the listener");
+			"no interface of this host is up: no peer can reach the listener");
 	say(text, sizeof(text), &n, "%s", mark);
 	for (size_t i = 0; i < sizeof(l->b->own.host_id); i++)
 		say(text, sizeof(text), &n, "%02x", l->b->own.host_id[i]);
@@ -138,7 +138,8 @@ int boot_listener_contact(const struct boot_listener *l, char *out, size_t room)
 		crc32(0, (const uint8_t *)text, (uInt)RPWI_MIN(n, sizeof(text) - 1)));
 	if (n >= sizeof(text) || n >= room)
 		return rpwi_fail(RPW_ERR_LIMIT,
-			"the address takes %zu bytes, there is room for %zu; RPW_ADDRESS_MAX bytes "
+			"the address takes %zu bytes, but there is room for %zu; RPW_ADDRESS_MAX "
+			"bytes "
 			"always do",
 			n + 1, room);
 	memcpy(out, text, n + 1);

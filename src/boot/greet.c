@@ -98,7 +98,7 @@ ssize_t boot_greet_len(struct boot_conn *c, const uint8_t *p, size_t len)
 		return -1;
 	case BOOT_PRELUDE_BAD:
 		mismatch(c, BOOT_REFUSED_HELLO,
-			"its hello begins like ropeway's and goes on otherwise");
+			"its hello begins like ropeway's, but the rest differs");
 		return -1;
 	case BOOT_PRELUDE_GOOD:
 		break;
@@ -106,7 +106,7 @@ ssize_t boot_greet_len(struct boot_conn *c, const uint8_t *p, size_t len)
 	if (f.kind == (c->dial ? BOOT_HELLO_CONNECTOR : BOOT_HELLO_LISTENER) ||
 		(!c->dial && f.kind == BOOT_HELLO_REFUSAL)) {
 		mismatch(c, BOOT_REFUSED_HELLO,
-			"it says the hello of this side: does it send back what it gets?");
+			"it sent this side's own hello: does it echo its input?");
 		return -1;
 	}
 	if (f.kind != BOOT_HELLO_REFUSAL && f.version != BOOT_VERSION) {

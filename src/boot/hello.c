@@ -126,7 +126,7 @@ int boot_hello_decode(const uint8_t *body, size_t len, struct tran_facts *out, c
 		}
 	/* 0 and -1 mean "any process" to kill() and its like: no peer may name itself so. */
 	if (out->pid == 0 || out->pid > INT32_MAX) {
-		*why = "the PID in its hello is none";
+		*why = "the PID in its hello is invalid";
 		return -1;
 	}
 	return 0;

@@ -24,14 +24,15 @@ static int open_checked(const char *file)
 			file, strerror(errno));
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
 		close(fd);
-		return rpwi_fail(RPW_ERR_INVALID, "key file %s is no regular file", file);
+		return rpwi_fail(RPW_ERR_INVALID, "key file %s is not a regular file", file);
 	}
 	/* A key that others know is none. The group may read it: that is how services are given
 	 * secrets. */
 	if (st.st_mode & (S_IRWXO | S_IWGRP)) {
 		close(fd);
 		return rpwi_fail(RPW_ERR_INVALID,
-			"key file %s can be read by others than its owner, or written by its group "
+			"key file %s can be read by users other than its owner, or written by its "
+			"group "
 			"(mode %04o): chmod 600 %s",
 			file, st.st_mode & 07777, file);
 	}

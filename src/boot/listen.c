@@ -206,7 +206,7 @@ static void stranger_comes(
 		struct boot_conn *oldest =
 			RPWI_CONTAINER_OF(l->strangers.next, struct boot_conn, stranger);
 		boot_stranger_count(
-			oldest, false, "too many others came before it had said its hello");
+			oldest, false, "too many other connections came before its hello");
 		boot_conn_bury(oldest);
 	}
 	struct boot_conn *c = boot_conn_new(b, NULL);

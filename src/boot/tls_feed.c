@@ -43,7 +43,8 @@ static void stranger_failed(struct boot_conn *c)
 	const char *alert;
 	if (tls_was_refused(t->session, &alert))
 		snprintf(why, sizeof(why),
-			"it does not take this side's TLS handshake (alert: %s): something between "
+			"it does not accept this side's TLS handshake (alert: %s): something "
+			"between "
 			"the two may change what is sent",
 			alert);
 	else if (tls_offered(t->session))

@@ -342,7 +342,7 @@ static void rx_sidr_rep(const struct rx *r)
 		conn_take(r, c, CM_IN_SIDR_REP);
 }
 
-static void rx_unspoken(const struct rx *r) { stray(r, "path migration is not spoken here"); }
+static void rx_unspoken(const struct rx *r) { stray(r, "path migration is not supported"); }
 
 void rpwi_cm_rx(struct rpwi_cm *cm, const struct rpwi_cm_path *path, const uint8_t *mad, size_t len,
 	uint64_t now_ns)

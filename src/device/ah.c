@@ -24,8 +24,8 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 	const struct dev *d = c->dev;
 	char text[INET6_ADDRSTRLEN], text2[INET6_ADDRSTRLEN], why[RPWI_WHY_LEN] = "";
 	if (attr->port_num != 1) {
-		rpwi_warn(
-			"%s: port %u asked for: there is port 1 only", d->net.name, attr->port_num);
+		rpwi_warn("%s: port %u was requested, but there is only port 1", d->net.name,
+			attr->port_num);
 		return -EINVAL;
 	}
 	if (!attr->is_global) {

@@ -205,8 +205,8 @@ struct ibv_context *rpwi_dev_import_device(int fd)
 	hca_unlock();
 	if (!d) {
 		rpwi_warn("ibv_import_device: expected a command descriptor of this process, got "
-			  "another process's: a software device's memory regions are reached in "
-			  "their own process alone; let each process register its own");
+			  "another process's: only the process that registered a memory region of "
+			  "a software device can use it; let each process register its own");
 		errno = EOPNOTSUPP;
 		return NULL;
 	}

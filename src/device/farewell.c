@@ -62,9 +62,8 @@ static void give_up(int rc)
 	static bool said;
 	atomic_store(&self.off, true);
 	if (!said)
-		rpwi_info(
-			"no helper (%s): if this process is killed, peers on other hosts learn it "
-			"by asking",
+		rpwi_info("no helper (%s): if this process is killed, peers on other hosts learn "
+			  "of it only by asking",
 			strerror(-rc));
 	said = true;
 }
@@ -115,7 +114,7 @@ static void hear_it(uint64_t now_ns)
 	self.due_ns = now_ns + LOOK_NS;
 	if (!rc)
 		return;
-	rpwi_debug("the helper has ended: another is started");
+	rpwi_debug("the helper has ended: starting another");
 	close(self.fd);
 	self.fd = -1;
 	self.slot = 0;

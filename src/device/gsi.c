@@ -533,7 +533,7 @@ void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_n
 	}
 	if (!gsi_well_formed(pkt)) {
 		h->n.mads_dropped++;
-		rpwi_debug("packet for QP 1 is no MAD (opcode 0x%02x, Q_Key 0x%08x, %u bytes): "
+		rpwi_debug("packet for QP 1 is not a MAD (opcode 0x%02x, Q_Key 0x%08x, %u bytes): "
 			   "dropped",
 			pkt->opcode, pkt->qkey, pkt->payload_len);
 		return;

@@ -401,9 +401,8 @@ static void event(const struct rpwi_happening *h)
 		tell_all(ev.event_type);
 		return;
 	}
-	rpwi_warn(
-		"fault script: an event finds no such object: it has not been made, or is gone, or "
-		"(a CQ, a SRQ) no QP uses it");
+	rpwi_warn("fault script: no object matches an event: it was not created yet, was "
+		  "destroyed, or (a CQ, an SRQ) no QP uses it");
 }
 
 static void happen(const struct rpwi_happening *h)

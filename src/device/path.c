@@ -132,9 +132,8 @@ static void say_nat(const struct note *n, const char *peer, char *out, size_t z)
 	char from[INET6_ADDRSTRLEN];
 	snprintf(out, z,
 		"there is a NAT on the path to %s: packets come from %s port %u with the ICRC of "
-		"%s "
-		"port %u, and are dropped. RoCE passes no NAT: give the two hosts addresses that "
-		"reach each other untranslated (a route, a tunnel), or use TCP",
+		"%s port %u, and are dropped. RoCE cannot pass a NAT: give the two hosts addresses "
+		"that reach each other untranslated (a route, a tunnel), or use TCP",
 		peer, text_of(&n->nat, from), n->nat_port, peer, n->own_port);
 }
 
@@ -158,9 +157,8 @@ static void say(const struct note *n, enum rpwi_path_kind k, char *out, size_t z
 	case RPWI_PATH_NO_PORT:
 		if (rpwi_addr_eq(&n->by[k], &n->peer))
 			snprintf(out, z,
-				"nobody has UDP port 4791 of %s: the peer's program has ended, or "
-				"was "
-				"not started, or a firewall there rejects the port",
+				"no process has UDP port 4791 of %s: the peer's program has ended, "
+				"or was not started, or a firewall there rejects the port",
 				peer);
 		else
 			snprintf(out, z,
@@ -188,10 +186,10 @@ static void say(const struct note *n, enum rpwi_path_kind k, char *out, size_t z
 		break;
 	default:
 		snprintf(out, z,
-			"small packets to %s come through, and those with %u bytes do not: a link "
-			"on "
-			"the path has a smaller MTU and nobody says so. Use a smaller path MTU "
-			"(ibv_qp_attr.path_mtu; -m of most programs); `ropeway doctor` measures it",
+			"small packets to %s come through, but those of %u bytes do not: a link on "
+			"the path has a smaller MTU, and no ICMP message reports it. Use a smaller "
+			"path MTU (ibv_qp_attr.path_mtu; -m of most programs); `ropeway doctor` "
+			"measures it",
 			peer, n->bytes);
 	}
 }

@@ -1047,8 +1047,8 @@ int service_start(void)
 	pthread_attr_destroy(&attr);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc) {
-		rpwi_error("cannot start the service thread: %s; a passive RDMA target will not be "
-			   "served while the program does not poll",
+		rpwi_error("cannot start the service thread: %s; RDMA requests from peers are "
+			   "served only while the program polls",
 			strerror(rc));
 		return -rc;
 	}

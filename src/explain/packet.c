@@ -93,8 +93,7 @@ static void cm_text(const uint8_t *mad, size_t mad_len, char *out, size_t len)
 	struct rpwi_cm_msg m;
 	char detail[TEXT_LEN / 2];
 	if (rpwi_cm_decode(mad, mad_len, &m)) {
-		snprintf(out, len,
-			"management datagram, %zu bytes, none of the connection manager's",
+		snprintf(out, len, "management datagram, %zu bytes, not of the connection manager",
 			mad_len);
 		return;
 	}

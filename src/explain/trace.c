@@ -730,9 +730,8 @@ static const struct {
 		"响应 DISCONNECTED "
 		"事件（那样会冲刷其接收请求）。对端接受了连接，却从未发送本程序等待的回答"},
 	{stopped_waiting,
-		"this program disconnected before the peer had sent anything, and so its own "
-		"receives were flushed (status 5). If it waited for an answer: the "
-		"peer accepted the "
+		"this program disconnected before the peer had sent anything, which flushed its "
+		"own receives (status 5). If it waited for an answer: the peer accepted the "
 		"connection, but never sent the answer that this program waits for",
 		"本程序在对端发送任何数据之前就断开了连接，自己的接收请求因此被冲刷（状态 "
 		"5）。如果它在等待回答：对端接受了连接，却从未发送本程序等待的回答"},
@@ -751,12 +750,12 @@ static const struct {
 		"QP to ERR: the normal end",
 		"工作请求被冲刷是因为本程序自己断开了连接（或把 QP 置为 ERR）：正常结束"},
 	{flushed_at_the_end,
-		"receives that were left over were flushed when the peer disconnected: the normal "
-		"end, if it had nothing more to send",
+		"unused receives were flushed when the peer disconnected: the normal end, if it "
+		"had nothing more to send",
 		"对端断开时冲刷了剩余的接收请求：如果对端已无数据要发，这是正常结束"},
 	{sends_cut_off,
 		"sends were flushed because the peer disconnected before it had acknowledged them: "
-		"it went too early, or this side sent too late",
+		"it left too early, or this side sent too late",
 		"发送请求被冲刷，因为对端在确认之前就断开了：对端断开过早，或本端发送过晚"},
 	{too_big,
 		"packets were too big for a link on the path, and were lost there: use a smaller "
@@ -765,7 +764,7 @@ static const struct {
 		"一致"},
 	{size_lost,
 		"small packets came through and large ones did not: a link on the path has a "
-		"smaller MTU and nobody says so; use a smaller path MTU",
+		"smaller MTU, and no ICMP message reports it; use a smaller path MTU",
 		"小包能通过而大包不能：路径上有一段链路的 MTU 更小且无人告知；请使用更小的路径 "
 		"MTU"},
 	{hops,
@@ -781,18 +780,17 @@ static const struct {
 	{no_host, "the peer's host was not reached: it is down, or the route to it is wrong",
 		"无法到达对端主机：它未运行，或路由有误"},
 	{no_port,
-		"nobody has UDP port 4791 on the peer's host: its program has ended, or a firewall "
-		"rejects the port",
+		"no process has UDP port 4791 on the peer's host: its program has ended, or a "
+		"firewall rejects the port",
 		"对端主机上没有程序使用 UDP 4791 端口：其程序已结束，或防火墙拒绝了该端口"},
 	{retry_exc,
-		"the peer acknowledged nothing, however often it was tried (status 12): it is "
-		"gone, or its address or QPN is wrong, or its QP is not in RTR "
-		"yet",
+		"the peer acknowledged nothing in all retries (status 12): it is gone, or its "
+		"address or QPN is wrong, or its QP is not in RTR yet",
 		"无论重试多少次，对端都没有确认（状态 12）：对端已退出，或地址/QPN 有误，或其 QP "
 		"尚未进入 RTR"},
 	{rnr_exc,
-		"the peer had no receive posted when a SEND came, nor after all retries (status "
-		"13): post receives before the peer sends",
+		"the peer had no receive posted when a SEND came, not even after all retries "
+		"(status 13): post receives before the peer sends",
 		"SEND 到达时对端没有接收请求，重试后仍没有（状态 "
 		"13）：应在对端发送之前投递接收请求"},
 	{rem_access,
@@ -813,15 +811,15 @@ static const struct {
 		"本端内存不可用（状态 4）：lkey 错误、区域过短或不可写"},
 	{loc_len, "a message did not fit (status 1): longer than the receive that waited for it",
 		"消息放不下（状态 1）：比等待它的接收缓冲更长"},
-	{no_listener, "the connection was refused: nobody listens at that port on the other side",
+	{no_listener, "the connection was refused: no program listens on that port at the peer",
 		"连接被拒绝：对端没有程序监听该端口"},
 	{rejected, "the connection was refused by the peer (REJ)", "连接被对端拒绝（REJ）"},
 	{unreachable,
-		"the peer did not answer the connection request: wrong address, or nobody serves "
-		"UDP port 4791 there, or a firewall is between",
+		"the peer did not answer the connection request: the address is wrong, no process "
+		"has UDP port 4791 there, or a firewall is in between",
 		"对端没有回应连接请求：地址错误、对端 UDP 4791 端口无人服务，或中间有防火墙"},
 	{rnr,
-		"SENDs came before the peer had posted a receive (RNR); they were tried again, "
+		"SENDs came before the peer had posted a receive (RNR); they were sent again, "
 		"which costs time",
 		"SEND 早于对端投递接收请求到达（RNR）；重试会花费时间"},
 	{resent,
@@ -953,7 +951,7 @@ static void summary(void)
 	}
 	if (again)
 		put_in_column("", COL_ALL, "",
-			sentence("  (what was found holds for other QPs too)",
+			sentence("  (the same applies to other QPs)",
 				"  （以上结论也适用于其他 QP）"),
 			0);
 }

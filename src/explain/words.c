@@ -12,7 +12,7 @@ const struct rpwi_explain_word rpwi_explain_words[] = {
 		"保护域（PD）把队列对（QP）和内存区域编成一组：QP 只能使用同一 PD 中的内存"},
 	{"ibv_reg_mr",
 		"registering memory gives two keys: the lkey is for our own work requests; the "
-		"rkey lets the peer in, as far as the access flags go",
+		"rkey gives a peer the access that the access flags allow",
 		"注册内存得到两个密钥：lkey 供自己的工作请求使用；rkey 允许对端按访问标志读写"},
 	{"ibv_create_cq",
 		"a completion queue (CQ) collects the results of work requests; the program polls "
@@ -31,16 +31,16 @@ const struct rpwi_explain_word rpwi_explain_words[] = {
 		"message names its destination",
 		"地址句柄（AH）指明数据报的去向：UD 没有连接，每条消息都要指明目的地"},
 	{"INIT",
-		"INIT: receives can be posted now, and wait; nothing is sent, and what arrives is "
+		"INIT: receives can be posted now; nothing is sent, and packets that arrive are "
 		"dropped",
 		"INIT：可以投递接收请求，但还不收发任何数据包"},
 	{"RTR", "RTR, ready to receive: the QP now knows its peer's address, QPN and first PSN",
 		"RTR（可接收）：QP 已知道对端的地址、QPN 和起始 PSN"},
 	{"RTS",
-		"RTS, ready to send: the QP's own first PSN, time-out and retries are set; it can "
-		"do all",
+		"RTS, ready to send: the QP's own first PSN, time-out and retries are set; every "
+		"operation works now",
 		"RTS（可发送）：自己的起始 PSN、超时和重试次数已设定，QP 完全可用"},
-	{"SQD", "SQD: the send queue is drained; nothing new is begun",
+	{"SQD", "SQD: the send queue is drained; no new work request starts",
 		"SQD：发送队列排空，不再开始新的请求"},
 	{"ERR",
 		"ERR: nothing is sent or received any more; every work request still posted "
@@ -51,16 +51,16 @@ const struct rpwi_explain_word rpwi_explain_words[] = {
 		"revived",
 		"SQE：无确认的 QP 上发送出错，发送队列等待恢复"},
 	{"ibv_post_recv",
-		"a receive says where the next SEND of the peer shall go; it must be there before "
-		"the SEND comes",
+		"a receive says where the peer's next SEND is placed; post it before the SEND "
+		"arrives",
 		"接收请求指明对端下一个 SEND 的数据放在哪里；必须在 SEND 到达之前投递"},
 	{"ibv_post_send",
 		"a send work request is only queued here; its completion comes later, through the "
 		"CQ",
 		"发送工作请求在这里只是入队；完成结果稍后经由 CQ 返回"},
 	{"RDMA_WRITE",
-		"RDMA WRITE puts data into the peer's memory; the peer's program is not involved, "
-		"and is told nothing",
+		"RDMA WRITE puts data into the peer's memory; the peer's program is neither "
+		"involved nor notified",
 		"RDMA WRITE 直接写入对端内存；对端程序不参与，也得不到通知"},
 	{"RDMA_READ",
 		"RDMA READ fetches data from the peer's memory; the peer's program is not involved",
@@ -74,20 +74,20 @@ const struct rpwi_explain_word rpwi_explain_words[] = {
 		"value back",
 		"原子操作一步修改对端内存中的 8 个字节，并取回旧值"},
 	{"ATOMIC_WRITE",
-		"ATOMIC WRITE puts 8 bytes into the peer's memory in one step, after all that was "
-		"written before",
+		"ATOMIC WRITE puts 8 bytes into the peer's memory in one step, after all earlier "
+		"writes",
 		"ATOMIC WRITE 一步写入对端内存的 8 个字节，并排在此前写入的全部数据之后"},
 	{"the peer may",
-		"rkey: the key that lets a peer reach this memory; tell it only to those whom you "
-		"let in",
+		"rkey: the key that lets a peer access this memory; give it only to peers that you "
+		"trust",
 		"rkey：对端凭此密钥访问这块内存；只告诉允许访问的一方"},
 	{"peer's",
 		"rkey: the key with which the peer gave us access to its memory; a wrong one is "
 		"answered with a NAK",
 		"rkey：对端授予的内存访问密钥；用错会收到 NAK"},
 	{"PSN",
-		"PSN: each packet has a packet sequence number; by it the receiver sees what is "
-		"missing or came twice",
+		"PSN: the packet sequence number, by which the receiver detects missing and "
+		"duplicate packets",
 		"PSN：每个数据包都有序号；接收方据此发现丢失或重复"},
 	{"SEND_ONLY",
 		"SEND ONLY: a message of one packet; longer ones go as FIRST, MIDDLE..., LAST",
@@ -98,9 +98,7 @@ const struct rpwi_explain_word rpwi_explain_words[] = {
 		"WRITE FIRST 携带整个写操作的地址、rkey 和长度；MIDDLE 与 LAST 只有数据"},
 	{"WRITE_ONLY", "WRITE ONLY: a write of one packet: address, rkey, length and the data",
 		"WRITE ONLY：单个数据包的写操作，含地址、rkey、长度和数据"},
-	{"READ_REQ",
-		"a READ request has no data; its responses have, each with the PSN that its place "
-		"in the answer gives it",
+	{"READ_REQ", "a READ request carries no data; its responses do, with consecutive PSNs",
 		"READ 请求不含数据；应答包携带数据，PSN 按其位置递增"},
 	{"ACK",
 		"ACK: everything up to this PSN has arrived; now the sender's work request "
@@ -123,7 +121,7 @@ const struct rpwi_explain_word rpwi_explain_words[] = {
 		"wr_id: the program's own number for this work request; its completion brings the "
 		"number back",
 		"wr_id：程序为该工作请求自定的编号；完成时原样带回"},
-	{"ibv_poll_cq", "a completion: the CQ tells how the work request with this wr_id ended",
+	{"ibv_poll_cq", "a completion: the CQ reports how the work request with this wr_id ended",
 		"完成：CQ 报告带有此 wr_id 的工作请求的结果"},
 	{"flushed",
 		"flushed (status 5): the QP went to ERR with this work request still waiting; no "
@@ -134,27 +132,27 @@ const struct rpwi_explain_word rpwi_explain_words[] = {
 		"used",
 		"地址解析：到对端的路由决定使用哪个设备和哪个 GID"},
 	{"rdma_resolve_route",
-		"route resolution: on Ethernet there is nothing to ask anybody; the path is made "
-		"from the addresses",
+		"route resolution: on Ethernet there is no one to ask; the path follows from the "
+		"addresses",
 		"路由解析：以太网上无需询问，路径由地址得出"},
 	{"rdma_listen",
 		"listening: REQs for this service ID (the port number and its port space) now come "
 		"to this program",
 		"监听：发往此服务 ID（端口空间加端口号）的 REQ 将交给本程序"},
 	{"ConnectRequest",
-		"REQ, connect request: asks for a connection; tells our QPN, with which PSN the "
-		"peer shall begin, retries, and private data",
+		"REQ, connect request: asks for a connection; it carries our QPN, the PSN with "
+		"which the peer must begin, retry counts and private data",
 		"REQ（连接请求）：请求建立连接；告知本端 QPN、对端应使用的起始 "
 		"PSN、重试次数和私有数据"},
 	{"ConnectReply",
-		"REP, connect reply: the server accepts, and tells its own QPN and the PSN with "
-		"which the client shall begin",
+		"REP, connect reply: the server accepts; it carries the server's QPN and the PSN "
+		"with which the client must begin",
 		"REP（连接应答）：服务器接受，并告知自己的 QPN 和客户端应使用的起始 PSN"},
 	{"ReadyToUse",
 		"RTU, ready to use: the client confirms; when it comes, the server's connection is "
 		"established",
 		"RTU（可用）：客户端确认；到达后服务器一侧的连接即建立"},
-	{"ConnectReject", "REJ, connect reject: the request is refused, and the reason said",
+	{"ConnectReject", "REJ, connect reject: the request is refused, with a reason",
 		"REJ（拒绝连接）：请求被拒绝，并说明原因"},
 	{"MsgRcptAck", "MRA: 'I have your message, and need more time than you expect'",
 		"MRA：“消息已收到，但需要更多时间”"},
@@ -163,8 +161,8 @@ const struct rpwi_explain_word rpwi_explain_words[] = {
 		"what is still posted",
 		"DREQ（断开请求）：一方已结束；两端 QP 都进入 ERR，冲刷尚未完成的请求"},
 	{"DisconnectReply",
-		"DREP answers DREQ. For a while (TIMEWAIT) the QPN is not used again, so that late "
-		"packets find nobody",
+		"DREP answers DREQ. For a while (TIMEWAIT) the QPN is not reused, so that late "
+		"packets reach no one",
 		"DREP 应答 DREQ。此后一段时间（TIMEWAIT）内不再使用该 QPN，以免迟到的包误入"},
 	{"ServiceIDReq",
 		"SIDR: a look-up of the QPN and Q_Key behind a port, for datagrams (UD); no "

@@ -44,7 +44,7 @@ static void pending_add(
 	uint64_t due_ns, const struct rpwi_rule *rule, const struct rpwi_happening *what)
 {
 	if (plan.npending == PENDING_MAX) {
-		rpwi_warn("fault script: more than %d happenings wait: one is lost", PENDING_MAX);
+		rpwi_warn("fault script: more than %d events wait: one is lost", PENDING_MAX);
 		return;
 	}
 	plan.pending[plan.npending++] = (struct pending){due_ns, rule, *what};

@@ -238,7 +238,7 @@ static uint64_t duration(struct parser *p)
 static void which(struct parser *p, struct rpwi_rule *r, enum rpwi_which w)
 {
 	if (r->which != RPWI_WHICH_ALL)
-		fail(p, "a line says once which ones it means: by number, 'every', 'chance' or 'at "
+		fail(p, "a line selects only once: by number, 'every', 'chance' or 'at "
 			"byte'");
 	r->which = w;
 }

@@ -136,7 +136,7 @@ static void say_goodbye(struct client *c, uint64_t now_ns)
 		/* DREQ alone at first: a program that hears DISCONNECTED ends its QP itself. */
 		unsigned n = say_farewell(c->ledger, now_ns, c->round > 0);
 		rpwi_gsi_unlock();
-		rpwi_debug("helper: took leave of %u peers, round %u", n, c->round + 1);
+		rpwi_debug("helper: notified %u peers, round %u", n, c->round + 1);
 	}
 	c->round++;
 }

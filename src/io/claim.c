@@ -115,8 +115,9 @@ static int take_name(struct rpwi_claims *c, const struct io_dest *name, struct i
 	if (rc == -EADDRINUSE) {
 		int fd = rpwi_name_connect(rpwi_dest_name(name, text), &who);
 		if ((fd >= 0 || fd == -EAGAIN) && !who.us && !name->shared)
-			rpwi_warn("@%s, the name of a service of ours, is held by %s: nothing "
-				  "reaches him by it, but it cannot be listened on",
+			rpwi_warn(
+				"@%s, the name of one of our services, is held by %s: that process "
+				"gets nothing through it, but this service ID cannot be used",
 				text, rpwi_who_text(&who, whose));
 		if (fd >= 0)
 			close(fd);

@@ -222,7 +222,7 @@ void rpwi_counters_begin(uint16_t slot, uint64_t socket_inode)
 		memory = find_or_make();
 	memory_uid = geteuid();
 	if (!memory) {
-		rpwi_debug("no shared memory for counters (%s): they are this process's alone",
+		rpwi_debug("no shared memory for counters (%s): they count this process only",
 			strerror(errno));
 		own = &alone;
 	} else {

@@ -281,7 +281,7 @@ bool rpwi_handover_next(struct rpwi_handover *h, struct rpwi_rx *rx)
 		h->at += k.len;
 		if (!h->from.us && !(rpwi_who_shares() && is_holder(h, &k.flow.dst, h->from.uid))) {
 			h->distrusted++;
-			rpwi_debug("a packet handed over by user %u is not taken: that user does "
+			rpwi_debug("a packet handed over by user %u is rejected: that user does "
 				   "not hold our port",
 				h->from.uid);
 			continue;

@@ -49,7 +49,7 @@ int rpwi_helper_connect(void)
 	int fd = rpwi_name_connect(name_of(name), &who);
 	if (fd < 0 || who.us)
 		return fd;
-	rpwi_debug("@%s is held by %s: no helper of ours", name, rpwi_who_text(&who, text));
+	rpwi_debug("@%s is held by %s, which is not our helper", name, rpwi_who_text(&who, text));
 	close(fd);
 	return -EPERM;
 }

@@ -141,14 +141,14 @@ void rpwi_holder_explain(const struct rpwi_addr *a, char *why, size_t why_len)
 			RPWI_UDP_PORT, addr);
 	else if (h.sockets && !rpwi_who_is_us(h.uid) && rpwi_steer_find_user(h.uid, &ropeway))
 		snprintf(why, why_len,
-			"UDP port %d of %s is held by another user's ropeway (%s), and nothing of "
-			"one user goes through another's process: use " OWN_NAMESPACE
+			"UDP port %d of %s is held by another user's ropeway (%s), and one user's "
+			"packets do not go through another user's process: use " OWN_NAMESPACE
 			", or, if that user may read and change your packets, set "
 			"ROPEWAY_SHARE_PORT=1",
 			RPWI_UDP_PORT, addr, rpwi_who_text(&ropeway, text));
 	else if (find_process(h.inode, program, sizeof(program)))
 		snprintf(why, why_len,
-			"UDP port %d of %s is held by %s of user %u, which is no ropeway: end it, "
+			"UDP port %d of %s is held by %s of user %u, which is not ropeway: end it, "
 			"or use " OWN_NAMESPACE,
 			RPWI_UDP_PORT, addr, program, h.uid);
 	else if (!h.uid && !access("/sys/module/rdma_rxe", F_OK))
@@ -158,7 +158,7 @@ void rpwi_holder_explain(const struct rpwi_addr *a, char *why, size_t why_len)
 			RPWI_UDP_PORT, addr);
 	else
 		snprintf(why, why_len,
-			"UDP port %d of %s is held by a socket of user %u (inode %lu) that is no "
+			"UDP port %d of %s is held by a socket of user %u (inode %lu) that is not "
 			"ropeway's: see `ss -ulnp` as root, or use " OWN_NAMESPACE,
 			RPWI_UDP_PORT, addr, h.uid, h.inode);
 }

@@ -128,8 +128,8 @@ struct rpwi_lanes *rpwi_lanes_new(struct rpwi_lines *lines)
 	else if (wire == RPWI_WIRE_COPY)
 		ls->choice = LANE_COPIED;
 	if (unknown)
-		rpwi_warn("ROPEWAY_WIRE: '%s' is none of auto, udp, copy and fetch: it is taken "
-			  "for auto",
+		rpwi_warn("ROPEWAY_WIRE: invalid value '%s': expected auto, udp, copy or fetch; "
+			  "using auto",
 			unknown);
 	ls->event_fd = ls->off ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	ls->off |= ls->event_fd < 0;
@@ -404,7 +404,7 @@ static void take_board(struct rpwi_lane *l, pid_t pid, int fd)
 	snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
 	int mem_fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (mem_fd < 0) {
-		rpwi_debug("process %d is not to be read from: %s", (int)pid, strerror(errno));
+		rpwi_debug("process %d cannot be read: %s", (int)pid, strerror(errno));
 		return;
 	}
 	void *board = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
@@ -746,7 +746,8 @@ static bool next_of(struct rpwi_lane *l, struct lane_packet *p)
 		return true;
 	}
 	if (RPWI_UNLIKELY(rc < 0)) {
-		rpwi_error("a lane is closed: process %d of our user wrote what is no packet",
+		rpwi_error("closing a lane: process %d of our user wrote something that is not a "
+			   "packet",
 			l->line ? (int)l->line->who.pid : (int)getpid());
 		/* so that it hears of it, and goes on by UDP */
 		if (l->line)

@@ -191,7 +191,7 @@ static void turn_away(int fd, const struct io_who *w)
 {
 	char text[IO_WHO_TEXT];
 	close(fd);
-	rpwi_debug("%s is turned away: not of our user", rpwi_who_text(w, text));
+	rpwi_debug("%s is rejected: not of our user", rpwi_who_text(w, text));
 }
 
 static void oldest_stranger_goes(struct rpwi_lines *ls)
@@ -279,7 +279,7 @@ static int out_open(struct rpwi_lines *ls, const struct io_dest *to, struct io_l
 	if (l.fd < 0 && l.fd != -EAGAIN)
 		return l.fd;
 	if (!l.who.us && !for_anyone(to)) {
-		rpwi_debug("@%s is held by %s: nothing is handed to strangers", name,
+		rpwi_debug("@%s is held by %s: packets are handed over only to our own user", name,
 			rpwi_who_text(&l.who, text));
 		if (l.fd >= 0)
 			close(l.fd);
@@ -376,8 +376,8 @@ void rpwi_lines_heir(struct rpwi_lines *ls)
 {
 	int rc = epoll_of_ones_own(ls);
 	if (rc)
-		rpwi_error("after a fork: connections to other processes of this host cannot be "
-			   "waited for: %s",
+		rpwi_error("after a fork: cannot wait for connections to other processes of this "
+			   "host: %s",
 			strerror(-rc));
 	for (struct rpwi_list *at = ls->listeners.next; at != &ls->listeners; at = at->next)
 		if (listen(line_at(at)->fd, RPWI_NAME_BACKLOG))

@@ -99,7 +99,8 @@ static void be_mute(struct rpwi_port *p, const char *why)
 {
 	p->mute = true;
 	p->rebind_at_ns = rpwi_now_ns() + REBIND_MS * RPWI_NS_PER_MS;
-	rpwi_info("%s: only processes of this user on this host are reached, through shared memory",
+	rpwi_info("%s: only processes of this user on this host can be reached, through shared "
+		  "memory",
 		why);
 }
 

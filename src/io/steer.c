@@ -126,7 +126,7 @@ void rpwi_steer_explain_full(char *why, size_t why_len)
 			most = i;
 	if (untold)
 		snprintf(rest, sizeof(rest),
-			"; %u of sockets that nobody listens at (`ss -xlp | grep ropeway`)",
+			"; %u by sockets that no process listens on (`ss -xlp | grep ropeway`)",
 			untold);
 	if (n)
 		snprintf(why, why_len,
@@ -308,8 +308,8 @@ static void handle(struct rpwi_steer *s, struct io_line *l, struct io_heard *got
 	} else if (m->type == IO_MSG_LANE_ANSWER && l->kind == IO_LINE_OUT && l->who.us) {
 		rpwi_lanes_answered(s->lanes, l, m, got->fd);
 	} else {
-		rpwi_debug("message of type %u from user %u: unknown, or not to be believed",
-			m->type, l->who.uid);
+		rpwi_debug("message of type %u from user %u: unknown, or not trusted", m->type,
+			l->who.uid);
 	}
 	rpwi_message_close_fds(got);
 }

@@ -89,7 +89,7 @@ void rma_atomic_arrived(rpw_endpoint *ep, uint64_t number, const void *body, siz
 		status = RPW_OK;
 		before = tran_atomic_here(at, b.op, b.operand, b.compare);
 	} else
-		rpwi_debug("%s: an atomic outside of what is registered for it", ep->peer);
+		rpwi_debug("%s: an atomic outside of the memory registered for it", ep->peer);
 	link_reply(&ep->link, FRAME_DONE, done_word(DONE_ATOMIC, status), number, &before,
 		sizeof(before));
 }
@@ -98,7 +98,7 @@ void rma_atomic_done(rpw_endpoint *ep, uint64_t number, int status, const void *
 {
 	rpw_request *r = ids_get(&ep->c->numbers, number);
 	if (!r || r->ep != ep || r->kind != REQ_ATOMIC || r->where != AT_PEER || len != 8) {
-		rpwi_debug("%s: an answer to no atomic", ep->peer);
+		rpwi_debug("%s: an answer without an atomic", ep->peer);
 		return;
 	}
 	ep->atomics--;

@@ -105,7 +105,7 @@ static bool path_try(rpw_endpoint *ep, int i)
 	deadline_set(ep, rpwi_now_ns() + path_timeout_ms(ep) * RPWI_NS_PER_MS);
 	int rc = say_path(ep, SAY_CHOICE, 0, tran_all[i]->name, ep->why, handle, len);
 	if (rc) /* its end is about to be told; with that, or with the deadline, this ends */
-		rpwi_debug("%s: a choice of path could not be said: %s", ep->peer,
+		rpwi_debug("%s: a choice of path could not be sent: %s", ep->peer,
 			rpw_status_name(rc));
 	return true;
 }
@@ -177,7 +177,7 @@ static bool in_vain(rpw_endpoint *ep)
 	snprintf(text, sizeof(text),
 		"%u paths to %s came up and broke before anything moved; the last one by %s: %s",
 		ep->fruitless, ep->peer, ep->tran >= 0 ? tran_all[ep->tran]->name : "?",
-		ep->last_why[0] ? ep->last_why : "no reason was said");
+		ep->last_why[0] ? ep->last_why : "no reason was given");
 	say_word(ep, SAY_NO_PATH, text);
 	ep_fail(ep, &(struct rpwi_error){RPW_ERR_UNREACHABLE, 0, text});
 	return true;
@@ -228,7 +228,7 @@ void connect_next_path(rpw_endpoint *ep)
 		return;
 	char text[1024];
 	snprintf(text, sizeof(text),
-		"no path to %s: %s (ropeway doctor, here and there, looks for what is in the way)",
+		"no path to %s: %s (ropeway doctor, here and there, says what prevents it)",
 		ep->peer, ep->reasons ? ep->reasons : "time is up");
 	say_word(ep, SAY_NO_PATH, text);
 	ep_fail(ep, &(struct rpwi_error){ep->refusal ? ep->refusal : RPW_ERR_UNREACHABLE, 0, text});
@@ -323,7 +323,7 @@ static void boot_accepted(void *user, void *listener_user, struct boot_conn *con
 	rpw_listener *l = listener_user;
 	rpw_endpoint *ep = ep_new(c);
 	if (!ep) {
-		rpwi_warn("no memory for an endpoint; the peer is turned away");
+		rpwi_warn("no memory for an endpoint; the peer is rejected");
 		boot_set_user(conn, NULL);
 		boot_close(conn);
 		return;
@@ -381,7 +381,7 @@ static void on_choice(
 	rpw_endpoint *ep, const struct say_path *p, const char *text, const uint8_t *handle)
 {
 	if (ep->active || (ep->state == EP_UP && !ep->link.breakable)) {
-		ep_breach(ep, "it chose a path when it was not to");
+		ep_breach(ep, "it chose a path out of turn");
 		return;
 	}
 	path_abandon(ep);
@@ -430,7 +430,7 @@ static void on_answer(
 	if (!ep->active || ep->state != EP_CHOOSING || p->attempt != ep->attempt || !ep->link.te)
 		return; /* late */
 	if (p->status) {
-		snprintf(ep->last_why, sizeof(ep->last_why), "the peer said no: %.200s", text);
+		snprintf(ep->last_why, sizeof(ep->last_why), "the peer refused: %.200s", text);
 		ep->refusal = p->status == RPW_ERR_LIMIT || p->status == RPW_ERR_REFUSED
 				      ? RPW_ERR_REFUSED
 				      : 0;
@@ -443,7 +443,7 @@ static void on_answer(
 	int rc = ep->link.ops->ep_start(ep->link.te, handle, p->handle_len, path_timeout_ms(ep));
 	if (rc) {
 		snprintf(ep->last_why, sizeof(ep->last_why),
-			"the peer's handle does not do: %.300s", rpwi_last_error()->text);
+			"the peer's handle cannot be used: %.300s", rpwi_last_error()->text);
 		msg_todo(ep, TODO_PATH);
 	}
 }

@@ -46,8 +46,8 @@ int plugin_comm_check(const void *comm, int kind, int abi, const char *call)
 			(kind < 0 ? c->kind != PLUGIN_LISTEN : (int)c->kind == kind)))
 		return NCCL_SUCCESS;
 	if (!c || c->magic != comm_magic) {
-		plugin_warn("%s of v%d was given %p, which is no comm of this plugin%s", call, abi,
-			comm, c ? " (was it closed already?)" : "");
+		plugin_warn("%s of v%d was given %p, which is not a comm of this plugin%s", call,
+			abi, comm, c ? " (was it closed already?)" : "");
 		return NCCL_INVALID_ARGUMENT;
 	}
 	if (c->abi != abi) {
@@ -126,8 +126,8 @@ static bool flushed(struct comm_tail *t, uint64_t now_ns)
 	if (waits && now_ns < t->until_ns)
 		return false;
 	if (waits)
-		plugin_info("peer %s did not answer within %d ms that it has all that was sent: "
-			    "the connection is closed without",
+		plugin_info("peer %s did not confirm within %d ms that it received everything: "
+			    "closing the connection anyway",
 			c->peer, PLUGIN_CLOSE_MS);
 	comm_end(c);
 	return true;

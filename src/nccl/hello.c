@@ -25,8 +25,8 @@ void plugin_hello_check(
 		memcpy(&h, header, sizeof(h)); /* the peer may still write where it lies */
 	if (len != sizeof(h) || h.magic != hello_magic)
 		snprintf(why, why_len,
-			"this is a listener of ropeway's NCCL plugin, and what came is no hello of "
-			"one (%zu bytes)",
+			"this is a listener of ropeway's NCCL plugin, but what came (%zu bytes) is "
+			"not a hello of it",
 			len);
 	else if (strncmp(h.version, ROPEWAY_VERSION, sizeof(h.version)) != 0)
 		snprintf(why, why_len,

@@ -21,8 +21,8 @@ unsigned plugin_timeout_ms(unsigned otherwise)
 	if (*end || ms < 1 || ms > INT32_MAX) {
 		static _Atomic bool said;
 		if (!atomic_exchange(&said, true))
-			plugin_warn("ROPEWAY_NCCL_TIMEOUT_MS=%s: milliseconds are expected, 1 or "
-				    "more; %u is used",
+			plugin_warn("ROPEWAY_NCCL_TIMEOUT_MS=%s: expected milliseconds, 1 or more; "
+				    "using %u",
 				text, otherwise);
 		return otherwise;
 	}

@@ -74,8 +74,7 @@ static bool too_long(struct plugin_listener *l, uint64_t now_ns)
 static void silent_limit(struct plugin_listener *l, uint64_t now_ns)
 {
 	while (too_long(l, now_ns)) {
-		rpwi_debug(
-			"nccl: an endpoint that connected to %s and said no hello is turned away",
+		rpwi_debug("nccl: rejecting an endpoint that connected to %s without a hello",
 			l->address);
 		turn_away(RPWI_CONTAINER_OF(rpwi_list_pop(&l->silent), struct arrival, all));
 	}
@@ -86,7 +85,7 @@ static void arrived(rpw_listener *unused, rpw_endpoint *ep, void *arg)
 	struct plugin_listener *l = arg;
 	struct arrival *a = l->welcome_count < WAITING_MAX ? calloc(1, sizeof(*a)) : NULL;
 	if (!a) {
-		rpwi_debug("nccl: %u wait to be accepted at %s, one more is turned away",
+		rpwi_debug("nccl: %u wait to be accepted at %s, one more is rejected",
 			l->welcome_count, l->address);
 		rpw_endpoint_destroy(ep);
 		return;

@@ -44,10 +44,10 @@ static const struct {
 		"do both ranks run the same NCCL call with the same sizes?"},
 	{RPW_ERR_UNREACHABLE, NCCL_REMOTE_ERROR,
 		"the peer is not reachable: choose the interface with NCCL_SOCKET_IFNAME, the "
-		"transport with ROPEWAY_NCCL_TRANSPORT; `ropeway doctor` looks "
-		"for what is in the way"},
+		"transport with ROPEWAY_NCCL_TRANSPORT; `ropeway doctor` says "
+		"what prevents it"},
 	{RPW_ERR_REFUSED, NCCL_REMOTE_ERROR,
-		"the peer said no: do both ranks have the same NCCL, the same "
+		"the peer refused: do both ranks have the same NCCL, the same "
 		"libnccl-net-ropeway.so and the same ROPEWAY_KEY_FILE?"},
 	{RPW_ERR_PEER_GONE, NCCL_REMOTE_ERROR,
 		"the peer's process ended or closed its side: look at the log of that rank first"},

@@ -106,7 +106,7 @@ static void open_library(void)
 	if (ours)
 		library = open_by_path();
 	if (!library)
-		rpwi_debug("no libibverbs.so.1 but ours here: software devices only");
+		rpwi_debug("the only libibverbs.so.1 here is ours: software devices only");
 	dlerror(); /* that there is none is not the program's business */
 	rpwi_inside_real--;
 }

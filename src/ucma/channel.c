@@ -329,7 +329,7 @@ void channel_signal(struct channel *ch)
 		/* close_range takes all that there is: not a byte into the file that has the number
 		 * now */
 		rpwi_debug(
-			"event channel %d: its descriptors were closed: nobody is told of events",
+			"event channel %d: its descriptors were closed: no one receives its events",
 			ch->fd.fd);
 		return;
 	}

@@ -229,8 +229,8 @@ struct rpwi_cm_conn *cm_request(void *user, const struct rpwi_cm_path *path,
 	/* Not a rejection: the peer asks again, and by then there may be room. */
 	*reason = RPWI_CM_NO_ANSWER;
 	if (!l->backlog) {
-		rpwi_debug(
-			"cm id %u: the backlog is full: a request has to be repeated", l->handle);
+		rpwi_debug("cm id %u: the backlog is full: the peer must repeat its request",
+			l->handle);
 		return NULL;
 	}
 	*reason = sidr ? SIDR_REJECTED : RPWI_REJ_CONSUMER_DEFINED;

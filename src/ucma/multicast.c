@@ -77,14 +77,14 @@ static int check(const struct id *id, const struct endpoint *group, unsigned fla
 		id->qp_type != IBV_QPT_UD)
 		return -EINVAL;
 	if (!rpwi_addr_is_mcast(&group->addr)) {
-		rpwi_warn("rdma_join_multicast: %s is no multicast address",
+		rpwi_warn("rdma_join_multicast: %s is not a multicast address",
 			endpoint_text(group, text));
 		return -EINVAL;
 	}
 	/* the sender's GID and the group's are of one kind */
 	if (group->addr.family != id->src.addr.family) {
-		rpwi_warn("rdma_join_multicast: the group is of IPv%u, the address that the id is "
-			  "bound to of IPv%u",
+		rpwi_warn("rdma_join_multicast: the group is IPv%u, but the id is bound to an "
+			  "IPv%u address",
 			group->addr.family, id->src.addr.family);
 		return -EINVAL;
 	}

@@ -19,9 +19,9 @@ static void take(rpw_listener *l, rpw_endpoint *ep, void *arg)
 static const struct {
 	const char *address, *says;
 } malformed[] = {{"", "has no port"}, {"localhost", "has no port"}, {"127.0.0.1", "has no port"},
-	{"127.0.0.1:", "is no port"}, {"127.0.0.1:http", "is no port"},
-	{"127.0.0.1:65536", "is no port"}, {"127.0.0.1:-1", "is no port"},
-	{"127.0.0.1:80x", "is no port"}, {"::1:80", "[v6]:port"}, {"[::1:80", "bracket"}};
+	{"127.0.0.1:", "is not a port"}, {"127.0.0.1:http", "is not a port"},
+	{"127.0.0.1:65536", "is not a port"}, {"127.0.0.1:-1", "is not a port"},
+	{"127.0.0.1:80x", "is not a port"}, {"::1:80", "[v6]:port"}, {"[::1:80", "bracket"}};
 
 static void addresses_that_are_none(void)
 {

@@ -109,8 +109,12 @@ def hits(path, text, wanted):
 
 
 def all_files():
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md", "man/*", "src/*.c", "learn/*.c", "python/*.c", "python/ropeway/*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return sorted(name for name in listed.stdout.split() if (ROOT / name).exists())
+    """Of a checkout what git knows; of an unpacked release (no git, perhaps built in place) every file but those of builds."""
+    if (ROOT / ".git").exists():
+        listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md", "man/*", "src/*.c", "learn/*.c", "python/*.c", "python/ropeway/*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    else:
+        listed = [str(path.relative_to(ROOT)) for pattern in ("*.md", "*/**/*.md", "man/*", "src/**/*.c", "learn/**/*.c", "python/**/*.c", "python/ropeway/**/*.py") for path in ROOT.glob(pattern)]
+    return sorted(name for name in listed if (ROOT / name).is_file() and not re.match(r"(build|obj-|\.pybuild|debian/\w)", name))
 
 
 class Words(unittest.TestCase):
@@ -133,9 +137,9 @@ class Words(unittest.TestCase):
 
 
 def main():
-    names = [name for name in sys.argv[1:] if not name.startswith("--")] or all_files()
     if "--self-test" in sys.argv:
         return 0 if unittest.TextTestRunner().run(unittest.defaultTestLoader.loadTestsFromTestCase(Words)).wasSuccessful() else 1
+    names = [name for name in sys.argv[1:] if not name.startswith("--")] or all_files()
     wanted = rules("--new" in sys.argv)
     found = [hit for name in names for hit in hits(pathlib.PurePath(name), (ROOT / name).read_text(encoding="utf-8"), wanted)]
     print("\n".join(found), end="\n" * bool(found))

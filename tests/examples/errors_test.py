@@ -147,7 +147,7 @@ class Errors(unittest.TestCase):
 
     def test_a_key_that_others_can_read(self):
         key = self.key("d" * 32, 0o644)
-        self.says("echo_client", "127.0.0.1:1", ["rpw_context_create: RPW_ERR_INVALID", key, "can be read by others", f"chmod 600 {key}"], ROPEWAY_KEY_FILE=key)
+        self.says("echo_client", "127.0.0.1:1", ["rpw_context_create: RPW_ERR_INVALID", key, "can be read by users other", f"chmod 600 {key}"], ROPEWAY_KEY_FILE=key)
 
     def test_a_port_in_use(self):
         _, port = self.server()

@@ -116,7 +116,7 @@ static void mistakes_have_a_place(void **state)
 		{"send qp 0K: qp error", "1:9: |counted from 1"},
 		{"reg_mr 5..3: EIO", "1:8: |ends before it begins"},
 		{"reg_mr 5..x: EIO", "1:8: |as in 3, 3..5 or 3.."},
-		{"reg_mr 3 every 2: EIO", "1:16: |says once which"},
+		{"reg_mr 3 every 2: EIO", "1:16: |selects only once"},
 		{"reg_mr 99999999999999999999: EIO", "1:8: |a number"},
 		{"reg_mr at byte 3: EIO", "1:17: |only sends and packets"},
 		{"reg_mr: drop", "1:9: |an errno (ENOMEM), take TIME, event"},

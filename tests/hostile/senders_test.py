@@ -366,7 +366,7 @@ class Senders(Case):
         t = Library(self.port)
         self.addCleanup(t.close)
         t.say(HELLO)
-        self.assert_refused(t, "12 senders of your address are served already")
+        self.assert_refused(t, "12 senders of your address are already being served")
         for talk in talks:
             talk.say(BYE)
             self.assertEqual(talk.hear()[0], DONE)
@@ -389,7 +389,7 @@ class Senders(Case):
             if kind == READY:
                 served.append(t)
             else:
-                self.assertIn("are served already", text)
+                self.assertIn("are already being served", text)
                 time.sleep(0.5)
         self.assertTrue(served)
         kind, text = silent[0].hear()

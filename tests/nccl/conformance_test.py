@@ -191,7 +191,7 @@ class Command(unittest.TestCase):
 
     def test_what_is_no_plugin(self):
         self.wrong(1, "^ropeway plugin check: /nonexistent.so: cannot open", "/nonexistent.so")
-        self.wrong(1, "libropeway.so is no NCCL network plugin", BUILD / "libropeway.so")
+        self.wrong(1, "libropeway.so is not a usable NCCL network plugin", BUILD / "libropeway.so")
         self.wrong(1, "has no ncclNetPlugin_v6: it speaks v5, v7", BUILD / "tests/nccl/libmutant4.so", "--abi", "v6")
 
     def test_usage(self):
@@ -201,7 +201,7 @@ class Command(unittest.TestCase):
         self.wrong(2, "invalid value '7' for --largest: expected a size from 4K to 1G", EXTRA, "--largest", 7)
         self.wrong(2, "invalid value 'colour' for --only", EXTRA, "--only", "colour")
         self.wrong(2, "unexpected argument 'x'", EXTRA, "x")
-        self.wrong(2, "a version of the plugin API is expected", EXTRA + "@v99")
+        self.wrong(2, "expected a version of the plugin API", EXTRA + "@v99")
 
     def test_a_half_is_said(self):
         for args, says in (((), "Usage: ropeway plugin check"), (("frobnicate",), "unknown command 'frobnicate'"), (("chekc",), "did you mean 'check'")):

@@ -63,7 +63,7 @@ class Hosting(unittest.TestCase):
         self.refused(f"{QUIRK}@v8", "has 0 devices here", quirk="nodevice")
         self.refused(f"{QUIRK}@v8", "does not start: init gave 3 (internal error)", quirk="noinit")
         self.refused("/nowhere/libnccl-net.so", "/nowhere/libnccl-net.so", "No such file")
-        self.refused(f"{ONESTREAM}@v13", "a version of the plugin API is expected, v4 to v12")
+        self.refused(f"{ONESTREAM}@v13", "expected a version of the plugin API after the @, v4 to v12")
         self.refused("", "no network plugin was named: ncclnet:PATH[@vN]")
 
     def test_an_accept_that_never_comes_back_holds_up_nobody(self):

@@ -150,7 +150,7 @@ static void versions_do_not_mix(void **unused)
 		NCCL_INVALID_ARGUMENT, "send comm");
 	REFUSED(ncclnet_close_recv(p7.n, p7.listen_comm), NCCL_INVALID_ARGUMENT, "listen comm");
 	REFUSED(ncclnet_isend(p7.n, NULL, data, size, tag, NULL, &request), NCCL_INVALID_ARGUMENT,
-		"no comm");
+		"not a comm");
 	OK(ncclnet_close_listen(p7.n, listen_comm));
 	pair_message(&p7, 500, 2);
 	pair_close(&p5);

@@ -204,8 +204,8 @@ static void peers_that_break_the_rules(void **state)
 		{0, 0, NT_BULK, 0, 0, UINT64_MAX, 0, 1, "beyond the limit"},
 		{0, 0, NT_BULK, NT_NO_ACCESS + 1, 0, 0, 0, 1, "unknown answer"},
 		{0, 0, NT_BULK, 0, 1, 0, 0, 1, "head longer"},
-		{0, 0, NT_BULK, 0, 0, 100000, 0, 1, "nobody asked for"},
-		{0, 0, NT_BULK, NT_NO_ACCESS, 0, 0, 0, 1, "nobody asked for"},
+		{0, 0, NT_BULK, 0, 0, 100000, 0, 1, "that was not requested"},
+		{0, 0, NT_BULK, NT_NO_ACCESS, 0, 0, 0, 1, "that was not requested"},
 		{0, 0, NT_LEAVE, 0, 0, 1, 0, 1, "beyond the limit"},
 	};
 	static uint8_t p[NT_SLOT_LEN];

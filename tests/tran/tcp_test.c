@@ -197,11 +197,11 @@ static void bulk_data_against_the_rules(void **state)
 		bool body;
 		const char *why;
 	} rows[] = {
-		{0, 0, 65535, false, "another length"},
-		{0, 0, 65537, false, "another length"},
-		{0, 0, 0, false, "another length"},
-		{TCP_NO_ACCESS, 0, 65536, false, "another length"},
-		{0, 1, 65536, false, "nobody asked"},
+		{0, 0, 65535, false, "length that was not requested"},
+		{0, 0, 65537, false, "length that was not requested"},
+		{0, 0, 0, false, "length that was not requested"},
+		{TCP_NO_ACCESS, 0, 65536, false, "length that was not requested"},
+		{0, 1, 65536, false, "data that was not requested"},
 		{0, 0, 65536, true, "without an end"},
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++) {

@@ -10,7 +10,7 @@ static const struct {
 	{"is too short to be one",
 		"both sides need the same key: `(umask 077; openssl rand -hex 32 > "
 		"FILE)`, and copy that file"},
-	{"can be read by others", "`chmod 600` the key file"},
+	{"can be read by users other", "`chmod 600` the key file"},
 	{"key file ",
 		"both sides need the same key file: `(umask 077; openssl rand -hex 32 > FILE)`"},
 	{"there is no host of this name",

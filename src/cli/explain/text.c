@@ -154,7 +154,7 @@ static void put_outcome(const struct page *p, const struct ex_talk *t)
 		"nothing acknowledged the last requests: the peer was gone, or its packets were "
 		"lost",
 		"nobody answered the REQ: is the address right, and UDP port 4791 open there?",
-		"nobody listens at that port of the right side",
+		"no program listens on that port of the right side",
 		"the capture shows one direction only",
 	};
 	const struct ex_end *e = t->end;

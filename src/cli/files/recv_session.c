@@ -565,13 +565,13 @@ static bool has_place(struct recv_session *s, bool of_its_address, unsigned most
 	if (served < most)
 		return true;
 	if (!victim) {
-		refuse(s, "refused: %u %s are served already, which is the most: try again later",
+		refuse(s, "refused: %u %s are already being served, the maximum: try again later",
 			served, of_its_address ? "senders of your address" : "senders");
 		return false;
 	}
 	refuse(victim,
 		"refused: nothing moved for %d s, and others wait for the place: the same command "
-		"goes on where it stopped",
+		"continues where it stopped",
 		RECV_IDLE_MS / 1000);
 	session_put(victim);
 	return true;

@@ -580,7 +580,7 @@ int rpwi_perf_against(const struct perf_against *a)
 	rc = CLI_OK;
 	if (!rpwi_perf_cores(core))
 		return rpwi_cli_fail(CLI_FAILED, PERF_NAME,
-			"needs two cores, one for each process; this process may use one");
+			"two cores are needed, one for each process; this process may use one");
 	if (!list)
 		printf("%-15s %10s %10s %-5s %6s  %-14s\n", "what", "ropeway", "peer", "", "ratio",
 			"goal");

@@ -72,7 +72,7 @@ static const struct conform_case cases[] = {
 	{"threads", "a thread for each connection", case_threads, 0, 0, 0},
 	{"reg-thread", "memory is registered by another thread meanwhile", case_reg_thread, 0, 0,
 		0},
-	{"wrong-handle", "a handle that is none is refused", case_wrong_handle, CASE_FRESH, 0, 0},
+	{"wrong-handle", "an invalid handle is refused", case_wrong_handle, CASE_FRESH, 0, 0},
 	{"mixed", "a handle of another version of the API is refused", case_mixed, CASE_FRESH, 0,
 		0},
 	{"peer-killed", "a peer that is killed is an error, not a hang", case_killed,

@@ -28,7 +28,8 @@ void case_handle(struct conform *c)
 			"there",
 			s->n->handle_bytes);
 	else if (!memcmp(a.handle, b.handle, s->n->handle_bytes))
-		conform_fail(c, "two listens give the same handle: nobody can tell who is meant");
+		conform_fail(c,
+			"two listens give the same handle: a peer cannot tell which one is meant");
 	link_close(s, &a);
 	link_close(s, &b);
 }
@@ -283,7 +284,7 @@ static char try_connect(struct conform *c, struct link *l)
 	return NOTHING;
 }
 
-/* A comm of a handle that is none may still fail at its first message. */
+/* A comm of an invalid handle may still fail at its first message. */
 static bool fails_later(struct conform *c, struct link *l)
 {
 	struct side *s = c->s;
@@ -348,9 +349,8 @@ void case_wrong_handle(struct conform *c)
 			break;
 		if (rc || l.recv) {
 			conform_fail(c,
-				rc ? "accept gives %d (%s) because of a peer with a handle that is "
-				     "none"
-				   : "accept gives a comm for a handle that is none",
+				rc ? "accept gives %d (%s) because of a peer with an invalid handle"
+				   : "accept gives a comm for an invalid handle",
 				rc, ncclnet_result_name(rc));
 			return;
 		}

@@ -87,8 +87,9 @@ void case_name(struct conform *c)
 {
 	const char *name = SIDE_CALL(c->s, "name", c->s->n->calls->name(c->s->n->table));
 	if (!name || !printable(name, sizeof(c->name) - 1)) {
-		conform_fail(c, name ? "it is no short line of text: NCCL compares it with NCCL_NET"
-				     : "it is NULL: NCCL compares it with NCCL_NET");
+		conform_fail(
+			c, name ? "it is not a short line of text: NCCL compares it with NCCL_NET"
+				: "it is NULL: NCCL compares it with NCCL_NET");
 		return;
 	}
 	snprintf(c->name, sizeof(c->name), "%s", name);
@@ -267,7 +268,7 @@ void case_properties(struct conform *c)
 		}
 		if (!p.name || !printable(p.name, 255)) {
 			conform_fail(c,
-				p.name ? "the name of device %d is no line of text"
+				p.name ? "the name of device %d is not a line of text"
 				       : "the name of device %d is NULL",
 				dev);
 			return;

@@ -59,8 +59,8 @@ int ncclnet_parse(
 		if (end == digits || *end ||
 			!ncclnet_releases((int)RPWI_MAX(RPWI_MIN(v, 1000L), 0L))) {
 			snprintf(why, why_len,
-				"\"%.100s\": after the @ a version of the plugin API is expected, "
-				"v%d to v%d",
+				"\"%.100s\": expected a version of the plugin API after the @, v%d "
+				"to v%d",
 				spec, NCCL_NET_V_FIRST, NCCL_NET_V_LAST);
 			return -EINVAL;
 		}
@@ -68,7 +68,7 @@ int ncclnet_parse(
 	}
 	if (!len || len >= path_len) {
 		snprintf(why, why_len,
-			"\"%.100s\": the path of a plugin is expected, as in "
+			"\"%.100s\": expected the path of a plugin, as in "
 			"/usr/lib/libnccl-net-ropeway.so@v8",
 			spec);
 		return -EINVAL;
@@ -143,7 +143,7 @@ static int choose(struct ncclnet *n, int abi, char *why, size_t why_len)
 	list_exported(n->exported, have, sizeof(have));
 	if (!n->exported) {
 		snprintf(why, why_len,
-			"%.200s is no NCCL network plugin that can be used: it exports none of "
+			"%.200s is not a usable NCCL network plugin: it exports none of "
 			"ncclNetPlugin_v%d to v%d",
 			n->path, NCCL_NET_V_FIRST, NCCL_NET_V_LAST);
 		return -ENOTSUP;

@@ -165,7 +165,7 @@ const char *nt_bulk_announced(struct nt_ep *ep, const struct nt_item *i)
 		if (b->id != i->id)
 			continue;
 		if (i->len != (i->answer == NT_OK ? b->len : 0))
-			return "bulk data of another length than was asked for";
+			return "bulk data of a length that was not requested";
 		rpwi_list_del(&b->link);
 		if (i->answer != NT_OK) {
 			b->status = RPW_ERR_ACCESS;
@@ -177,7 +177,7 @@ const char *nt_bulk_announced(struct nt_ep *ep, const struct nt_item *i)
 		rpwi_list_add_tail(&ep->to_receive, &b->link);
 		return NULL;
 	}
-	return "bulk data that nobody asked for";
+	return "bulk data that was not requested";
 }
 
 /* ---- what the emulation asks for ---- */

@@ -293,7 +293,7 @@ static void links_fail(struct shm *t)
 			continue;
 		rpwi_shm_link_fail(l, l->dead_status,
 			l->dead_status == RPW_ERR_PROTOCOL
-				? "it wrote what makes no sense into the shared memory"
+				? "it wrote invalid data into the shared memory"
 				: "the process ended");
 	}
 }

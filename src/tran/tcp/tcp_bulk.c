@@ -235,9 +235,9 @@ int tcp_bulk_begins(
 		b = expected(ep, rpwi_get_be32(more));
 		if (!b && s->index)
 			return 1;
-		*why = !b ? "bulk data that nobody asked for"
+		*why = !b ? "bulk data that was not requested"
 		       : (refused ? h->len : h->len != b->len)
-			       ? "bulk data of another length than was asked for"
+			       ? "bulk data of a length that was not requested"
 			       : NULL;
 		if (*why)
 			return -1;

@@ -81,8 +81,8 @@ void tcp_ep_breach(struct tran_ep *tran_ep, const struct rpwi_error *e)
 {
 	struct tcp_ep *ep = ep_of(tran_ep);
 	char sentence[200];
-	snprintf(sentence, sizeof sentence,
-		"the peer sent what the tcp transport does not allow: %s", e->text);
+	snprintf(sentence, sizeof sentence, "the peer violated the tcp transport's protocol: %s",
+		e->text);
 	if (ep->bundle)
 		tcp_bundle_fail(
 			ep->bundle, e->status, e->status == RPW_ERR_PROTOCOL ? sentence : e->text);
@@ -215,7 +215,7 @@ int tcp_ep_on_close(struct tcp_stream *s, const struct tcp_header *h, const char
 	struct tcp_bundle *b = s->bundle;
 	struct tcp_ep *ep = tcp_ep_find(b->t, h->id);
 	if (s->index) {
-		*why = "a word about an endpoint on a stream for bulk data";
+		*why = "a control message about an endpoint on a stream for bulk data";
 		return -1;
 	}
 	if (ep && ep->bundle == b)

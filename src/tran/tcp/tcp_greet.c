@@ -161,7 +161,8 @@ void tcp_bundle_greeted(struct tcp_stream *s)
 	if (tcp_get_greeting(s->greeting, &g) || g.stream != s->index || g.number != f->number ||
 		tcp_nonce_differs(g.nonce, f->nonce)) {
 		tcp_bundle_lost(s, RPW_ERR_PROTOCOL,
-			"what answers at the peer's tcp port is not the peer: its greeting does "
+			"the process that answers at the peer's tcp port is not the peer: its "
+			"greeting does "
 			"not have our nonce");
 		return;
 	}
@@ -187,7 +188,7 @@ static int accept_bulk(
 		*why = "it is not sealed by the key of that endpoint";
 		if (!sealed_as_due(s, b->keyed, g))
 			return -1;
-		*why = "that stream is there already, or not wanted";
+		*why = "that stream already exists, or is not wanted";
 		if (b->stream[g->stream] || g->stream >= t->streams_max)
 			return -1;
 		s->index = g->stream;

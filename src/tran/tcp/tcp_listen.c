@@ -99,7 +99,7 @@ int tcp_listen_start(struct tcp *t, const char *address, const struct tcp_listen
 	if (tcp_watch(t, EPOLL_CTL_ADD, fd, t->accept_paused ? 0 : EPOLLIN, l)) {
 		int err = errno;
 		close(fd);
-		return rpwi_fail_errno(err, "tcp: a listener cannot be waited for");
+		return rpwi_fail_errno(err, "tcp: cannot wait for a listener");
 	}
 	l->fd = fd;
 	t->listener_count++;
@@ -153,7 +153,7 @@ static void refuse(struct tcp_stream *s, const char *why)
 	struct tcp *t = s->t;
 	t->strangers_refused++;
 	t->stranger_count--;
-	rpwi_debug("tcp: a stranger was dropped: %s (%llu so far)", why,
+	rpwi_debug("tcp: an unknown connection was dropped: %s (%llu so far)", why,
 		(unsigned long long)t->strangers_refused);
 	tcp_stream_close(s);
 }

@@ -164,7 +164,8 @@ int tcp_bundle_on_attached(
 	if (!ep || ep->bundle != b || ep->state != TCP_EP_STARTED)
 		return 0; /* closed meanwhile */
 	if (tcp_nonce_differs(ep->nonce, more)) {
-		*why = "what answers at the peer's tcp port is not the peer: it does not have our "
+		*why = "the process that answers at the peer's tcp port is not the peer: it does "
+		       "not have our "
 		       "nonce";
 		return -1;
 	}

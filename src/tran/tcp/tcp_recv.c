@@ -137,9 +137,10 @@ static size_t parse_step(struct tcp_stream *s, unsigned *things, const char **wh
 static void against_the_rules(struct tcp_stream *s, const char *why)
 {
 	tcp_bundle_lost(s, RPW_ERR_PROTOCOL,
-		is_unknown(s->bundle) ? "what answers at the peer's tcp port is not the peer, it "
-					"has not shown our nonce: %s"
-				      : "the peer sent what the tcp transport does not allow: %s",
+		is_unknown(s->bundle)
+			? "the process that answers at the peer's tcp port is not the peer, it "
+			  "has not shown our nonce: %s"
+			: "the peer violated the tcp transport's protocol: %s",
 		why);
 }
 

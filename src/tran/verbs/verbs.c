@@ -35,8 +35,8 @@ static int devices_look(const char *names, char *why, size_t why_len)
 		any = n > 0;
 		if (v && !any && *names)
 			snprintf(why, why_len,
-				"%s shows none of the RDMA devices that are to be used (%.120s)",
-				v->source, names);
+				"%s shows none of the selected RDMA devices (%.120s)", v->source,
+				names);
 		else if (v && !any)
 			snprintf(why, why_len,
 				"%s shows no RDMA device: the software device needs an interface "

@@ -357,7 +357,8 @@ static const struct {
 		"a local buffer is not accessible any more: was it unmapped or released before its "
 		"operation was done?"},
 	{IBV_WC_WR_FLUSH_ERR, RPW_ERR_SYSTEM, "the queue pair was taken to the error state"},
-	{IBV_WC_BAD_RESP_ERR, RPW_ERR_PROTOCOL, "the peer's device answered what was not asked"},
+	{IBV_WC_BAD_RESP_ERR, RPW_ERR_PROTOCOL,
+		"the peer's device sent an answer without a request"},
 	{IBV_WC_LOC_ACCESS_ERR, RPW_ERR_ACCESS, "the peer asked for memory that is not open to it"},
 	{IBV_WC_REM_INV_REQ_ERR, RPW_ERR_PROTOCOL,
 		"the peer's device refused a request as invalid"},
@@ -417,7 +418,7 @@ static void fail_retries(struct verbs_ep *ep, const char *what, bool in_rma)
 		return;
 	path_word(ep, ep->sq.qp, &bytes, word);
 	rpwi_verbs_ep_fail(ep, ended ? RPW_ERR_PEER_GONE : RPW_ERR_UNREACHABLE,
-		"%s: %s from QPN 0x%06x (%s) to QPN 0x%06x (%s, GID %s) was acknowledged by nobody",
+		"%s: %s from QPN 0x%06x (%s) to QPN 0x%06x (%s, GID %s) was not acknowledged",
 		ended   ? "the peer's process has ended"
 		: *word ? word
 			: "the peer's process ended or is stopped, its interface is down, UDP port "

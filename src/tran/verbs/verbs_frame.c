@@ -273,7 +273,7 @@ void rpwi_verbs_frame_came(struct verbs_ep *ep, const uint8_t *buf, size_t len)
 	if (granted - ep->peer_granted > WINDOW_STEP_MAX ||
 		granted - ep->sent > 2 * WINDOW_STEP_MAX) {
 		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL,
-			"the peer grants %u frames after %u: more than it can mean", granted,
+			"the peer grants %u frames after %u: an impossible number", granted,
 			ep->peer_granted);
 		return;
 	}
@@ -303,7 +303,7 @@ void rpwi_verbs_frame_came(struct verbs_ep *ep, const uint8_t *buf, size_t len)
 		break;
 	default:
 		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL,
-			"a frame of type %u came, which there is not", buf[0]);
+			"a frame of type %u came, which does not exist", buf[0]);
 	}
 	if (ep->state == VERBS_EP_UP &&
 		(ep->want_room || grant_due(ep) || (ep->rma_qp && ep->rma_qp->say)))

@@ -3,6 +3,7 @@
 guards around its memory."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -126,7 +127,9 @@ def work(python, times, messages, env=None, timeout=300):
         env=full,
     )
     assert r.returncode == 0, (r.returncode, r.stderr[-3000:], f"seed {SEED}")
-    assert not r.stderr.strip(), r.stderr[-3000:]
+    # With -X dev asyncio warns of callbacks that took 0.1 s: that is the machine's load.
+    warned = re.sub(r"(?m)^Executing .* took \d+\.\d+ seconds$", "", r.stderr)
+    assert not warned.strip(), warned[-3000:]
     return int(r.stdout)
 
 
