@@ -21,6 +21,8 @@
  */
 #include "device/board.h"
 
+#include "base/guard.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -31,6 +33,7 @@ enum {
 	BOARD_VERSION = 1,
 	BOARD_KEYS = 4096, /* regions beyond that, and those whose place is taken, are not on it */
 	LONG_READ = 8192,  /* from here on by process_vm_readv */
+	LAST_BYTES = 64,
 };
 
 struct board_key {
@@ -232,12 +235,22 @@ static uint64_t region(const struct board *b, uint32_t rkey, uint32_t pd, uint64
 	return k.addr + (addr - k.iova);
 }
 
-static bool copy(const struct rpwi_lane_peer *p, uint8_t *to, uint64_t from, uint32_t len)
+/* A long one, whose last bytes are kept apart: see settle. */
+static bool copy(const struct rpwi_lane_peer *p, uint8_t *to, uint64_t from, uint32_t len,
+	uint8_t last[LAST_BYTES])
 {
 	if (len < LONG_READ)
 		return pread(p->mem_fd, to, len, (off_t)from) == (ssize_t)len;
-	const struct iovec here = {to, len}, there = {(void *)(uintptr_t)from, len};
-	return rpwi_lane_peer_readv(p, &here, 1, &there, 1, len);
+	const struct iovec here[] = {{to, len - LAST_BYTES}, {last, LAST_BYTES}},
+			   there = {(void *)(uintptr_t)from, len};
+	return rpwi_lane_peer_readv(p, here, 2, &there, 1, len);
+}
+
+/* The kernel's copy has no order, and the program may poll the end: it comes when the rest is there
+ * and is known to be right. */
+static bool settle(uint8_t *to, uint32_t len, const uint8_t last[LAST_BYTES])
+{
+	return len < LONG_READ || !rpwi_guard_copy_up(to + len - LAST_BYTES, last, LAST_BYTES);
 }
 
 bool board_reaches(const struct dqp *q)
@@ -283,12 +296,13 @@ const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint3
 			return NULL;
 		atomic_store_explicit(&p->trusted, nonce, memory_order_relaxed);
 	}
-	if (!copy(p, to, from, len))
+	uint8_t last[LAST_BYTES];
+	if (!copy(p, to, from, len, last))
 		return NULL;
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!region(b, rkey, word_pd(word), addr, len, &again) || again != turn ||
 		atomic_load_explicit(word_at, memory_order_acquire) != word ||
 		atomic_load_explicit(&b->head.nonce, memory_order_acquire) != nonce)
 		return NULL;
-	return to;
+	return settle(to, len, last) ? to : NULL;
 }

@@ -287,16 +287,20 @@ static bool in_bulk(uint32_t at, uint32_t len, uint32_t max)
 
 static bool is_ref(const struct lane_slot *s)
 {
-	return s->kind == LANE_REF && s->len && s->len <= RPWI_MTU_MAX;
+	return s->kind == LANE_REF && s->len && s->len <= RPWI_MTU_MAX &&
+	       s->hdr_len <= LANE_REF_HDR_BYTES;
 }
 
-/* The references from pos on, as many as there are, of which the first is one. *placed: each has a
- * place of its own in `to`. */
-static unsigned run_of(struct lane_reader *r, struct lane_span from[LANE_PULL_PACKETS],
-	struct lane_span to[LANE_PULL_PACKETS], bool *placed)
+/* What is to be pulled, and where to: pieces of the same length on both sides. */
+struct pull {
+	struct lane_span from[LANE_PULL_PACKETS], to[LANE_PULL_PACKETS];
+	unsigned n, placed; /* of them where they belong, not in the bounce buffer */
+};
+
+/* The references from pos on, as many as there are, of which the first is one. */
+static void run_of(struct lane_reader *r, struct pull *x)
 {
 	unsigned n = 0;
-	*placed = r->place;
 	for (uint32_t bytes = 0; n < LANE_PULL_PACKETS; n++) {
 		uint64_t pos = r->pos + n;
 		struct lane_slot *at = &r->mem->slot[pos % LANE_SLOTS], s;
@@ -305,49 +309,48 @@ static unsigned run_of(struct lane_reader *r, struct lane_span from[LANE_PULL_PA
 		memcpy(&s, at, sizeof(s));
 		if (!is_ref(&s) || s.len > LANE_PULL_BYTES - bytes)
 			break;
-		memcpy(&from[n].addr, s.data + LANE_REF_HDR_BYTES, sizeof(from[n].addr));
-		void *place = *placed && s.hdr_len <= LANE_REF_HDR_BYTES
-				      ? r->place(r->place_arg, !n, s.data, s.hdr_len, s.len)
-				      : NULL;
-		*placed = place;
-		from[n].len = to[n].len = s.len;
-		to[n].addr = (uint64_t)(uintptr_t)place;
-		r->pulled[n] = (struct lane_pulled){.at = place, .len = s.len};
+		memcpy(&x->from[n].addr, s.data + LANE_REF_HDR_BYTES, sizeof(x->from[n].addr));
+		uint8_t *place =
+			r->place ? r->place(r->place_arg, !n, s.data, s.hdr_len, s.len) : NULL;
+		x->placed += place != NULL;
+		r->pulled[n] =
+			(struct lane_pulled){.at = place ? place : r->bounce + bytes, .len = s.len};
+		x->to[n].addr = (uint64_t)(uintptr_t)r->pulled[n].at;
+		x->from[n].len = x->to[n].len = s.len;
 		bytes += s.len;
 	}
 	r->pull_pos = r->pos;
-	return r->npulled = n;
+	r->npulled = x->n = n;
 }
 
-static void pull_to_bounce(struct lane_reader *r, const struct lane_span *from, unsigned n)
+/* All at once did not do: one of them may be at fault, or a place of this process's program. */
+static void pull_each(struct lane_reader *r, const struct pull *x)
 {
-	struct lane_span to[LANE_PULL_PACKETS];
-	uint32_t bytes = 0;
-	if (!r->bounce)
-		r->bounce = aligned_alloc(4096, LANE_PULL_BYTES);
-	for (unsigned i = 0; i < n; bytes += from[i++].len) {
-		r->pulled[i].at = r->bounce ? r->bounce + bytes : NULL;
-		to[i] = (struct lane_span){(uint64_t)(uintptr_t)r->pulled[i].at, from[i].len};
+	uint8_t *to = r->bounce;
+	for (unsigned i = 0; i < x->n; to += x->to[i++].len) {
+		const struct lane_span at = {(uint64_t)(uintptr_t)to, x->to[i].len};
+		r->pulled[i].at = to;
+		r->pulled[i].lost = !r->pull(r->pull_arg, &at, &x->from[i], 1);
+		if (r->pulled[i].lost)
+			atomic_store_explicit(&r->mem->copies, 1, memory_order_relaxed);
 	}
-	if (RPWI_LIKELY(r->bounce && r->pull(r->pull_arg, to, from, n)))
-		return;
-	/* one of them may be at fault */
-	for (unsigned i = 0; i < n; i++)
-		r->pulled[i].lost = !r->bounce || !r->pull(r->pull_arg, &to[i], &from[i], 1);
-	atomic_store_explicit(&r->mem->copies, 1, memory_order_relaxed);
 }
 
-static void pull_run(struct lane_reader *r)
+/* False: no memory. */
+static bool pull_run(struct lane_reader *r)
 {
-	struct lane_span from[LANE_PULL_PACKETS], to[LANE_PULL_PACKETS];
-	bool placed;
-	unsigned n = run_of(r, from, to, &placed);
-	if (!placed || RPWI_UNLIKELY(!r->pull(r->pull_arg, to, from, n)))
-		pull_to_bounce(r, from, n);
+	struct pull x;
+	if (!r->bounce && !(r->bounce = aligned_alloc(4096, LANE_PULL_BYTES)))
+		return false;
+	x.n = x.placed = 0;
+	run_of(r, &x);
+	if (RPWI_UNLIKELY(!r->pull(r->pull_arg, x.to, x.from, x.n)))
+		pull_each(r, &x);
 	atomic_thread_fence(memory_order_seq_cst);
-	for (unsigned i = 0; i < n; i++)
+	for (unsigned i = 0; i < x.n; i++)
 		r->pulled[i].lost |= atomic_load_explicit(
 			&r->mem->slot[(r->pos + i) % LANE_SLOTS].revoked, memory_order_relaxed);
+	return true;
 }
 
 unsigned rpwi_lane_reader_fetched(const struct lane_reader *r)
@@ -358,10 +361,12 @@ unsigned rpwi_lane_reader_fetched(const struct lane_reader *r)
 
 static int reference(struct lane_reader *r, const struct lane_slot *s, struct lane_packet *p)
 {
-	if (!r->pull || !is_ref(s) || s->hdr_len > LANE_REF_HDR_BYTES)
+	if (!r->pull || !is_ref(s))
 		return -EPROTO;
-	if (!rpwi_lane_reader_fetched(r))
-		pull_run(r);
+	if (!rpwi_lane_reader_fetched(r) && RPWI_UNLIKELY(!pull_run(r))) {
+		atomic_store_explicit(&r->mem->copies, 1, memory_order_relaxed);
+		return -ENODATA;
+	}
 	const struct lane_pulled *got = &r->pulled[r->pos - r->pull_pos];
 	if (!r->npulled || got->len != s->len) /* it has been changed since */
 		return -EPROTO;

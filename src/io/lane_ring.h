@@ -150,8 +150,8 @@ struct lane_reader {
 	void *pull_arg;
 	/* Where the payload of a packet with these headers belongs, in this process's memory, if it
 	 * may be put there before it is known to be whole: it is taken before anything else happens
-	 * there, or sent again. NULL: in the bounce buffer. `first`: of a run, whose packets come
-	 * here in turn. May itself be NULL. */
+	 * there, or sent again. NULL: in the bounce buffer, from where it is copied upwards.
+	 * `first`: of a run, whose packets come here in turn. May itself be NULL. */
 	void *(*place)(void *arg, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len);
 	void *place_arg;
 	uint8_t *bounce; /* LANE_PULL_BYTES */

@@ -149,8 +149,8 @@ struct rpwi_places {
 	uint32_t left, nsge, off; /* bytes; SGEs; into the first of them */
 };
 void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp);
-/* The one of the packet that comes next, or NULL, also where it is in two pieces. Then there are no
- * more. */
+/* The one of the packet that comes next. NULL: it is not known (then nor are those of the rest), in
+ * two pieces, or a message's last, whose bytes shall be seen after all others. */
 void *rpwi_places_next(struct rpwi_places *at, const struct rpwi_pkt *p);
 
 /* ---- Send queue entry. ---- */

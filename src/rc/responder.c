@@ -90,42 +90,44 @@ void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp)
 	}
 }
 
-static void *place_next(struct rpwi_places *at, const struct rpwi_pkt *p)
+/* False: nothing is known any more. */
+static bool place_next(struct rpwi_places *at, const struct rpwi_pkt *p, void **to)
 {
 	struct rpwi_qp *qp = at->qp;
 	unsigned op = rpwi_pkt_op(p);
 
 	if (!rpwi_op_has(op, RPWI_F_SEND) || p->psn != (at->psn++ & RPWI_PSN_MASK) ||
 		rpwi_op_has(op, RPWI_F_FIRST) == at->within)
-		return NULL;
+		return false;
 	if (!at->within) {
 		const struct rpwi_rwqe *w = &qp->rq->ring[at->wqe & qp->rq->mask];
 
 		if (at->wqe++ == qp->rq->tail || w->doom)
-			return NULL;
+			return false;
 		at->left = w->len;
 		at->sge = w->sge;
 		at->nsge = w->nsge;
 		at->off = 0;
 	}
 	at->within = !rpwi_op_has(op, RPWI_F_LAST);
+	if (!at->within)
+		return true;
 	for (; at->nsge && at->off == at->sge->length; at->sge++, at->nsge--)
 		at->off = 0;
 	if (p->payload_len > at->left || !at->nsge || p->payload_len > at->sge->length - at->off)
-		return NULL;
-	void *to = qp->ops->mem_sink(
+		return false;
+	*to = qp->ops->mem_sink(
 		qp, at->sge->lkey, at->sge->addr + at->off, (uint32_t)p->payload_len);
-
 	at->off += p->payload_len;
 	at->left -= p->payload_len;
-	return to;
+	return *to;
 }
 
 void *rpwi_places_next(struct rpwi_places *at, const struct rpwi_pkt *p)
 {
-	void *to = at->qp ? place_next(at, p) : NULL;
+	void *to = NULL;
 
-	if (!to)
+	if (at->qp && !place_next(at, p, &to))
 		at->qp = NULL;
 	return to;
 }
