@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Interoperability with kernel rxe: stock verbs programs, one side in the QEMU guest on rxe, the other here on the software device.
 
-  interop.py [--only TEXT] [--lib SO] [--peer ropeway|rxe] [--list] [-v]
+  interop.py [--only TEXT] [--lib SO] [--peer ropeway|rxe] [--list] [-v]          with ROPEWAY_GUEST_SUITE=trixie: the kernel of that Debian release
 
 One line a case, then 'N passed, N failed, N skipped'. --peer rxe puts a second guest in ropeway's place: it tests this harness. Exit status 77
 when there can be no guest here. Needs root, or user namespaces.
