@@ -381,7 +381,7 @@ static void *look_on(void *arg)
 static void check_signals_and_threads(void)
 {
 	struct sigaction act = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
-	/* one at a time: a handler that takes longer than the time to the next would be all that runs */
+	/* one at a time: a handler longer than the time to the next would be all that runs */
 	struct itimerval soon = {{0, 0}, {0, 1000}};
 	pthread_t t[4];
 	int bad = 0;
