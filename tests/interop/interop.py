@@ -42,6 +42,7 @@ class Case:
     serves_on: bool = False  # the server ends when it is told to
     families: tuple = ("IPv4", "IPv6")
     leaves_unheard: bool = False  # its client ends without waiting for the answer to its DREQ: see GOODBYE_TRIES
+    leaves_unsent: bool = False  # its client ends with the completions of datagrams that nobody acknowledges: see UNSENT
     leaves_at_once: bool = False  # each side ends with its last completion, though its last ACK may be lost: see GOODBYE_TRIES
 
 
@@ -63,7 +64,7 @@ CASES = [
     Case("ucmatose", "ucmatose -f {f} -b {A} -p {p}", "ucmatose -f {f} -s {A} -p {p}", "-c 10 -C 10", "-c 2 -C 5", TCP, says="return status 0"),
     Case("udaddy", "udaddy -f {f} -b {A}", "udaddy -f {f} -s {A}", "-c 4 -C 10 -S 900", None, UDP, 7174, says="return status 0"),
     # A group of both; the kernel's rdma_cm has no IPv6 groups on RoCE v2.
-    Case("mckey", "stdbuf -oL mckey -m 239.7.7.7 -b {o}", "mckey -m 239.7.7.7 -b {o} -s", "-C 20 -S 1000", None, says="return status 0", ready="joined dgid: ::ffff:239.7.7.7",
+    Case("mckey", "stdbuf -oL mckey -m 239.7.7.7 -b {o}", "mckey -m 239.7.7.7 -b {o} -s", "-C 20 -S 1000", None, says="return status 0", ready="joined dgid: ::ffff:239.7.7.7", leaves_unsent=True,
          families=("IPv4",)),
     # This perftest (4.5) asks for IPv4 addresses only where it connects by rdma_cm.
     Case("ib_send_bw -R", "ib_send_bw -R -F -p {p}", "+ {A}", "-n 200 -s 65536", "-n 40 -s 16384", TCP, families=("IPv4",)),
@@ -78,6 +79,8 @@ CASES = [
 # A program that destroys its QP with its last completion leaves nobody who repeats its last ACK: where that one is lost, the other's last request ends with "retry counter exceeded", with
 # any two devices. So a case whose one side ended well and whose other side has that error runs again, too.
 GOODBYE_TRIES = 3
+# A capture beside rxe of Linux 6.12: of the 20 datagrams of mckey that had completed 0 to 8 were on the wire before it left, so that a receiver, of rxe's as well, may wait for ever.
+UNSENT = "rxe from Linux 6.4 on completes datagrams before it sends them, and does not send them once the program has left"
 # What a program prints when the bytes were wrong though it exits with 0.
 BAD_WORDS = ("invalid data", "Data validation failed", "mismatch")
 
@@ -356,7 +359,7 @@ def main():
 
 
 def run_all(cases, guest, other, args):
-    passed = failed = 0
+    passed = failed = skipped = 0
     losing = False
 
     def tell(label, wrong):
@@ -371,6 +374,10 @@ def run_all(cases, guest, other, args):
         if with_loss != losing:
             guest.loss(2 if with_loss else 0)
             losing = with_loss
+        if case.leaves_unsent and not (other if guest_serves else guest).in_order:
+            print(f"SKIPPED {label}: {UNSENT}", flush=True)
+            skipped += 1
+            continue
         started = time.monotonic()
         for _ in range(GOODBYE_TRIES):
             wrong, goodbye_lost = run_case(guest, other, case, family, guest_serves, with_loss, 18600 + i, args.timeout)
@@ -391,7 +398,7 @@ def run_all(cases, guest, other, args):
     guest.guest.close()
     if args.peer == "rxe":
         other.guest.close()
-    print(f"{passed} passed, {failed} failed, 0 skipped")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 
 
