@@ -4,7 +4,7 @@ import subprocess
 
 WORKS, TRIED, NOT_RUN = "works", "tried", "not run"
 # Packages that have another name in Debian 13.
-NAMES = {"trixie": {"libopenmpi3": "libopenmpi40", "libgnutls30": "libgnutls30t64", "librte-net-mlx5-23": "librte-net-mlx5-25"}}
+NAMES = {"trixie": {"libopenmpi3": "libopenmpi40", "libgnutls30": "libgnutls30t64", "librdmacm1": "librdmacm1t64", "librte-net-mlx5-23": "librte-net-mlx5-25"}}
 
 
 def renamed(packages, suite):

@@ -80,7 +80,7 @@ CASES = [
 # any two devices. So a case whose one side ended well and whose other side has that error runs again, too.
 GOODBYE_TRIES = 3
 # A capture beside rxe of Linux 6.12: of the 20 datagrams of mckey that had completed 0 to 8 were on the wire before it left, so that a receiver, of rxe's as well, may wait for ever.
-UNSENT = "rxe from Linux 6.4 on completes datagrams before it sends them, and does not send them once the program has left"
+UNSENT = "rxe of Linux 6.12 completes datagrams of which some are never on the wire where the program leaves at once"
 # What a program prints when the bytes were wrong though it exits with 0.
 BAD_WORDS = ("invalid data", "Data validation failed", "mismatch")
 
