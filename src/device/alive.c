@@ -50,6 +50,9 @@ struct host {
 	uint64_t tid, asked_ns, heard_ns;
 	unsigned unanswered, refused, asks;
 	unsigned turn; /* of this host: the slot that was looked at last */
+	/* of this host: whose process has ended, since when, and what had been read by then */
+	struct slots missed;
+	uint64_t missed_ns, missed_emptied;
 	bool answers, has_helper;
 	uint16_t helper_slot;
 };
@@ -68,6 +71,7 @@ const struct alive_stats *alive_stats(void) { return &alive.n; }
 
 static bool has(const struct slots *s, unsigned slot) { return s->w[slot / 64] >> slot % 64 & 1; }
 static void add(struct slots *s, unsigned slot) { s->w[slot / 64] |= 1ull << slot % 64; }
+static void drop(struct slots *s, unsigned slot) { s->w[slot / 64] &= ~(1ull << slot % 64); }
 
 /* ---- who is looked after ---- */
 
@@ -138,22 +142,42 @@ static void tell_all_gone(const struct host *h, uint64_t silent_ns, uint64_t now
 
 /* ---- this host ---- */
 
+/* A process that has ended may have said its last moments before, and that still be unread. Has all
+ * been read since it was missed? (Or so long ago was that, that it is no matter.) */
+static bool is_read(struct host *h, unsigned slot, uint64_t now_ns)
+{
+	uint64_t emptied = alive.world->emptied();
+	if (has(&h->missed, slot))
+		return emptied != h->missed_emptied || now_ns - h->missed_ns >= LOOK_NS;
+	add(&h->missed, slot);
+	h->missed_emptied = emptied;
+	h->missed_ns = now_ns;
+	return false;
+}
+
 /* In turn, some of them in each look: to ask the kernel about one takes two system calls, or a
- * connection where there are more than are kept. */
-static void look_here(struct host *h, uint64_t now_ns)
+ * connection where there are more than are kept. True: to be looked at again soon. */
+static bool look_here(struct host *h, uint64_t now_ns)
 {
 	unsigned slot = h->turn, looked = 0;
+	bool again = false;
 	for (unsigned n = 0; n < SLOT_MAX && looked < HERE_MAX; n++) {
 		slot = slot % SLOT_MAX + 1;
 		if (!has(&h->want, slot))
 			continue;
 		looked++;
 		h->turn = slot;
-		if (alive.world->exists(slot))
+		if (alive.world->exists(slot)) {
 			add(&h->seen, slot);
-		else if (has(&h->seen, slot))
-			tell_gone(h, slot, RPWI_NEVER, now_ns);
+			drop(&h->missed, slot);
+		} else if (has(&h->seen, slot)) {
+			if (is_read(h, slot, now_ns))
+				tell_gone(h, slot, RPWI_NEVER, now_ns);
+			else
+				again = true;
+		}
 	}
+	return again;
 }
 
 /* ---- other hosts ---- */
@@ -288,6 +312,7 @@ uint64_t alive_deadline(void) { return alive.look_ns; }
 void alive_timer(uint64_t now_ns)
 {
 	struct rpwi_list *l, *next;
+	bool again = false;
 	if (alive.look_ns > now_ns)
 		return;
 	for (l = alive.hosts.next; l != &alive.hosts; l = l->next) {
@@ -303,11 +328,11 @@ void alive_timer(uint64_t now_ns)
 		if (!h->any)
 			host_forget(h);
 		else if (h->here)
-			look_here(h, now_ns);
+			again |= look_here(h, now_ns);
 		else
 			look_there(h, now_ns);
 	}
-	alive.look_ns = alive.nhosts ? now_ns + LOOK_NS : RPWI_NEVER;
+	alive.look_ns = alive.nhosts ? now_ns + (again ? AGAIN_NS : LOOK_NS) : RPWI_NEVER;
 }
 
 void alive_forget(void)

@@ -33,6 +33,8 @@ struct alive_world {
 	/* Of this host's: it is ours; somebody has it, we or another. */
 	bool (*is_own)(unsigned slot);
 	bool (*exists)(unsigned slot);
+	/* How often all that had come to us had been read. */
+	uint64_t (*emptied)(void);
 	void (*send)(const struct rpwi_addr *local, const struct rpwi_addr *remote, uint32_t dqpn,
 		const uint8_t *mad);
 	/* What leads there is told; how many that were. */

@@ -693,6 +693,7 @@ static bool slot_exists(unsigned slot)
 {
 	return is_own_slot(slot) || rpwi_steer_slot_exists(hca_here.steer, (uint16_t)slot);
 }
+static uint64_t emptied(void) { return hca_here.emptied; }
 static uint16_t own_slot(void) { return hca_here.slots[0]; }
 static uint16_t helper_slot(bool *is_us)
 {
@@ -704,6 +705,7 @@ static const struct alive_world world = {.each = each_peer,
 	.is_here = gsi_is_own,
 	.is_own = is_own_slot,
 	.exists = slot_exists,
+	.emptied = emptied,
 	.send = gsi_send_mad_to,
 	.gone = end_peers,
 	.own_slot = own_slot,

@@ -772,8 +772,10 @@ static bool progress(bool all_ports, bool hold_ack, struct pollset_ready ready)
 		all_looked_at &= !n;
 		got += n;
 	}
-	if (all_looked_at)
+	if (all_looked_at) {
 		rpwi_lanes_sockets_empty(h->lanes);
+		h->emptied += lane_quiet != 0;
+	}
 	if (mcast_due(all_ports))
 		got += rx_groups(&now_ns);
 	/* What others hand over: now and then, and at once while it keeps coming, for their queue

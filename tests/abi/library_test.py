@@ -16,6 +16,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import ucx_perftest  # noqa: E402
+
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 HERE = pathlib.Path(__file__).resolve().parent
 ROPEWAY, DROPIN = BUILD / "ropeway", BUILD / "libropeway-verbs.so"
@@ -269,7 +272,7 @@ class Programs(Base):
         self.assertRegex(r.stdout, r"Transport: rc_verbs\n# +Device: rpw_lo:1")
         self.assertIn("Connection manager: rdmacm", r.stdout)
         self.need("ucx_perftest")
-        server = ["ucx_perftest", "-p", free_port()]
+        server = [*ucx_perftest.command().split(), "-p", free_port()]
         self.assertRegex(self.both(server, [*server, "127.0.0.1", "-t", "ucp_put_lat", "-n", "100", "-w", "10"], UCX_TLS="rc,self", UCX_NET_DEVICES="rpw_lo:1"), r"Final: +100 ")
 
     def test_pyverbs(self):

@@ -20,7 +20,9 @@ GOALS = {"shm_lat_8": 1.1, "shm_rate_8": 1, "shm_bw_64k": 1, "shm_bw_8m": 1, "sh
          "tcp_bw_64k": 1.5, "tcp_bw_8m": 1.1, "tcp_put_8m": 10}
 # Stands in for ucx_perftest: the server listens until its client has come; the client prints the line that `-v` gives, with figures that are easy to recognise.
 PEER = """#!/usr/bin/python3
-import socket, sys
+import os, socket, sys
+if not os.isatty(0):  # built with MPI, it would wait for other ranks
+    sys.exit("its input is no terminal")
 port = int(sys.argv[sys.argv.index("-p") + 1])
 if sys.argv[1] == "-p":
     s = socket.create_server(("127.0.0.1", port))

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import sys
 import time
 import uuid
 
@@ -46,27 +45,21 @@ keyring = {folder}/keyring
 
 
 def again(host, words, tries=6):
-    """A client's command, more than once: now and then one ends with EPERM (`problem getting command descriptions`), or hangs. The cause is not known."""
+    """A client's command, more than once where it ends with EPERM.
+
+    A client of Ceph 16 first asks for the monitor's map, and then connects anew with a map of its own, whose fsid is 0 (debug_monc = 10 shows both). If it sends its first command before
+    the monitor's map comes again, the command has the fsid 0, and the monitor answers EPERM, `wrong fsid`. It is so over TCP, too.
+    """
     for left in reversed(range(tries)):
         client = host.start(words)
-        try:
-            return client.done(20)
-        except place.Failed as e:
-            if not left:
-                raise
-            print(f"again, since {e}", flush=True)
-            time.sleep(1)
+        rc = client.wait(40)
+        if not rc:
+            return client.text()
+        place.check(left and "EPERM" in client.text(), f"`{words}` ended with {rc}\n{client.tail()}")
+        print(f"again, since `{words}` ended with EPERM", flush=True)
 
 
 def body(a, b):
-    try:
-        cluster(a, b)
-    except place.Failed as e:
-        print(f"SKIPPED: tried, and not all of it went this time: {e}")
-        sys.exit(77)
-
-
-def cluster(a, b):
     place.needs("ceph-mon", "ceph-osd", "rados", "monmaptool")
     folder = pathlib.Path(a.folder)
     path = folder / "ceph.conf"
@@ -85,9 +78,7 @@ def cluster(a, b):
     except place.Failed:
         print("\n".join(line for line in mon.text().splitlines() if "nfiniband" in line or "RDMA" in line or "ssert" in line))
         raise
-    status = a.start(f"ceph -c {path} --connect-timeout 20 -s")
-    rc = status.wait(40)
-    place.check(not rc, f"ceph -s ended with {rc}\n{status.tail()}\n{mon.tail()}")
+    again(a, f"ceph -c {path} --connect-timeout 20 -s")
     osds = []
     for number in range(3):
         host = (a, b)[number % 2]
@@ -95,7 +86,8 @@ def cluster(a, b):
         again(a, f"ceph -c {path} osd new {ident} {number}")
         os.mkdir(folder / f"osd{number}")
         host.run(f"ceph-osd -c {path} -i {number} --mkfs --osd-uuid {ident} --no-mon-config --ms_type async+posix", ropeway=False, limit_s=60)
-        osds.append(host.start(f"ceph-osd -c {path} -f -i {number} --public-addr {host.ip} --cluster-addr {host.ip}"))
+        # Without --no-mon-config an OSD is a client as above, and EPERM ends it.
+        osds.append(host.start(f"ceph-osd -c {path} -f --no-mon-config -i {number} --public-addr {host.ip} --cluster-addr {host.ip}"))
     end = time.monotonic() + 120
     while "3 up" not in again(a, f"ceph -c {path} osd stat"):
         place.check(time.monotonic() < end, "the OSDs are not up\n" + "\n".join(osd.tail(8) for osd in osds))

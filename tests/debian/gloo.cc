@@ -29,12 +29,15 @@ int main(int argc, char **argv)
 	auto context = std::make_shared<gloo::rendezvous::Context>(rank, size);
 	context->connectFullMesh(store, device);
 	for (size_t n : {1, 1000, 250001}) {
-		std::vector<int64_t> ring(n), halving(n), from_root(n);
+		// Never destroyed: gloo ends the process where a buffer goes before the completion of
+		// its last send has been seen, for which its algorithms do not wait.
+		auto &ring = *new std::vector<int64_t>(n), &halving = *new std::vector<int64_t>(n),
+		     &from_root = *new std::vector<int64_t>(n);
 		std::vector<int64_t *> ring_ptr{ring.data()}, halving_ptr{halving.data()},
 			root_ptr{from_root.data()};
-		gloo::AllreduceRing<int64_t> a(context, ring_ptr, int(n));
-		gloo::AllreduceHalvingDoubling<int64_t> h(context, halving_ptr, int(n));
-		gloo::BroadcastOneToAll<int64_t> b(context, root_ptr, int(n), 0);
+		auto &a = *new gloo::AllreduceRing<int64_t>(context, ring_ptr, int(n));
+		auto &h = *new gloo::AllreduceHalvingDoubling<int64_t>(context, halving_ptr, int(n));
+		auto &b = *new gloo::BroadcastOneToAll<int64_t>(context, root_ptr, int(n), 0);
 		for (int round = 0; round < 5; round++) {
 			for (size_t i = 0; i < n; i++)
 				ring[i] = halving[i] = from_root[i] = value(rank, i, round);

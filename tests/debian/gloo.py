@@ -12,8 +12,11 @@ def body(a, b):
         folder = f"{a.folder}/store{size}"
         os.mkdir(folder)
         ranks = [(a, b)[rank % 2].start([program, folder, rank, size, place.DEVICE, 1]) for rank in range(size)]
-        for rank in ranks:
-            rank.says(r": \d+ values wrong", 60)
+        try:
+            for rank in ranks:
+                rank.says(r": \d+ values wrong", 60)
+        except place.Failed as e:  # where one ends, the others end, too: who was the first?
+            raise place.Failed(f"{e}\nall of them:\n" + "\n".join(f"rank {number}:\n{rank.tail(6)}" for number, rank in enumerate(ranks))) from None
         for rank in ranks:
             place.check(": 0 values wrong" in rank.text(), rank.text())
             rank.kill()

@@ -3,6 +3,7 @@
 
   run.py [--tree DIR]     every row, in a tree of Debian 12 (debootstrap) that is made and filled when it is missing: about 4 GB below ~/.cache/ropeway, once. Nothing is installed
                           into this machine
+  run.py --suite trixie   the same in a tree of Debian 13 (ROPEWAY_BUILD: a build of that tree's own; else the one in build/, if it runs there)
   run.py --here           the quick rows, with what is installed on this machine
   run.py --only REGEX     rows whose name matches
   run.py --list           the rows
@@ -28,9 +29,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "ropeway"
 DOCS = ROOT / "docs" / "programs.md"
-BEGIN, END = "<!-- table: tests/debian/run.py --write -->", "<!-- end of the table -->"
+BEGIN, END = "<!-- table: tests/debian/run.py{} --write -->", "<!-- end of the table -->"
 MIRROR = os.environ.get("ROPEWAY_DEBIAN_MIRROR", "http://deb.debian.org/debian")
-SUITE = "bookworm"
+SUITES = ("bookworm", "trixie")
+ABSENT = "not in it"
+BUILD = pathlib.Path(os.environ.get("ROPEWAY_BUILD") or ROOT / "build")
 # What the build in build/ needs to run in the tree, and what the scripts themselves use.
 BASE = ("libibverbs1 ibverbs-providers librdmacm1 libisal2 libjansson4 libgnutls30 libxxhash0 zlib1g libnl-3-200 libnl-route-3-200 python3 iproute2 procps gcc g++ libc6-dev make pkg-config "
         "ca-certificates").split()
@@ -85,18 +88,25 @@ def installed(tree):
     return {line.split("|")[1]: line.split("|")[2] for line in out.splitlines() if line.startswith("ii")}
 
 
-def make_tree(tree):
+def section(text, suite):
+    """(from, to) of a suite's table in the text."""
+    begin = BEGIN.format("" if suite == SUITES[0] else f" --suite {suite}")
+    start = text.index(begin) + len(begin) + 1
+    return start, text.index(END, start)
+
+
+def make_tree(tree, suite):
     if (tree / "ropeway-tree").exists():
         return
     if not any(os.access(f"{d}/debootstrap", os.X_OK) for d in ("/usr/sbin", "/sbin", "/usr/bin")):
         raise SystemExit("SKIPPED: no debootstrap (package debootstrap)")
-    print(f"making {tree} (debootstrap {SUITE}; once)", flush=True)
+    print(f"making {tree} (debootstrap {suite}; once)", flush=True)
     tree.mkdir(parents=True, exist_ok=True)
-    made = subprocess.run(["debootstrap", "--variant=minbase", SUITE, str(tree), MIRROR], capture_output=True, text=True)
+    made = subprocess.run(["debootstrap", "--variant=minbase", suite, str(tree), MIRROR], capture_output=True, text=True)
     if made.returncode:
         print(made.stdout[-2000:], made.stderr[-2000:])
         raise SystemExit(f"debootstrap ended with {made.returncode}")
-    (tree / "ropeway-tree").write_text(SUITE + "\n")
+    (tree / "ropeway-tree").write_text(suite + "\n")
 
 
 def install(tree, packages):
@@ -113,9 +123,9 @@ def install(tree, packages):
     return done.stderr[-600:] if done.returncode else None
 
 
-def versions(row, tree):
+def versions(row, tree, suite):
     have = installed(tree)
-    return ", ".join(f"{package} {have[package]}" for package in row.shown if package in have) or "-"
+    return ", ".join(f"{package} {have[package]}" for package in row.of(suite)[:row.show] if package in have) or "-"
 
 
 def run_row(row, tree, logs):
@@ -149,16 +159,18 @@ def table(results):
         if status == "skipped" and row.status == rows.TRIED:
             status = rows.TRIED
         compared = row.compared if row.script else row.why
+        if status == ABSENT:
+            compared, status, seconds = "this release of Debian does not have it", rows.NOT_RUN, None
         if row.script and row.status != rows.WORKS:
             compared += ". " + row.why
-        lines.append(f"| {row.name} | {version} | {compared} | {status} | {f'{seconds:.0f} s' if row.script else ''} |")
+        lines.append(f"| {row.name} | {version} | {compared} | {status} | {f'{seconds:.0f} s' if row.script and seconds is not None else ''} |")
     return "\n".join(lines)
 
 
 def check_docs():
     text = DOCS.read_text()
-    text = text[text.index(BEGIN):text.index(END)]
-    shown = {}
+    start, end = section(text, SUITES[0])
+    text, shown = text[start:end], {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if len(cells) == 5 and cells[0] not in ("program", "---"):
@@ -184,7 +196,8 @@ def check_docs():
 
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("--tree", type=pathlib.Path, default=os.environ.get("ROPEWAY_DEBIAN_TREE") or CACHE / f"debian-{SUITE}")
+    args.add_argument("--tree", type=pathlib.Path)
+    args.add_argument("--suite", choices=SUITES, default=SUITES[0])
     args.add_argument("--here", action="store_true")
     args.add_argument("--only", default="")
     args.add_argument("--list", action="store_true")
@@ -201,7 +214,7 @@ def main():
     if os.geteuid() or subprocess.run(["unshare", "-mn", "true"], capture_output=True).returncode:
         print("SKIPPED: Debian's programs between two hosts need root: chroot, mounts and network namespaces")
         return 77
-    tree = None if args.here else args.tree.resolve()
+    tree = None if args.here else pathlib.Path(args.tree or os.environ.get("ROPEWAY_DEBIAN_TREE") or CACHE / f"debian-{args.suite}").resolve()
     logs = ROOT / "build" / "test-logs" / "debian"
     logs.mkdir(parents=True, exist_ok=True)
     lock = None
@@ -209,34 +222,38 @@ def main():
         tree.parent.mkdir(parents=True, exist_ok=True)
         lock = open(f"{tree}.lock", "w")
         fcntl.flock(lock, fcntl.LOCK_EX)  # two runs do not install at the same time
-        make_tree(tree)
-        problem = install(tree, BASE)
+        make_tree(tree, args.suite)
+        problem = install(tree, rows.renamed(BASE, args.suite))
         if problem:
             raise SystemExit(f"the tree cannot be filled: {problem}")
-        if enter(tree, [ROOT / "build" / "ropeway", "--version"], capture_output=True).returncode:
-            print(f"SKIPPED: build/ropeway does not run in {SUITE}: it was built on another system")
+        if enter(tree, [BUILD / "ropeway", "--version"], capture_output=True).returncode:
+            print(f"SKIPPED: {BUILD}/ropeway does not run in {args.suite}: it was built on another system")
             return 77
     results = {}
     for row in wanted:
-        problem = install(tree, row.packages) if tree and row.script else None
-        result = ("failed", 0, f"not to be installed: {problem}") if problem else run_row(row, tree, logs)
+        problem = install(tree, row.of(args.suite)) if tree and row.script else None
+        if problem and "Unable to locate package" in problem:
+            result = ABSENT, 0, ""
+        else:
+            result = ("failed", 0, f"not to be installed: {problem}") if problem else run_row(row, tree, logs)
         results[row] = result
         print(f"{result[0]:14} {row.name} ({result[1]:.1f} s){': ' + result[2] if result[2] else ''}", flush=True)
-    shown = {row.name: (status, seconds, versions(row, tree)) for row, (status, seconds, _) in results.items()}
+    shown = {row.name: (status, seconds, versions(row, tree, args.suite)) for row, (status, seconds, _) in results.items()}
     print()
     print(table(shown))
     if tree:
-        saved = logs / "results.json"
+        saved = logs / ("results.json" if args.suite == SUITES[0] else f"results-{args.suite}.json")
         shown = {**(json.loads(saved.read_text()) if saved.exists() else {}), **shown}
         saved.write_text(json.dumps(shown, indent=1))
         if args.write:
             text = DOCS.read_text()
-            DOCS.write_text(text[:text.index(BEGIN)] + BEGIN + "\n" + table(shown) + "\n" + text[text.index(END):])
+            start, end = section(text, args.suite)
+            DOCS.write_text(text[:start] + table(shown) + "\n" + text[end:])
     failed = [row for row, result in results.items() if result[0] == "failed"]
     skipped = [(row, result) for row, result in results.items() if result[0] == "skipped"]
     for row, result in skipped:
         print(f"SKIPPED {row.name}: {result[2].removeprefix('SKIPPED: ')}")
-    count = sum(1 for row, result in results.items() if row.script) - len(failed) - len(skipped)
+    count = sum(1 for row, result in results.items() if row.script and result[0] != ABSENT) - len(failed) - len(skipped)
     print(f"{count} passed, {len(failed)} failed, {len(skipped)} skipped")
     return 1 if failed or not count and not skipped else 0
 

@@ -11,11 +11,11 @@ CASES = {
                      ("ucmatose -b {a} -p {p} -c 100 -C 10 -S 1000", "ucmatose -s {a} -p {p} -c 100 -C 10 -S 1000", "return status 0"),
                      ("riostream -b {a} -p {p} -T v -S 65536 -C 20 -I 5", "riostream -s {a} -p {p} -T v -S 65536 -C 20 -I 5", "custom"),
                      ("rstream -b {a} -p {p} -T v -S 65536 -C 20 -I 5", "rstream -s {a} -p {p} -T v -S 65536 -C 20 -I 5", "custom")],
-    "perftest": [(f"ib_{name} -d {{d}} -x 1 -F -p {{p}} {more}", f"ib_{name} -d {{d}} -x 1 -F -p {{p}} {more} {{a}}", r"\n +\d+ +\d+ +\d")
-                 for name, more in (("send_bw", "-n 500"), ("send_lat", "-n 500"), ("write_bw", "-n 500 -q 4"), ("write_lat", "-n 500"), ("read_bw", "-n 500"), ("read_lat", "-n 500"),
+    "perftest": [(f"ib_{name} -d {{d}} -F -p {{p}} {more}", f"ib_{name} -d {{d}} -F -p {{p}} {more} {{a}}", r"\n +\d+ +\d+ +\d")
+                 for name, more in ((name, more if "-x" in more else f"-x 1 {more}") for name, more in (("send_bw", "-n 500"), ("send_lat", "-n 500"), ("write_bw", "-n 500 -q 4"), ("write_lat", "-n 500"), ("read_bw", "-n 500"), ("read_lat", "-n 500"),
                                     ("atomic_bw", "-n 500"), ("atomic_lat", "-n 500"), ("send_bw", "-c UD -s 1024 -n 500"), ("send_bw", "--odp -n 500"), ("write_bw", "--odp -n 500"),
                                     # the group of -g alone, ff01:..., is one interface's: Linux sends it to nobody else. So few that a socket holds them: groups are not paced.
-                                    ("send_bw", "-c UD -g -M 255:14:00:00:00:00:00:00:00:00:00:00:00:00:18:52 -x 0 -s 1024 -n 100"))],
+                                    ("send_bw", "-c UD -g -M 255:14:00:00:00:00:00:00:00:00:00:00:00:00:18:52 -x 0 -s 1024 -n 100")))],
 }
 
 

@@ -1,9 +1,16 @@
 #!/usr/bin/python3
 """UCX: ucx_perftest of every test over rc_verbs and ud_verbs, with atomics by the device; io_demo, which compares what it reads and writes."""
+import pathlib
 import re
 import signal
+import sys
 
 import place
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import ucx_perftest  # noqa: E402
+
+PERFTEST = ucx_perftest.command()
 
 ZCOPY = "-D zcopy -s 3000"  # else the largest message is what fits into a work request
 UCT = ([("rc_verbs", f"{test} -s 8") for test in "am_lat put_lat put_bw am_bw add_lat add_mr fadd cswap".split()] + [("rc_verbs", f"{test} {ZCOPY}") for test in ("put_bw", "get", "am_bw")]
@@ -12,9 +19,9 @@ UCP = "tag_lat tag_bw tag_sync_lat ucp_put_lat ucp_put_bw ucp_get ucp_add ucp_fa
 
 
 def one(a, b, port, words, env):
-    server = a.start(f"ucx_perftest -p {port} {words}", env=env)
+    server = a.start(f"{PERFTEST} -p {port} {words}", env=env)
     a.wait_tcp(port, server)
-    text = b.run(f"ucx_perftest {a.ip} -p {port} {words}", limit_s=40, env=env)
+    text = b.run(f"{PERFTEST} {a.ip} -p {port} {words}", limit_s=40, env=env)
     server.done(20)
     place.check(re.search(r"Final:\s+\d", text), f"ucx_perftest {words} has no figure: {text}")
 

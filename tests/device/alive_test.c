@@ -19,6 +19,8 @@ static const struct rpwi_addr here = {.family = 4, .bytes = {10, 0, 0, 1}},
 static struct {
 	uint64_t now_ns, heard_ns;
 	bool connected, answers, by_helper, peer_there;
+	bool is_neighbor; /* the peer is on this host */
+	uint64_t emptied;
 	unsigned asked, ended;
 	uint64_t silent_ns;
 	struct rpwi_ask last;
@@ -27,7 +29,7 @@ static struct {
 static void each(void (*fn)(const struct alive_peer *p, void *arg), void *arg)
 {
 	const struct alive_peer p = {.local = &here,
-		.remote = &there,
+		.remote = w.is_neighbor ? &here : &there,
 		.slot = PEER,
 		.seen = w.heard_ns,
 		.heard_ns = w.heard_ns};
@@ -36,7 +38,8 @@ static void each(void (*fn)(const struct alive_peer *p, void *arg), void *arg)
 }
 static bool is_here(const struct rpwi_addr *a) { return rpwi_addr_eq(a, &here); }
 static bool is_own(unsigned slot) { return slot == OWN; }
-static bool exists(unsigned slot) { return slot == OWN; }
+static bool exists(unsigned slot) { return slot == OWN || (w.is_neighbor && w.peer_there); }
+static uint64_t emptied(void) { return w.emptied; }
 static uint16_t own_slot(void) { return OWN; }
 static uint16_t helper_slot(bool *is_us)
 {
@@ -58,7 +61,7 @@ static unsigned gone(const struct alive_gone *g)
 	return 1;
 }
 static const struct alive_world world = {
-	each, is_here, is_own, exists, sent, gone, own_slot, helper_slot};
+	each, is_here, is_own, exists, emptied, sent, gone, own_slot, helper_slot};
 
 static void answer_as(uint64_t tid, bool is_there)
 {
@@ -131,6 +134,28 @@ static void its_end_is_noticed_by_an_answer(void **state)
 	assert_true(w.silent_ns == RPWI_NEVER);
 }
 
+/* What it said last may not have been read yet. */
+static void a_neighbor_that_has_ended_is_told_when_all_has_been_read(void **state)
+{
+	w.is_neighbor = true;
+	pass(3 * SECOND);
+	w.peer_there = false;
+	pass(SECOND);
+	assert_int_equal(w.ended, 0);
+	w.emptied++;
+	pass(SECOND / 10);
+	assert_int_equal(w.ended, 1);
+}
+
+static void a_neighbor_that_has_ended_is_told_though_others_never_cease(void **state)
+{
+	w.is_neighbor = true;
+	pass(3 * SECOND);
+	w.peer_there = false;
+	pass(3 * SECOND);
+	assert_int_equal(w.ended, 1);
+}
+
 static void one_that_was_never_there_is_not_missed(void **state)
 {
 	w.peer_there = false;
@@ -201,6 +226,8 @@ int main(void)
 		T(a_peer_that_is_there_is_left_alone),
 		T(one_that_speaks_is_not_asked_about),
 		T(its_end_is_noticed_by_an_answer),
+		T(a_neighbor_that_has_ended_is_told_when_all_has_been_read),
+		T(a_neighbor_that_has_ended_is_told_though_others_never_cease),
 		T(one_that_was_never_there_is_not_missed),
 		T(a_forged_answer_is_none),
 		T(silence_means_nothing),

@@ -37,7 +37,7 @@ LINKED = [
 
 # NETLINK_RDMA: what the command says without the drop-in comes first, line for line, then lines of ours alone that match. None: nothing of ours.
 LISTS = [
-    ("rdma dev", r"100\d+: rpw_\w+: node_type ca fw \S+ node_guid [0-9a-f:]{19} sys_image_guid [0-9a-f:]{19}"),
+    ("rdma dev", r"100\d+: rpw_\w+: node_type ca (protocol roce )?fw \S+ node_guid [0-9a-f:]{19} sys_image_guid [0-9a-f:]{19}"),
     ("rdma -d dev", r"100\d+: rpw_\w+: node_type ca .*|    caps: <.*>"),
     ("rdma link", r"link rpw_\w+/1 state (ACTIVE|DOWN) physical_state (LINK_UP|DISABLED) netdev \w+"),
     ("rdma dev show rxe0", None),
@@ -45,7 +45,7 @@ LISTS = [
     ("rdma system", None),
     ("rdma res", r"100\d+: rpw_\w+: pd 0 cq 0 qp 0 cm_id 0 mr 0 ctx 0 srq 0"),
     ("rdma res show qp", None),
-    ("rdma statistic", r"link rpw_\w+/1.*"),
+    ("rdma statistic", r"link rpw_\w+/1.*|    \w+ \d+"),
 ]
 # Through the drop-in to the kernel, and what is there afterwards.
 CHANGES = [

@@ -8,11 +8,14 @@ programs run there as they are. Commands go to an agent in it (agent.py) over a 
 As a command, for looking around by hand:
   guest.py prepare              fill the cache
   guest.py run COMMAND...       boot a guest, run the commands in it one by one, print what they print
+
+$ROPEWAY_GUEST_SUITE is another Debian release (trixie) whose kernel the guest runs; without it, this machine's. The programs in it are this machine's in any case.
 """
 import ctypes
 import gzip
 import hashlib
 import json
+import lzma
 import os
 import pathlib
 import shutil
@@ -25,7 +28,8 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "ropeway" / "guest"
+SUITE = os.environ.get("ROPEWAY_GUEST_SUITE", "")
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "ropeway" / (f"guest-{SUITE}" if SUITE else "guest")
 
 # crc32: without it `rdma link add` fails with ENOENT. The rest: root, network, the control port, rxe and its user-space interface, loss.
 MODULES = ["crc32_generic", "crc32_pclmul", "crc32c_generic", "virtio_pci", "e1000", "virtio_console", "9pnet_virtio", "9p", "overlay", "rdma_rxe",
@@ -55,9 +59,23 @@ class Unavailable(Exception):
     """There can be no guest here; the text says why."""
 
 
-def kernel_package():
+def apt_of(suite, folder):
+    """Options with which apt knows one Debian release alone, from this machine's mirror: its sources, lists and cache are below folder, and this machine's stay as they are."""
+    asked = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"], capture_output=True, text=True).stdout.split()
+    mirror = os.environ.get("ROPEWAY_DEBIAN_MIRROR") or next((uri for uri in asked if uri.rstrip("/").endswith("/debian")), None)
+    if not mirror:
+        raise Unavailable(f"no mirror of Debian in this machine's apt sources ({', '.join(asked) or 'none'}): set ROPEWAY_DEBIAN_MIRROR to one")
+    apt = pathlib.Path(folder) / "apt"
+    (apt / "lists" / "partial").mkdir(parents=True, exist_ok=True)
+    (apt / "sources.list").write_text(f"deb {mirror} {suite} main\n")
+    places = {"Etc::SourceList": "sources.list", "Etc::SourceParts": "none", "State::Lists": "lists", "Cache": "cache", "State::status": "status"}
+    (apt / "status").touch()
+    return ["-o", "APT::Sandbox::User=root", *(word for name, path in places.items() for word in ("-o", f"Dir::{name}={apt}/{path}"))]
+
+
+def kernel_package(apt=()):
     """The real package behind linux-image-amd64."""
-    out = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], capture_output=True, text=True).stdout
+    out = subprocess.run(["apt-cache", *apt, "depends", "linux-image-amd64"], capture_output=True, text=True).stdout
     for line in out.splitlines():
         if "Depends:" in line and "linux-image-" in line:
             return line.split()[-1]
@@ -66,17 +84,19 @@ def kernel_package():
 
 def download(package, folder):
     """Fetch the package's file, with newer package lists if those at hand are missing or old and we may renew them."""
+    apt = apt_of(SUITE, folder) if SUITE else []
     why = ""
     for attempt in range(2):
-        got = subprocess.run(["apt-get", "download", package or kernel_package()], cwd=folder, capture_output=True, text=True)
+        got = subprocess.run(["apt-get", *apt, "download", package or kernel_package(apt)], cwd=folder, capture_output=True, text=True)
         debs = list(pathlib.Path(folder).glob("*.deb"))
         if got.returncode == 0 and debs:
             return debs[0]
         why = got.stderr.strip() or "no file"
-        if attempt or os.geteuid():
+        if attempt or os.geteuid() and not SUITE:
             break
-        subprocess.run(["apt-get", "update", "-qq"], capture_output=True)
-    raise Unavailable(f"apt-get download {package or 'linux-image'}: {why}")
+        renewed = subprocess.run(["apt-get", *apt, "update", "-qq"], capture_output=True, text=True)
+        why += renewed.stderr if renewed.returncode else ""
+    raise Unavailable(f"apt-get download {package or 'linux-image'}{f' of {SUITE}' if SUITE else ''}: {why}")
 
 
 def unpack_kernel(into):
@@ -84,6 +104,8 @@ def unpack_kernel(into):
         subprocess.run(["dpkg", "-x", str(download(None, tmp)), f"{tmp}/x"], check=True)
         tree = pathlib.Path(tmp) / "x"
         version = next(tree.glob("boot/vmlinuz-*")).name[len("vmlinuz-"):]
+        if not (tree / "lib").exists():  # Debian 13 has its modules below /usr, where this machine's kmod may not look
+            (tree / "lib").symlink_to("usr/lib")
         subprocess.run(["depmod", "-b", str(tree), version], check=True, capture_output=True)
         order, files = [], {}
         for module in MODULES:
@@ -92,13 +114,14 @@ def unpack_kernel(into):
             for line in shown.splitlines():
                 if line.startswith("insmod "):
                     path = pathlib.Path(line.split()[1])
-                    if path.name not in files:
-                        order.append(path.name)
-                        files[path.name] = path
+                    name = path.name.removesuffix(".xz")
+                    if name not in files:
+                        order.append(name)
+                        files[name] = path
         shutil.copy(next(tree.glob("boot/vmlinuz-*")), into / "vmlinuz")
         (into / "modules").mkdir()
         for name, path in files.items():
-            shutil.copy(path, into / "modules" / name)
+            (into / "modules" / name).write_bytes(lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes())
         (into / "modules.order").write_text("\n".join(order) + "\n")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Interoperability with kernel rxe: stock verbs programs, one side in the QEMU guest on rxe, the other here on the software device.
 
-  interop.py [--only TEXT] [--lib SO] [--peer ropeway|rxe] [--list] [-v]
+  interop.py [--only TEXT] [--lib SO] [--peer ropeway|rxe] [--list] [-v]          with ROPEWAY_GUEST_SUITE=trixie: the kernel of that Debian release
 
 One line a case, then 'N passed, N failed, N skipped'. --peer rxe puts a second guest in ropeway's place: it tests this harness. Exit status 77
 when there can be no guest here. Needs root, or user namespaces.
@@ -29,7 +29,7 @@ BUILD = os.environ.get("ROPEWAY_BUILD", str(ROOT / "build"))
 @dataclasses.dataclass
 class Case:
     """{d} device, {g} GID index, {p} port, {a} the server's IPv4 address (where the GIDs are told by hand), {A} its address of the case's family, {o} the side's own IPv4
-    address, {b} build folder."""
+    address, {b} build folder, {k} -a on a device that promises no order of completions."""
     name: str
     server: str
     client: str              # "+ X": the server's command and X
@@ -42,6 +42,7 @@ class Case:
     serves_on: bool = False  # the server ends when it is told to
     families: tuple = ("IPv4", "IPv6")
     leaves_unheard: bool = False  # its client ends without waiting for the answer to its DREQ: see GOODBYE_TRIES
+    leaves_unsent: bool = False  # its client ends with the completions of datagrams that nobody acknowledges: see UNSENT
     leaves_at_once: bool = False  # each side ends with its last completion, though its last ACK may be lost: see GOODBYE_TRIES
 
 
@@ -56,14 +57,14 @@ CASES = [
     Case("ibv_ud_pingpong -c", "ibv_ud_pingpong -d {d} -g {g} -p {p} -c", "+ {a}", "-n 300 -s 1024"),
     Case("rdma_server", "{b}/rdma_server {d} {p} {g}", "{b}/rdma_client {a} {d} {p} {g}", "", ""),
     Case("verbs_verify", "{b}/tests/interop/verbs_verify -d {d} -g {g} -p {p}", "+ {a}", "", "-n 1"),
-    # The order of completions; where packets are lost or repeated nothing is promised.
-    Case("ackord", "{b}/tests/interop/ackord -d {d} -g {g} -p {p}", "+ {a}", "-n 500", None),
+    # The order of completions; where packets are lost or repeated nothing is promised. From Linux 6.4 on rxe completes from a work queue, in either order, also with another rxe: counted only.
+    Case("ackord", "{b}/tests/interop/ackord -d {d} -g {g} -p {p} {k}", "{b}/tests/interop/ackord -d {d} -g {g} -p {p} {k} {a}", "-n 500", None),
     # Connected by rdma_cm.
     Case("rping -V", "rping -s -a {A} -p {p} -V", "rping -c -a {A} -p {p} -V", "-C 100 -S 4000", "-C 30 -S 4000", TCP, leaves_unheard=True),
     Case("ucmatose", "ucmatose -f {f} -b {A} -p {p}", "ucmatose -f {f} -s {A} -p {p}", "-c 10 -C 10", "-c 2 -C 5", TCP, says="return status 0"),
     Case("udaddy", "udaddy -f {f} -b {A}", "udaddy -f {f} -s {A}", "-c 4 -C 10 -S 900", None, UDP, 7174, says="return status 0"),
     # A group of both; the kernel's rdma_cm has no IPv6 groups on RoCE v2.
-    Case("mckey", "stdbuf -oL mckey -m 239.7.7.7 -b {o}", "mckey -m 239.7.7.7 -b {o} -s", "-C 20 -S 1000", None, says="return status 0", ready="joined dgid: ::ffff:239.7.7.7",
+    Case("mckey", "stdbuf -oL mckey -m 239.7.7.7 -b {o}", "mckey -m 239.7.7.7 -b {o} -s", "-C 20 -S 1000", None, says="return status 0", ready="joined dgid: ::ffff:239.7.7.7", leaves_unsent=True,
          families=("IPv4",)),
     # This perftest (4.5) asks for IPv4 addresses only where it connects by rdma_cm.
     Case("ib_send_bw -R", "ib_send_bw -R -F -p {p}", "+ {A}", "-n 200 -s 65536", "-n 40 -s 16384", TCP, families=("IPv4",)),
@@ -78,6 +79,8 @@ CASES = [
 # A program that destroys its QP with its last completion leaves nobody who repeats its last ACK: where that one is lost, the other's last request ends with "retry counter exceeded", with
 # any two devices. So a case whose one side ended well and whose other side has that error runs again, too.
 GOODBYE_TRIES = 3
+# A capture beside rxe of Linux 6.12: of the 20 datagrams of mckey that had completed 0 to 8 were on the wire before it left, so that a receiver, of rxe's as well, may wait for ever.
+UNSENT = "rxe of Linux 6.12 completes datagrams of which some are never on the wire where the program leaves at once"
 # What a program prints when the bytes were wrong though it exits with 0.
 BAD_WORDS = ("invalid data", "Data validation failed", "mismatch")
 
@@ -118,7 +121,7 @@ class HostPeer:
     """ropeway: programs here, with the drop-in preloaded."""
 
     def __init__(self, lib):
-        self.ip4, self.ip6, self.what = HOST_IP4, HOST_IP6, "ropeway"
+        self.ip4, self.ip6, self.what, self.in_order = HOST_IP4, HOST_IP6, "ropeway", True
         self.env = dict(os.environ, LD_PRELOAD=lib, LC_ALL="C.UTF-8")
         self.device, self.gid = find_gids(self)
 
@@ -147,6 +150,7 @@ class GuestPeer:
     def boot(self):
         self.guest = Guest(tap=self.tap, number=self.number, verbose=self.verbose)
         self.ip4, self.ip6 = self.guest.ip4, self.guest.ip6
+        self.in_order = tuple(map(int, self.guest.check("uname -r").split(".")[:2])) < (6, 4)
         self.device, self.gid = find_gids(self)
 
     def reboot_if_dead(self):
@@ -228,7 +232,7 @@ def run_case(guest, other, case, family, guest_serves, with_loss, port, timeout_
         return f"no {family} GID: rxe {guest.gid}, {other.what} {other.gid}", False
 
     def command(peer, text):
-        words = {"d": peer.device, "g": peer.gid[family], "p": port, "a": server.ip4, "A": server.ip6 if family == "IPv6" else server.ip4, "b": shlex.quote(BUILD), "o": peer.ip4,
+        words = {"d": peer.device, "g": peer.gid[family], "p": port, "a": server.ip4, "A": server.ip6 if family == "IPv6" else server.ip4, "b": shlex.quote(BUILD), "o": peer.ip4, "k": "" if peer.in_order else "-a",
                  "f": "ipv6" if family == "IPv6" else "ip"}
         return text.format(**words) + " " + (case.size_loss if with_loss else case.size)
 
@@ -355,7 +359,7 @@ def main():
 
 
 def run_all(cases, guest, other, args):
-    passed = failed = 0
+    passed = failed = skipped = 0
     losing = False
 
     def tell(label, wrong):
@@ -370,6 +374,10 @@ def run_all(cases, guest, other, args):
         if with_loss != losing:
             guest.loss(2 if with_loss else 0)
             losing = with_loss
+        if case.leaves_unsent and not (other if guest_serves else guest).in_order:
+            print(f"SKIPPED {label}: {UNSENT}", flush=True)
+            skipped += 1
+            continue
         started = time.monotonic()
         for _ in range(GOODBYE_TRIES):
             wrong, goodbye_lost = run_case(guest, other, case, family, guest_serves, with_loss, 18600 + i, args.timeout)
@@ -390,7 +398,7 @@ def run_all(cases, guest, other, args):
     guest.guest.close()
     if args.peer == "rxe":
         other.guest.close()
-    print(f"{passed} passed, {failed} failed, 0 skipped")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 
 

@@ -39,6 +39,7 @@ enum op {
 	OP_SEND_BURST,
 	OP_WRITE_BURST,
 	OP_READ_BURST,
+	OP_ATOMIC_WRITE,
 	OP_COUNT
 };
 static const char *const op_name[OP_COUNT] = {
@@ -52,6 +53,7 @@ static const char *const op_name[OP_COUNT] = {
 	"SEND burst",
 	"WRITE burst",
 	"READ burst",
+	"ATOMIC WRITE",
 };
 static const uint32_t sizes[] = {0, 1, 3, 64, 1023, 1024, 1025, 4096, 4097, 65537, SIZE_MAX_BYTES};
 
@@ -60,6 +62,7 @@ struct hello {
 	uint32_t qpn, psn, rkey_in, rkey_out;
 	uint64_t addr_in, addr_out;
 	uint8_t gid[16];
+	uint32_t atomic_writes; /* is ATOMIC WRITE there? */
 };
 
 struct side {
@@ -70,6 +73,7 @@ struct side {
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
+	bool atomic_writes; /* on this side, then on both */
 	struct ibv_mr *mr_in, *mr_out;
 	uint8_t *mem_in, *mem_out; /* with guards around */
 	uint8_t *in, *out;
@@ -212,6 +216,26 @@ static struct ibv_mr *memory(struct side *s, uint8_t **mem, uint8_t **p)
 	return mr;
 }
 
+/* The QP, with ATOMIC WRITE where the headers (rdma-core 45) and the device have it. */
+static void create_qp(struct side *s, struct ibv_qp_init_attr *init)
+{
+#ifdef HAVE_ATOMIC_WRITE
+	struct ibv_qp_init_attr_ex ex = {.send_cq = init->send_cq,
+		.recv_cq = init->recv_cq,
+		.cap = init->cap,
+		.qp_type = init->qp_type,
+		.pd = s->pd,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_ATOMIC_WRITE};
+	s->qp = ibv_create_qp_ex(s->ctx, &ex);
+	s->atomic_writes = s->qp;
+#endif
+	if (!s->qp)
+		s->qp = ibv_create_qp(s->pd, init);
+	if (!s->qp)
+		die("ibv_create_qp: %m");
+}
+
 static void open_device(struct side *s, const char *name)
 {
 	int n = 0;
@@ -237,9 +261,7 @@ static void open_device(struct side *s, const char *name)
 			.max_send_sge = 2,
 			.max_recv_sge = 2},
 	};
-	s->qp = ibv_create_qp(s->pd, &init);
-	if (!s->qp)
-		die("ibv_create_qp: %m");
+	create_qp(s, &init);
 }
 
 static void modify(struct side *s, struct ibv_qp_attr *attr, int mask, const char *what)
@@ -258,10 +280,11 @@ static void connect_qp(struct side *s)
 	uint32_t psn = (uint32_t)mix((uint64_t)getpid() << 32 ^ (uint64_t)time(NULL)) & 0xffffff;
 	struct hello mine = {htobe32(s->qp->qp_num), htobe32(psn), htobe32(s->mr_in->rkey),
 		htobe32(s->mr_out->rkey), htobe64((uintptr_t)s->in), htobe64((uintptr_t)s->out),
-		{0}};
+		{0}, s->atomic_writes};
 	memcpy(mine.gid, gid.raw, 16);
 	tcp_move(s->tcp, &mine, sizeof(mine), true);
 	tcp_move(s->tcp, &s->peer, sizeof(s->peer), false);
+	s->atomic_writes = s->atomic_writes && s->peer.atomic_writes;
 	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -448,6 +471,40 @@ static void step_atomic(struct side *s, enum op op, bool acts, uint64_t seed)
 	}
 }
 
+#ifdef HAVE_ATOMIC_WRITE
+static void post_atomic_write(struct side *s, uint64_t id, uint64_t value)
+{
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(s->qp);
+	ibv_wr_start(qp);
+	qp->wr_id = id;
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_atomic_write(qp, be32toh(s->peer.rkey_in), be64toh(s->peer.addr_in), &value);
+	int rc = ibv_wr_complete(qp);
+	if (rc)
+		die("ATOMIC WRITE: ibv_wr_complete: %s", strerror(rc));
+}
+
+static void step_atomic_write(struct side *s, bool acts, uint64_t seed)
+{
+	uint64_t value;
+	if (!acts)
+		target_reset(s);
+	meet(s, seed);
+	if (acts) {
+		pattern_fill((uint8_t *)&value, sizeof(value), seed);
+		post_atomic_write(s, seed, value);
+		struct ibv_wc wc = wait_wc(s, "ATOMIC WRITE");
+		if (wc.wr_id != seed || wc.opcode != IBV_WC_ATOMIC_WRITE)
+			die("ATOMIC WRITE: mismatch in the completion: opcode %d", wc.opcode);
+	}
+	meet(s, seed + 1);
+	if (acts)
+		return;
+	pattern_check(s, s->in, sizeof(value), seed, "ATOMIC WRITE");
+	target_check_outside(s, sizeof(value), "ATOMIC WRITE");
+}
+#endif
+
 /* Several messages on their way at once, of a size that no MTU divides. */
 static void step_burst(struct side *s, enum op op, bool acts, uint64_t seed)
 {
@@ -482,6 +539,10 @@ static void step(struct side *s, enum op op, uint32_t n, bool acts, uint64_t see
 		step_atomic(s, op, acts, seed);
 	else if (op == OP_SEND_BURST || op == OP_WRITE_BURST)
 		step_burst(s, op, acts, seed);
+#ifdef HAVE_ATOMIC_WRITE
+	else if (op == OP_ATOMIC_WRITE)
+		step_atomic_write(s, acts, seed);
+#endif
 	else
 		step_plain(s, op, n, acts, seed);
 }
@@ -517,15 +578,15 @@ int main(int argc, char **argv)
 	uint64_t seed = 1000;
 	unsigned steps = 0;
 	for (int r = 0; r < rounds; r++)
-		for (int op = 0; op < OP_COUNT; op++)
+		for (int op = 0; op < (s.atomic_writes ? OP_COUNT : OP_ATOMIC_WRITE); op++)
 			for (size_t i = 0;
 				i < (op <= OP_READ ? sizeof(sizes) / sizeof(sizes[0]) : 1); i++)
 				for (int turn = 0; turn < 2; turn++, steps++)
 					step(&s, (enum op)op, sizes[i], s.client == !turn,
 						seed += 100);
 	meet(&s, seed + 50);
-	printf("verbs_verify: %u steps, %" PRIu64 " bytes compared, all right\n", steps,
-		s.checked_bytes);
+	printf("verbs_verify: %u steps, %s ATOMIC WRITE, %" PRIu64 " bytes compared, all right\n",
+		steps, s.atomic_writes ? "with" : "without", s.checked_bytes);
 	ibv_destroy_qp(s.qp);
 	ibv_dereg_mr(s.mr_in);
 	ibv_dereg_mr(s.mr_out);

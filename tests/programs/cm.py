@@ -25,6 +25,9 @@ import tempfile
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import ucx_perftest  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 INTEROP = ROOT / "tests" / "interop"
@@ -69,8 +72,11 @@ def sockets(name, more, **kw):
     return Program(f"{name} {more}", f"{name} -b {{a}} -p {{p}} {more}", f"{name} -s {{a}} -p {{p}} {more}", **kw)
 
 
+UCX_PERFTEST = ucx_perftest.command()
+
+
 def ucx(test, more="", **kw):
-    return Program(f"ucx_perftest rc_v {test} {more}".strip(), f"ucx_perftest -p {{p}} -t {test} {more}", f"ucx_perftest {{a}} -p {{p}} -t {test} {more}", listens=0,
+    return Program(f"ucx_perftest rc_v {test} {more}".strip(), f"{UCX_PERFTEST} -p {{p}} -t {test} {more}", f"{UCX_PERFTEST} {{a}} -p {{p}} -t {test} {more}", listens=0,
                    env={"UCX_TLS": "rc_v,self", "UCX_NET_DEVICES": "{d}:1"}, says=r"Final:\s+\d", **kw)
 
 

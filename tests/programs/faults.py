@@ -16,6 +16,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import ucx_perftest  # noqa: E402
+
 ROOT = pathlib.Path(__file__).parents[2]
 LIMIT = 100  # seconds; the longest takes 14
 
@@ -23,7 +26,7 @@ GOOD, ABORT = 0, -signal.SIGABRT
 WRITE = "ib_write_bw -d rpw_lo -F -n 1000 -s 4096 -p {p}"
 SEND = "ib_send_bw -d rpw_lo -F -n 1000 -s 4096 -p {p}"
 READ = "ib_read_lat -d rpw_lo -F -n 500 -s 64 -p {p}"
-UCX = "ucx_perftest {a} -p {p} -t tag_lat -n 20000 -s 4096"
+UCX = ucx_perftest.command() + " {a} -p {p} -t tag_lat -n 20000 -s 4096"
 UCX_ENV = {"UCX_TLS": "rc_v,self", "UCX_NET_DEVICES": "rpw_lo:1", "UCX_HANDLE_ERRORS": "none", "UCX_RC_VERBS_TIMEOUT": "20ms", "UCX_RC_VERBS_RETRY_COUNT": "3"}
 NCCL = "{b}/test_connection {role} {bind} --port {p} --plugin {b}/libnccl-net-ropeway.so --max-size 1M --timeout {t}"
 NCCL_ENV = {"ROPEWAY_TRANSPORT": "verbs"}

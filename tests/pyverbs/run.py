@@ -26,7 +26,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "ropeway"
 DOC = pathlib.Path("/usr/share/doc/rdma-core/tests")
-PASS_LIST, EXCEPTIONS = HERE / "rxe_pass.txt", HERE / "exceptions.txt"
+EXCEPTIONS = HERE / "exceptions.txt"
+# Debian 12's suite on its kernel; Debian 13's on its own.
+DEBIAN = next((line.strip().partition("=")[2].strip('"') for line in open("/etc/os-release") if line.startswith("VERSION_ID=")), "12")
+PASS_LIST = HERE / ("rxe_pass.txt" if DEBIAN == "12" else f"rxe_pass_{DEBIAN}.txt")
 # Suites for one vendor's hardware; they skip everything elsewhere.
 VENDOR = ("test_mlx5", "test_efa", "test_cuda")
 
@@ -212,7 +215,7 @@ def measure_rxe():
     if rc or not passed:
         print(f"the suite ended with {rc}\n{text[-2000:]}")
         return 1
-    PASS_LIST.write_text(f"# The tests of rdma-core's pyverbs suite (Debian 12) that pass on kernel rxe: Linux {kernel}. Written by run.py --measure-rxe.\n"
+    PASS_LIST.write_text(f"# The tests of rdma-core's pyverbs suite (Debian {DEBIAN}) that pass on kernel rxe: Linux {kernel}. Written by run.py --measure-rxe.\n"
                          + "\n".join(passed) + "\n")
     print(f"{len(passed)} of {len(results)} pass on rxe; rest: " + ", ".join(
         f"{n} {s}" for s, n in sorted({s: sum(r['status'] == s for r in results) for s in {r['status'] for r in results}}.items())))

@@ -4,6 +4,7 @@
 Usage: tree_test.py BUILD [unittest arguments]. CALLS, COST, FILESYSTEM (may be empty) and PLACES are in the environment: the programs of this folder.
 All of it runs in namespaces of its own: lo and one end of a veth, d0, with a /sys of theirs.
 """
+import contextlib
 import os
 import pathlib
 import re
@@ -317,6 +318,16 @@ print("ready", flush=True)
 WAIT = "sys.stdin.read()\n"
 
 
+def helpers():
+    """PIDs of the helpers of this network namespace that have mapped the counters."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "comm").read_text() == "ropeway-helper\n" and os.readlink(process / "ns/net") == os.readlink("/proc/self/ns/net") and "/SYSV" in (process / "maps").read_text():
+                found.append(int(process.name))
+    return found
+
+
 class Counters(unittest.TestCase):
     """What processes count, beside what they say that they have sent. A packet of a lane is what would be one on a wire."""
 
@@ -572,12 +583,18 @@ print(subprocess.run(["cat", "/sys/class/infiniband/rpw_lo/ports/1/hw_counters/r
             there = ("nsenter", f"--net=/proc/{peer.pid}/ns/net")
             for c in ("addr add 10.9.7.2/24 dev e1", "link set e1 up", "link set lo up"):
                 run(*there, "ip", *c.split(), preload=False)
-            command = ("ibv_rc_pingpong", "-g", "1", "-n", "300", "-s", "64")
+            # long enough for a helper to come up in the meantime
+            command = ("ibv_rc_pingpong", "-g", "1", "-n", "20000", "-s", "64")
             server = self.start(*command, "-d", "rpw_e1", prefix=there)
             self.wait_for(lambda: self.listening(peer.pid), "server")
             client = self.start(*command, "-d", "rpw_e0", "10.9.7.2")
+            self.wait_for(helpers, "helper")
+            for helper in helpers():
+                os.kill(helper, signal.SIGSTOP)
             self.stats([client, server])
-            self.assertEqual(self.read("rpw_e0")["rdma_sends"], 300)
+            self.assertEqual(self.read("rpw_e0")["rdma_sends"], 20000)
+            for helper in helpers():
+                os.kill(helper, signal.SIGCONT)
             self.wait_for(lambda: not any(self.read("rpw_e0").values()), "end of the helper")
         finally:
             peer.communicate("\n")

@@ -167,6 +167,20 @@ static void prefer(const char *prefix)
 	unsetenv("FI_PROVIDER_PATH");
 }
 
+/* In the child: what it has as its input, a terminal at which nobody types. Without a terminal
+ * ucx_perftest is a rank of MPI's where it was built with MPI, as Debian 13's. The other end stays
+ * open with the program. */
+static int nobody_types(void)
+{
+	const char *name = NULL;
+	int fd = -1, typist = posix_openpt(O_RDWR | O_NOCTTY);
+	if (typist >= 0 && !grantpt(typist) && !unlockpt(typist))
+		name = ptsname(typist);
+	if (name)
+		fd = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	return fd >= 0 ? fd : open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 struct program {
 	pid_t pid;
 	int out;
@@ -193,7 +207,7 @@ static bool program_start(
 			putenv((char *)peer->env[i]);
 		putenv((char *)"LC_ALL=C");
 		putenv((char *)"UCX_WARN_UNUSED_ENV_VARS=n");
-		dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);
+		dup2(nobody_types(), 0);
 		dup2(out[1], 1);
 		dup2(out[1], 2);
 		if (c->prefix) {
