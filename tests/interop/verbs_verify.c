@@ -216,6 +216,16 @@ static struct ibv_mr *memory(struct side *s, uint8_t **mem, uint8_t **p)
 	return mr;
 }
 
+#ifdef HAVE_ATOMIC_WRITE
+/* rxe's library makes the QP without asking its kernel, which knows ATOMIC WRITE from 6.2 on. */
+static bool device_writes_atomically(struct ibv_context *ctx)
+{
+	struct ibv_device_attr_ex attr;
+	return !ibv_query_device_ex(ctx, NULL, &attr) &&
+	       (attr.device_cap_flags_ex & 1ull << 40); /* IB_UVERBS_DEVICE_ATOMIC_WRITE */
+}
+#endif
+
 /* The QP, with ATOMIC WRITE where the headers (rdma-core 45) and the device have it. */
 static void create_qp(struct side *s, struct ibv_qp_init_attr *init)
 {
@@ -227,7 +237,8 @@ static void create_qp(struct side *s, struct ibv_qp_init_attr *init)
 		.pd = s->pd,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.send_ops_flags = IBV_QP_EX_WITH_ATOMIC_WRITE};
-	s->qp = ibv_create_qp_ex(s->ctx, &ex);
+	if (device_writes_atomically(s->ctx))
+		s->qp = ibv_create_qp_ex(s->ctx, &ex);
 	s->atomic_writes = s->qp;
 #endif
 	if (!s->qp)
