@@ -241,9 +241,9 @@ static bool copy(const struct rpwi_lane_peer *p, uint8_t *to, uint64_t from, uin
 {
 	if (len < LONG_READ)
 		return pread(p->mem_fd, to, len, (off_t)from) == (ssize_t)len;
-	const struct iovec here[] = {{to, len - LAST_BYTES}, {last, LAST_BYTES}},
-			   there = {(void *)(uintptr_t)from, len};
-	return rpwi_lane_peer_readv(p, here, 2, &there, 1, len);
+	struct iovec here[3] = {{to, len - LAST_BYTES}, {last, LAST_BYTES}},
+		     there[2] = {{(void *)(uintptr_t)from, len}};
+	return rpwi_lane_peer_readv(p, here, 2, there, 1, len);
 }
 
 /* The kernel's copy has no order, and the program may poll the end: it comes when the rest is there

@@ -376,8 +376,7 @@ void progress_qp_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
 bool progress_gather(struct dqp *qp);
 void progress_qp_forget(struct dqp *qp);
 void progress_flush_held(uint64_t now_ns);
-/* lane_ring.h: place */
-void *progress_place(void *, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len);
+lane_place_fn progress_place;
 bool progress_run(bool all_ports); /* one round: receive, send, timers. True if anything came. */
 /* For a thread that only waits: make progress until `fd` is readable or anything came. 0, or -EINTR
  * when a signal handler ran. The lock is not held. */

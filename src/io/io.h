@@ -240,10 +240,8 @@ struct rpwi_lane *rpwi_lane_up(const struct rpwi_lanes *ls, uint32_t qpn);
 /* Called before a lane to another process comes, goes, or changes what rpwi_lane_up and
  * rpwi_lane_peer tell: the caller keeps out who looks without its lock. */
 void rpwi_lanes_on_change(struct rpwi_lanes *ls, void (*about_to)(void));
-/* Where the payload of a packet that a lane is about to fetch belongs (lane_ring.h: place). Before
- * the first lane comes. */
-void rpwi_lanes_place_by(struct rpwi_lanes *ls,
-	void *(*place)(void *, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len));
+/* Who is asked about the packets that a lane is about to fetch. Before the first lane comes. */
+void rpwi_lanes_place_by(struct rpwi_lanes *ls, lane_place_fn *place);
 /* A lane was offered to the process of that QP a moment ago, and may be there soon. */
 bool rpwi_lane_is_awaited(const struct rpwi_lanes *ls, uint32_t qpn);
 /* Is there one, or is one being made? False: by UDP or not at all. */
@@ -299,12 +297,11 @@ struct rpwi_lane_peer {
 struct rpwi_lane_peer *rpwi_lane_peer(struct rpwi_lane *l);
 /* Is what mem_fd and pid read still the process whose board this is? */
 bool rpwi_lane_peer_is_there(const struct rpwi_lane_peer *p);
-/* `bytes` of its memory in one call, up to RPWI_LANE_PIECES pieces on each side, and its nonce
- * behind them: by number, which is faster than by descriptor, and all that one call reads is of one
- * address space. False: not all, or it is not that process any more. */
-enum { RPWI_LANE_PIECES = 64 };
-bool rpwi_lane_peer_readv(const struct rpwi_lane_peer *p, const struct iovec *to, unsigned nto,
-	const struct iovec *from, unsigned nfrom, size_t bytes);
+/* `bytes` of its memory in one call, and its nonce behind them: by number, which is faster than by
+ * descriptor, and all that one call reads is of one address space. Both arrays have room for one
+ * piece more, the nonce's. False: not all, or it is not that process any more. */
+bool rpwi_lane_peer_readv(const struct rpwi_lane_peer *p, struct iovec *to, unsigned nto,
+	struct iovec *from, unsigned nfrom, size_t bytes);
 /* Payloads that are still to be fetched: those to that QP of a peer, and those from that memory,
  * will not be. To be called before the program hears that it may change them, unless it hears so by
  * their acknowledgement. */

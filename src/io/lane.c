@@ -44,8 +44,6 @@ enum {
 	SAMPLED_LEN = 1024,
 };
 
-_Static_assert((int)RPWI_LANE_PIECES == (int)LANE_PULL_PACKETS, "what is pulled at once");
-
 struct rpwi_lane {
 	struct rpwi_list link;
 	struct rpwi_lanes *of;
@@ -76,7 +74,7 @@ struct rpwi_lanes {
 	int event_fd;
 	int board_fd; /* the device's, or -1 */
 	void (*about_to)(void);
-	void *(*place)(void *arg, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len);
+	lane_place_fn *place;
 	bool armed;
 	bool any_new;              /* some wait until the sockets were found empty */
 	struct rpwi_list in, outs; /* outs: what is in `out` */
@@ -147,8 +145,7 @@ void rpwi_lanes_on_change(struct rpwi_lanes *ls, void (*about_to)(void))
 		ls->about_to = about_to;
 }
 
-void rpwi_lanes_place_by(struct rpwi_lanes *ls,
-	void *(*place)(void *, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len))
+void rpwi_lanes_place_by(struct rpwi_lanes *ls, lane_place_fn *place)
 {
 	if (ls)
 		ls->place = place;
@@ -465,27 +462,26 @@ static unsigned pieces_of(struct iovec *v, const struct lane_span *s, unsigned n
 	return pieces;
 }
 
-bool rpwi_lane_peer_readv(const struct rpwi_lane_peer *p, const struct iovec *to, unsigned nto,
-	const struct iovec *from, unsigned nfrom, size_t bytes)
+bool rpwi_lane_peer_readv(const struct rpwi_lane_peer *p, struct iovec *to, unsigned nto,
+	struct iovec *from, unsigned nfrom, size_t bytes)
 {
 	const struct rpwi_board_head *b = p->board;
 	uint64_t nonce = atomic_load(&b->nonce), found;
-	struct iovec here[RPWI_LANE_PIECES + 1], there[RPWI_LANE_PIECES + 1];
-	memcpy(here, to, nto * sizeof(*to));
-	memcpy(there, from, nfrom * sizeof(*from));
-	here[nto] = (struct iovec){&found, sizeof(found)};
-	there[nfrom] = (struct iovec){(void *)(uintptr_t)b->nonce_at, sizeof(found)};
-	return nonce &&
-	       process_vm_readv(p->pid, here, nto + 1, there, nfrom + 1, 0) ==
-		       (ssize_t)(bytes + sizeof(found)) &&
-	       found == nonce && atomic_load(&b->nonce) == nonce;
+	if (!nonce)
+		return false;
+	to[nto] = (struct iovec){&found, sizeof(found)};
+	from[nfrom] = (struct iovec){(void *)(uintptr_t)b->nonce_at, sizeof(found)};
+	ssize_t got = process_vm_readv(p->pid, to, nto + 1, from, nfrom + 1, 0);
+	to[nto].iov_base = NULL; /* `found` ends here */
+	return got == (ssize_t)(bytes + sizeof(found)) && found == nonce &&
+	       atomic_load(&b->nonce) == nonce;
 }
 
 static bool pull(void *arg, const struct lane_span *to, const struct lane_span *from, unsigned n)
 {
 	struct rpwi_lane *l = arg;
 	uint64_t began_ns = rpwi_now_ns();
-	struct iovec there[LANE_PULL_PACKETS], here[LANE_PULL_PACKETS];
+	struct iovec there[LANE_PULL_PACKETS + 1], here[LANE_PULL_PACKETS + 1];
 	size_t bytes;
 	unsigned nthere = pieces_of(there, from, n, &bytes), nhere = pieces_of(here, to, n, &bytes);
 	bool good = rpwi_lane_peer_readv(&l->peer, here, nhere, there, nthere, bytes);

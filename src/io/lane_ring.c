@@ -294,7 +294,7 @@ static bool is_ref(const struct lane_slot *s)
 /* What is to be pulled, and where to: pieces of the same length on both sides. */
 struct pull {
 	struct lane_span from[LANE_PULL_PACKETS], to[LANE_PULL_PACKETS];
-	unsigned n, placed; /* of them where they belong, not in the bounce buffer */
+	unsigned n;
 };
 
 /* The references from pos on, as many as there are, of which the first is one. */
@@ -312,7 +312,6 @@ static void run_of(struct lane_reader *r, struct pull *x)
 		memcpy(&x->from[n].addr, s.data + LANE_REF_HDR_BYTES, sizeof(x->from[n].addr));
 		uint8_t *place =
 			r->place ? r->place(r->place_arg, !n, s.data, s.hdr_len, s.len) : NULL;
-		x->placed += place != NULL;
 		r->pulled[n] =
 			(struct lane_pulled){.at = place ? place : r->bounce + bytes, .len = s.len};
 		x->to[n].addr = (uint64_t)(uintptr_t)r->pulled[n].at;
@@ -342,7 +341,6 @@ static bool pull_run(struct lane_reader *r)
 	struct pull x;
 	if (!r->bounce && !(r->bounce = aligned_alloc(4096, LANE_PULL_BYTES)))
 		return false;
-	x.n = x.placed = 0;
 	run_of(r, &x);
 	if (RPWI_UNLIKELY(!r->pull(r->pull_arg, x.to, x.from, x.n)))
 		pull_each(r, &x);

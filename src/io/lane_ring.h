@@ -136,6 +136,13 @@ bool rpwi_lane_writer_stalls(struct lane_writer *w, uint32_t bytes);
 
 /* ---- the reader's end ---- */
 
+/* Where the payload of a packet with these headers belongs, in this process's memory, if it may be
+ * put there before it is known to be whole: it is taken before anything else happens there, or sent
+ * again. NULL: in the bounce buffer, from where it is copied upwards. `first`: of a run, whose
+ * packets come here in turn. */
+typedef void *lane_place_fn(
+	void *arg, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len);
+
 struct lane_span {
 	uint64_t addr;
 	uint32_t len;
@@ -148,11 +155,7 @@ struct lane_reader {
 	bool (*pull)(
 		void *arg, const struct lane_span *to, const struct lane_span *from, unsigned n);
 	void *pull_arg;
-	/* Where the payload of a packet with these headers belongs, in this process's memory, if it
-	 * may be put there before it is known to be whole: it is taken before anything else happens
-	 * there, or sent again. NULL: in the bounce buffer, from where it is copied upwards.
-	 * `first`: of a run, whose packets come here in turn. May itself be NULL. */
-	void *(*place)(void *arg, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len);
+	lane_place_fn *place; /* NULL: all to the bounce buffer */
 	void *place_arg;
 	uint8_t *bounce; /* LANE_PULL_BYTES */
 	struct lane_pulled {

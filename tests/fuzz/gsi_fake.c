@@ -298,10 +298,7 @@ int rpwi_port_send_by_lane(
 bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p) { return false; }
 struct rpwi_lane *rpwi_lane_up(const struct rpwi_lanes *ls, uint32_t qpn) { return NULL; }
 void rpwi_lanes_on_change(struct rpwi_lanes *ls, void (*about_to)(void)) {}
-void rpwi_lanes_place_by(struct rpwi_lanes *ls,
-	void *(*place)(void *, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len))
-{
-}
+void rpwi_lanes_place_by(struct rpwi_lanes *ls, lane_place_fn *place) {}
 bool rpwi_lanes_mid_run(const struct rpwi_lanes *ls) { return false; }
 bool rpwi_lanes_any_new(const struct rpwi_lanes *ls) { return false; }
 void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls) {}
@@ -317,8 +314,8 @@ int rpwi_board_seal(int fd) { return 0; }
 void rpwi_lanes_show_board(struct rpwi_lanes *ls, int fd) {}
 struct rpwi_lane_peer *rpwi_lane_peer(struct rpwi_lane *l) { return NULL; }
 bool rpwi_lane_peer_is_there(const struct rpwi_lane_peer *p) { return false; }
-bool rpwi_lane_peer_readv(const struct rpwi_lane_peer *p, const struct iovec *to, unsigned nto,
-	const struct iovec *from, unsigned nfrom, size_t bytes)
+bool rpwi_lane_peer_readv(const struct rpwi_lane_peer *p, struct iovec *to, unsigned nto,
+	struct iovec *from, unsigned nfrom, size_t bytes)
 {
 	return false;
 }
