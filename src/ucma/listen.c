@@ -3,12 +3,12 @@
 #include "ucma/ucma_priv.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- ports ---- */
 
-/* Linux's default ip_local_port_range */
-enum { PORT_FIRST = 32768, PORT_LAST = 60999, PORT_TRIES = 200 };
+enum { PORT_TRIES = 200 };
 
 /* A service ID that this process has claimed for one address, or all, and the ids that share it:
  * those that may_share lets. */
@@ -20,13 +20,27 @@ struct claim {
 };
 static struct claim *claims;
 
+/* Of the range that the host, or this network namespace, has for all ephemeral ports, as the
+ * kernel's rdma_cm has it (Documentation/networking/ip-sysctl): whoever keeps a service's port out
+ * of that range keeps it from us. Read once. */
 uint16_t listen_port_ephemeral(void)
 {
-	static uint16_t next;
-	if (!next)
-		next = (uint16_t)(PORT_FIRST + rpwi_random64() % (PORT_LAST - PORT_FIRST));
-	next = next >= PORT_LAST ? PORT_FIRST : (uint16_t)(next + 1);
-	return next;
+	static unsigned first = 32768, last = 60999; /* Linux's own */
+	static unsigned next;
+	if (!next) {
+		FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+		unsigned from, to;
+		if (f && fscanf(f, "%u %u", &from, &to) == 2 && from && from <= to &&
+			to <= UINT16_MAX) {
+			first = from;
+			last = to;
+		}
+		if (f)
+			fclose(f);
+		next = first + (unsigned)(rpwi_random64() % (last - first + 1));
+	}
+	next = next >= last ? first : next + 1;
+	return (uint16_t)next;
 }
 
 static struct claim *claim_find(uint64_t service_id, const struct rpwi_addr *addr)
@@ -88,13 +102,12 @@ int listen_claim_take(struct id *id, uint16_t port)
 {
 	if (port)
 		return claim_one(id, port);
-	int rc = -EADDRNOTAVAIL;
-	for (int i = 0; i < PORT_TRIES && rc; i++) {
-		rc = claim_one(id, listen_port_ephemeral());
-		if (rc && rc != -EADDRINUSE && rc != -EADDRNOTAVAIL)
+	for (int i = 0; i < PORT_TRIES; i++) {
+		int rc = claim_one(id, listen_port_ephemeral());
+		if (rc != -EADDRINUSE && rc != -EADDRNOTAVAIL)
 			return rc;
 	}
-	return rc;
+	return -EADDRNOTAVAIL;
 }
 
 void listen_claim_drop(struct id *id)

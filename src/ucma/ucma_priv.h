@@ -195,7 +195,7 @@ void cm_event(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_event 
 /* listen.c */
 int id_listen(struct id *id, int backlog);
 void listen_end(struct id *id);
-/* 0, or -EADDRINUSE and others; port 0: any free one, into id->src */
+/* 0, or -EADDRINUSE and others; port 0: any free one, into id->src, or -EADDRNOTAVAIL */
 int listen_claim_take(struct id *id, uint16_t port);
 void listen_claim_drop(struct id *id);
 struct rpwi_cm_conn *cm_request(void *user, const struct rpwi_cm_path *path,

@@ -4,6 +4,7 @@
 Not with ucm: it addresses by LID, and RoCE has none."""
 import pathlib
 import re
+import subprocess
 import sys
 
 import place
@@ -15,6 +16,8 @@ PROVIDERS = {"cma": ("libdaplofa.so.2", f"{place.INTERFACE} 0"), "scm": ("libdap
 def body(a, b):
     place.needs("dtest")
     for host in (a, b):
+        # Its services' port, 45248, lies in Linux's range of ephemeral ports, and dtestcm's server takes 1,000 of those before it listens: one time in 28 its own port among them.
+        subprocess.run(["ip", "netns", "exec", host.name, "sh", "-c", "echo 50000 60999 >/proc/sys/net/ipv4/ip_local_port_range"], check=True)
         pathlib.Path(f"{host.folder}/dat.conf").write_text("".join(
             f'{name} u2.0 nonthreadsafe default {library} dapl.2.0 "{params}" ""\n' for name, (library, params) in PROVIDERS.items()))
     for name in sys.argv[1:] or PROVIDERS:

@@ -30,6 +30,7 @@ const struct cm_case cm_cases[] = {
 	CASE(no_route, "addresses with no route"),
 	CASE(port_taken, "a port that another listener has, in one process and in two"),
 	CASE(port_any, "rdma_bind_addr with port 0"),
+	CASE(port_range, "rdma_bind_addr with port 0 when the host's range of ports is short"),
 	CASE(reuse, "RDMA_OPTION_ID_REUSEADDR"),
 	CASE(never_accepts, "a server that takes the request and never answers, then goes"),
 	CASE(reject_data, "rdma_reject with private data in every length, and too much"),

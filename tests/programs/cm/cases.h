@@ -38,6 +38,7 @@ void no_listener_server(struct side *s), no_listener_client(struct side *s);
 void no_route_server(struct side *s), no_route_client(struct side *s);
 void port_taken_server(struct side *s), port_taken_client(struct side *s);
 void port_any_server(struct side *s), port_any_client(struct side *s);
+void port_range_server(struct side *s), port_range_client(struct side *s);
 void reuse_server(struct side *s), reuse_client(struct side *s);
 void never_accepts_server(struct side *s), never_accepts_client(struct side *s);
 void reject_data_server(struct side *s), reject_data_client(struct side *s);

@@ -5,9 +5,11 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* A request of the client's; the event that it brings is told. */
@@ -170,6 +172,59 @@ void port_any_client(struct side *s)
 	say("port: %s", rdma_get_src_port(id) ? "given" : "none");
 	MUST(rdma_destroy_id(id));
 }
+
+static void setting(const char *path, const char *value)
+{
+	FILE *f = fopen(path, "we");
+
+	if (!f || fputs(value, f) < 0 || fclose(f))
+		give_up("%s: %s", path, errno_name(errno));
+}
+
+/* In a network namespace of its own, where nobody else asks for a port. */
+static void ports_of_four(void)
+{
+	struct sockaddr_in any = {.sin_family = AF_INET};
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *id[5];
+	unsigned outside = 0, same = 0;
+
+	MUST(unshare(CLONE_NEWNET));
+	MUST(system("ip link set lo up"));
+	setting("/proc/sys/net/ipv4/ip_local_port_range", "41000 41003");
+	channel = rdma_create_event_channel();
+	MUST(!channel);
+	for (int i = 0; i < 5; i++)
+		MUST(rdma_create_id(channel, &id[i], NULL, RDMA_PS_TCP));
+	for (int i = 0; i < 4; i++) {
+		MUST(rdma_bind_addr(id[i], (struct sockaddr *)&any));
+		outside += ntohs(rdma_get_src_port(id[i])) - 41000U > 3;
+		for (int j = 0; j < i; j++)
+			same += rdma_get_src_port(id[j]) == rdma_get_src_port(id[i]);
+	}
+	say("4 binds to port 0 of 4: %u outside, %u pairs with the same", outside, same);
+	say_result("a fifth", rdma_bind_addr(id[4], (struct sockaddr *)&any));
+	MUST(rdma_destroy_id(id[2]));
+	say_result("again, when one is free", rdma_bind_addr(id[4], (struct sockaddr *)&any));
+	say("its port: %s",
+		ntohs(rdma_get_src_port(id[4])) - 41000U > 3 ? "outside" : "of the range");
+}
+
+void port_range_server(struct side *s)
+{
+	int status;
+	pid_t child = fork();
+
+	if (!child) {
+		ports_of_four();
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	say("the child ended with %d", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+	tell(s, 0);
+}
+
+void port_range_client(struct side *s) { hear(s); }
 
 void reuse_server(struct side *s)
 {
