@@ -672,7 +672,8 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 		rx_segment(NULL, &rx, p->payload, p->len, 0, now_ns);
 		return;
 	}
-	if (RPWI_UNLIKELY(rpwi_pkt_decode_parts(p->data, p->hdr_len, p->payload, p->len, &pkt))) {
+	if (RPWI_UNLIKELY(rpwi_pkt_decode_parts(p->data, p->hdr_len, p->payload, p->len, &pkt) ||
+			  (p->more && !rpwi_opcode_may_have_more(pkt.opcode)))) {
 		h->n.decode_errors++;
 		return;
 	}
@@ -682,8 +683,20 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 		return;
 	}
 	struct rpwi_rxmeta meta = {.flow = &p->flow, .ttl = p->ttl, .tos = p->tos};
-	h->n.rx_packets++;
 	qp_hold(q);
+	if (RPWI_UNLIKELY(p->more &&
+			  (rpwi_plan_on || rpwi_tap_enabled || !rpwi_qp_takes_more(&q->t, &pkt)))) {
+		struct lane_packet one;
+		for (unsigned i = 0; i <= p->more; i++) {
+			rpwi_lanes_nth(h->lanes, p, i, &one);
+			rx_lane_packet(&one, now_ns);
+		}
+		return;
+	}
+	pkt.more = (uint16_t)p->more;
+	pkt.ackreq |= p->more_ack;
+	pkt.payload_len = p->len * (1 + p->more);
+	h->n.rx_packets += 1 + p->more;
 	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_rx(q, &pkt, &meta, now_ns))
 		return;
 	q->heard_ns = now_ns;
@@ -694,13 +707,13 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 
 /* With the lock of the HCA and the QP's; and what is fetched so is taken before they are given back
  * (rpwi_lanes_mid_run). */
-void *progress_place(void *arg, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len)
+void *progress_place(void *arg, bool first, const struct lane_headers *h)
 {
 	static struct rpwi_places places;
 	struct rpwi_pkt pkt;
 	(void)arg;
 	if (RPWI_UNLIKELY(rpwi_plan_on || rpwi_tap_enabled) ||
-		rpwi_pkt_decode_parts(hdr, hdr_len, hdr, len, &pkt))
+		rpwi_pkt_decode_parts(h->hdr, h->hdr_len, h->hdr, h->len, &pkt))
 		return NULL;
 	if (first) {
 		struct dqp *q = pkt.dqpn > RPWI_GSI_QPN ? qp_lookup(pkt.dqpn) : NULL;
@@ -709,22 +722,26 @@ void *progress_place(void *arg, bool first, const uint8_t *hdr, unsigned hdr_len
 		qp_hold(q);
 		rpwi_places_begin(&places, &q->t);
 	}
+	pkt.more = (uint16_t)h->more;
+	pkt.payload_len = h->len * (1 + h->more);
 	return places.qp && places.qp->qpn == pkt.dqpn ? rpwi_places_next(&places, &pkt) : NULL;
 }
 
 static unsigned rx_lanes(bool hold_ack, uint64_t *now_ns)
 {
 	struct lane_packet p;
-	unsigned n = 0;
+	unsigned n = 0, answered = 0;
 	uint64_t bytes = 0;
 	while ((n < LANE_PACKETS_MAX || rpwi_lanes_mid_run(hca_here.lanes)) &&
 		rpwi_lanes_recv(hca_here.lanes, &p)) {
-		if (!n++ && !*now_ns)
+		if (!n && !*now_ns)
 			*now_ns = rpwi_now_ns();
-		bytes += p.len;
+		n += 1 + p.more;
+		bytes += p.len * (1ull + p.more);
 		rx_lane_packet(&p, *now_ns);
 		/* The sender fills what this makes room for while the rest is taken. */
-		if (n % LANE_ACK_PACKETS == 0) {
+		if (n - answered >= LANE_ACK_PACKETS) {
+			answered = n;
 			rx_answer(true, *now_ns);
 			progress_flush_held(*now_ns);
 		}

@@ -260,6 +260,9 @@ bool rpwi_port_is_watched(const struct rpwi_port *p);
  * LANE_BULK is where its sender can still change it: read it once. With a capture all are
  * LANE_DATAGRAM. */
 bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p);
+/* Of one with `more`, each by itself: the n-th, n in 0..more. */
+void rpwi_lanes_nth(
+	struct rpwi_lanes *ls, const struct lane_packet *p, unsigned n, struct lane_packet *out);
 /* Packets that come next have been fetched, and perhaps to where they belong: take them before
  * anything else is done. */
 bool rpwi_lanes_mid_run(const struct rpwi_lanes *ls);

@@ -681,7 +681,7 @@ static void sample_begins(struct rpwi_lane *l, const struct lane_packet *p)
 
 static void sample_goes_on(struct rpwi_lane *l, const struct lane_packet *p)
 {
-	l->sample.bytes += p->len;
+	l->sample.bytes += p->len * (1ull + p->more);
 	if (p->fetched != l->sample.fetched)
 		l->sample.began_ns = 0;
 }
@@ -737,7 +737,9 @@ static bool next_of(struct rpwi_lane *l, struct lane_packet *p)
 			sample_begins(l, p);
 		ls->turn = l;
 		sample_goes_on(l, p);
-		if (RPWI_UNLIKELY(rpwi_tap_enabled || p->kind == LANE_DATAGRAM))
+		ls->n.rx_packets += 1 + p->more;
+		ls->taken += 1 + p->more;
+		if (RPWI_UNLIKELY((rpwi_tap_enabled && !p->more) || p->kind == LANE_DATAGRAM))
 			as_datagram(ls, p);
 		return true;
 	}
@@ -762,9 +764,7 @@ bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p)
 		disarm(ls);
 	if (ls->turn) {
 		rpwi_lane_reader_done(&ls->turn->r);
-		ls->n.rx_packets++;
-		bool goes_on =
-			++ls->taken < PACKETS_A_TURN || rpwi_lane_reader_fetched(&ls->turn->r);
+		bool goes_on = ls->taken < PACKETS_A_TURN || rpwi_lane_reader_fetched(&ls->turn->r);
 		if (goes_on && next_of(ls->turn, p))
 			return true;
 		if (ls->turn)
@@ -778,6 +778,15 @@ bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p)
 			return true;
 	}
 	return false;
+}
+
+void rpwi_lanes_nth(
+	struct rpwi_lanes *ls, const struct lane_packet *p, unsigned n, struct lane_packet *out)
+{
+	*out = *p;
+	rpwi_lane_packet_nth(out, n);
+	if (RPWI_UNLIKELY(rpwi_tap_enabled))
+		as_datagram(ls, out);
 }
 
 bool rpwi_lanes_mid_run(const struct rpwi_lanes *ls)

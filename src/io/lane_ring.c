@@ -146,6 +146,35 @@ bool rpwi_lane_writer_may_refer(struct lane_writer *w, const struct rpwi_txb *b)
 	return rpwi_cost_second(copy, fetched, w->asked++);
 }
 
+/* Into the slot written last, which is of the same batch: it is not published yet. */
+static bool shares_slot(struct lane_writer *w, const struct rpwi_txpkt *t, uint64_t addr)
+{
+	struct lane_run *run = &w->run;
+	uint64_t at = (w->pos - 1) % LANE_SLOTS;
+	uint8_t bth[RPWI_BTH_LEN];
+	memcpy(bth, t->hdr, sizeof(bth));
+	bool ack = rpwi_pkt_ask_ack(bth, false);
+	if (w->held == w->pos || w->ref_end != w->pos || addr != run->addr ||
+		t->payload_len != run->len || t->hdr_len != RPWI_BTH_LEN ||
+		memcmp(bth, run->bth, sizeof(bth)) || w->ref[at].len + run->len > LANE_PULL_BYTES)
+		return false;
+	rpwi_pkt_follow(run->bth, 1);
+	run->addr += run->len;
+	w->ref[at].len += run->len;
+	w->mem->slot[at].bulk = (w->mem->slot[at].bulk + 1) | (ack ? LANE_REF_ACK : 0);
+	run->len = ack ? 0 : run->len;
+	return true;
+}
+
+static void run_begins(struct lane_writer *w, const struct rpwi_txpkt *t, uint64_t addr)
+{
+	memcpy(w->run.bth, t->hdr, RPWI_BTH_LEN);
+	bool alone = !rpwi_opcode_may_have_more(t->hdr[0]) || rpwi_pkt_ask_ack(w->run.bth, false);
+	w->run.len = alone ? 0 : t->payload_len;
+	w->run.addr = addr + t->payload_len;
+	rpwi_pkt_follow(w->run.bth, 1);
+}
+
 bool rpwi_lane_writer_reference(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
 	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *part)
 {
@@ -153,13 +182,17 @@ bool rpwi_lane_writer_reference(struct lane_writer *w, const struct rpwi_flow *f
 	const struct lane_ref ref = {.addr = (uint64_t)(uintptr_t)part->base,
 		.len = t->payload_len,
 		.dqpn = rpwi_get_be24(t->hdr + 5)};
+	if (shares_slot(w, t, ref.addr))
+		return true;
 	int f = one_fits(w, 0) ? flow_of(w, flow) : -1;
 	if (f < 0)
 		return false;
 	head(s, flow, f, ttl, tos, t);
 	s->kind = LANE_REF;
+	s->bulk = 0;
 	atomic_store_explicit(&s->revoked, 0, memory_order_relaxed);
 	memcpy(s->data + LANE_REF_HDR_BYTES, &ref.addr, sizeof(ref.addr));
+	run_begins(w, t, ref.addr);
 	written(w, w->bulk_pos, ref);
 	w->ref_end = w->pos;
 	return true;
@@ -285,9 +318,12 @@ static bool in_bulk(uint32_t at, uint32_t len, uint32_t max)
 	return len && len <= max && at <= LANE_BULK_BYTES - len;
 }
 
+static uint32_t more_of(const struct lane_slot *s) { return s->bulk & ~LANE_REF_ACK; }
+
 static bool is_ref(const struct lane_slot *s)
 {
 	return s->kind == LANE_REF && s->len && s->len <= RPWI_MTU_MAX &&
+	       more_of(s) < LANE_PULL_BYTES / s->len && s->hdr_len >= RPWI_BTH_LEN &&
 	       s->hdr_len <= LANE_REF_HDR_BYTES;
 }
 
@@ -301,22 +337,22 @@ struct pull {
 static void run_of(struct lane_reader *r, struct pull *x)
 {
 	unsigned n = 0;
-	for (uint32_t bytes = 0; n < LANE_PULL_PACKETS; n++) {
+	for (uint32_t bytes = 0, len; n < LANE_PULL_PACKETS; n++) {
 		uint64_t pos = r->pos + n;
 		struct lane_slot *at = &r->mem->slot[pos % LANE_SLOTS], s;
 		if (atomic_load_explicit(&at->seq, memory_order_acquire) != lap(pos))
 			break;
 		memcpy(&s, at, sizeof(s));
-		if (!is_ref(&s) || s.len > LANE_PULL_BYTES - bytes)
+		if (!is_ref(&s) || (len = s.len * (1 + more_of(&s))) > LANE_PULL_BYTES - bytes)
 			break;
+		const struct lane_headers h = {s.data, s.hdr_len, more_of(&s), s.len};
 		memcpy(&x->from[n].addr, s.data + LANE_REF_HDR_BYTES, sizeof(x->from[n].addr));
-		uint8_t *place =
-			r->place ? r->place(r->place_arg, !n, s.data, s.hdr_len, s.len) : NULL;
+		uint8_t *place = r->place ? r->place(r->place_arg, !n, &h) : NULL;
 		r->pulled[n] =
-			(struct lane_pulled){.at = place ? place : r->bounce + bytes, .len = s.len};
+			(struct lane_pulled){.at = place ? place : r->bounce + bytes, .len = len};
 		x->to[n].addr = (uint64_t)(uintptr_t)r->pulled[n].at;
-		x->from[n].len = x->to[n].len = s.len;
-		bytes += s.len;
+		x->from[n].len = x->to[n].len = len;
+		bytes += len;
 	}
 	r->pull_pos = r->pos;
 	r->npulled = x->n = n;
@@ -366,9 +402,11 @@ static int reference(struct lane_reader *r, const struct lane_slot *s, struct la
 		return -ENODATA;
 	}
 	const struct lane_pulled *got = &r->pulled[r->pos - r->pull_pos];
-	if (!r->npulled || got->len != s->len) /* it has been changed since */
+	if (!r->npulled || got->len != s->len * (1 + more_of(s))) /* it has been changed since */
 		return -EPROTO;
 	p->kind = LANE_BULK;
+	p->more = more_of(s);
+	p->more_ack = s->bulk & LANE_REF_ACK;
 	p->fetched = true;
 	p->payload = got->at;
 	return got->lost ? -ENODATA : 1;
@@ -385,6 +423,8 @@ int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 		return -EPROTO;
 	p->kind = s.kind;
 	p->fetched = false;
+	p->more = 0;
+	p->more_ack = false;
 	p->flow = *flow;
 	p->flow.sport = s.sport;
 	p->ttl = s.ttl;
@@ -406,6 +446,19 @@ int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 		return 1;
 	}
 	return -EPROTO;
+}
+
+void rpwi_lane_packet_nth(struct lane_packet *p, unsigned n)
+{
+	p->payload += n * (size_t)p->len;
+	if (n) {
+		rpwi_pkt_follow(p->data, n);
+		p->hdr_len = RPWI_BTH_LEN;
+	}
+	if (n == p->more && p->more_ack)
+		rpwi_pkt_ask_ack(p->data, true);
+	p->more = 0;
+	p->more_ack = false;
 }
 
 static void say_taken(struct lane_reader *r)

@@ -10,11 +10,13 @@
  *
  * A payload by reference stays where it is in the writer's process: the slot has its address, and
  * the reader fetches a run of them at once into memory of its own (`pull`). So the bytes cross from
- * core to core once. The writer promises that they stay as they are until the packet is
- * acknowledged; where that ends early (its QP fails, the region is deregistered) it revokes the
- * slot first. The reader looks at that after it has fetched: what was not revoked by then was
- * whole. What was revoked, or could not be fetched, is lost, as on a wire; after the latter the
- * writer copies.
+ * core to core once. And the lines of slots are few: packets of one message whose headers follow
+ * from those of the one before (rpwi_pkt_follow) and whose bytes, as many, lie behind its bytes,
+ * share its slot; the last of them may ask for an ACK. The writer promises that the bytes stay as
+ * they are until the packets are acknowledged; where that ends early (its QP fails, the region is
+ * deregistered) it revokes the slot first. The reader looks at that after it has fetched: what was
+ * not revoked by then was whole. What was revoked, or could not be fetched, is lost, as on a wire;
+ * after the latter the writer copies.
  *
  * Trust: the other process can write anything anywhere in it at any time. The reader copies a slot
  * before it looks at it, checks every number against the bounds, and keeps its own positions; the
@@ -43,18 +45,21 @@ enum {
 	LANE_DATA_BYTES = 44,
 	LANE_FLOWS = 16, /* pairs of addresses */
 	LANE_MAGIC = 0x6c616e65,
-	LANE_VERSION = 2,
+	LANE_VERSION = 3,
 	LANE_REF_HDR_BYTES = 36,      /* headers beside an address */
 	LANE_PULL_BYTES = 1 << 16,    /* at once */
 	LANE_PULL_PACKETS = 64,       /* likewise */
 	LANE_REF_MIN_BYTES = 1 << 14, /* a batch with less is copied */
 };
 
+/* In a reference's `bulk`: the last of its packets asks for an ACK. */
+#define LANE_REF_ACK 0x80000000u
+
 enum lane_kind {
 	LANE_BESIDE = 1, /* headers and payload in the slot */
 	LANE_BULK,       /* headers in the slot, the payload in the bulk area */
 	LANE_DATAGRAM,   /* a whole UDP payload with its ICRC, in the bulk area */
-	LANE_REF, /* headers and an address in the slot, the payload in the writer's memory */
+	LANE_REF,        /* headers and an address in the slot, payloads in the writer's memory */
 };
 
 struct lane_slot {
@@ -62,7 +67,7 @@ struct lane_slot {
 	uint8_t kind, flow, hdr_len;
 	_Atomic uint8_t revoked; /* by the writer */
 	uint32_t len;            /* of the payload, or of the datagram */
-	uint32_t bulk;           /* where it begins in the bulk area */
+	uint32_t bulk; /* where it begins in the bulk area; LANE_REF: packets more in this slot */
 	uint8_t ttl, tos;
 	uint16_t sport;                /* what the UDP header would have; the ICRC covers it */
 	uint8_t data[LANE_DATA_BYTES]; /* LANE_REF: the address in the last 8 bytes */
@@ -104,7 +109,12 @@ struct lane_writer {
 		uint32_t len, dqpn;
 	} ref[LANE_SLOTS]; /* len 0: that slot has none */
 	uint64_t ref_end;  /* pos after the last one */
-	uint64_t held;     /* from here on to pos they are not published yet */
+	struct lane_run {  /* what would share the slot before that; len 0: nothing */
+		uint8_t bth[RPWI_BTH_LEN];
+		uint64_t addr;
+		uint32_t len;
+	} run;
+	uint64_t held; /* from here on to pos they are not published yet */
 };
 /* mem is zeroed, and the writer's alone until now */
 void rpwi_lane_writer_init(struct lane_writer *w, struct lane_mem *mem);
@@ -136,12 +146,17 @@ bool rpwi_lane_writer_stalls(struct lane_writer *w, uint32_t bytes);
 
 /* ---- the reader's end ---- */
 
-/* Where the payload of a packet with these headers belongs, in this process's memory, if it may be
- * put there before it is known to be whole: it is taken before anything else happens there, or sent
- * again. NULL: in the bounce buffer, from where it is copied upwards. `first`: of a run, whose
+/* A packet with these headers, and `more` that follow it, each with `len` bytes. */
+struct lane_headers {
+	const uint8_t *hdr;
+	unsigned hdr_len, more;
+	uint32_t len;
+};
+/* Where their payloads belong, in one piece of this process's memory, if they may be put there
+ * before they are known to be whole: they are taken before anything else happens there, or sent
+ * again. NULL: in the bounce buffer, from where they are copied upwards. `first`: of a run, whose
  * packets come here in turn. */
-typedef void *lane_place_fn(
-	void *arg, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len);
+typedef void *lane_place_fn(void *arg, bool first, const struct lane_headers *h);
 
 struct lane_span {
 	uint64_t addr;
@@ -160,7 +175,7 @@ struct lane_reader {
 	uint8_t *bounce; /* LANE_PULL_BYTES */
 	struct lane_pulled {
 		const uint8_t *at;
-		uint32_t len;
+		uint32_t len; /* of all its packets */
 		bool lost;
 	} pulled[LANE_PULL_PACKETS]; /* of the slots from pull_pos on */
 	uint64_t pull_pos;
@@ -181,17 +196,21 @@ struct lane_packet {
 	uint8_t ttl, tos;
 	uint8_t hdr_len;
 	uint32_t len;
+	unsigned more;          /* that follow it, with `len` bytes each, behind its payload */
+	bool more_ack;          /* the last of those asks for an ACK */
 	bool fetched;           /* from the writer's memory */
 	const uint8_t *payload; /* or the datagram */
 	uint8_t data[LANE_DATA_BYTES];
 };
+/* That of it and its `more` which is the n-th, alone. */
+void rpwi_lane_packet_nth(struct lane_packet *p, unsigned n);
 bool rpwi_lane_reader_ready(const struct lane_reader *r);
 /* 1 with *p filled, 0: nothing there, -EPROTO: the writer wrote what cannot be, -ENODATA: this one
  * is lost (rpwi_lane_reader_done, and on). A payload by reference comes as LANE_BULK. */
 int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p);
 /* What rpwi_lane_reader_next gave is dealt with: its slot is free. */
 void rpwi_lane_reader_done(struct lane_reader *r);
-/* Packets from this one on that have been fetched. */
+/* Slots from this one on that have been fetched. */
 unsigned rpwi_lane_reader_fetched(const struct lane_reader *r);
 /* No more for now: says what has been taken. True: the writer waits for that: wake it. */
 bool rpwi_lane_reader_tell(struct lane_reader *r);

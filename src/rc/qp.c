@@ -698,7 +698,7 @@ void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 		return;
 	}
 	struct rpwi_qp_stats *n = qp->n;
-	n->rx_packets++;
+	n->rx_packets += 1u + p->more;
 	n->rx_bytes += p->payload_len;
 	if (qp->type == IBV_QPT_UD)
 		rpwi_ud_rx(qp, p, meta);

@@ -287,6 +287,9 @@ void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns);
 const struct rpwi_av *rpwi_qp_next_av(const struct rpwi_qp *qp);
 uint32_t rpwi_qp_next_dqpn(const struct rpwi_qp *qp);
 unsigned rpwi_qp_mtu(const struct rpwi_qp *qp);
+/* May it stand for some packets of its message (p->more)? It does where it is the request that
+ * comes next; else each is taken by itself. */
+bool rpwi_qp_takes_more(const struct rpwi_qp *qp, const struct rpwi_pkt *p);
 /* The batch's packet `index` could not be sent because its payload is not mapped any more: that
  * request fails with IBV_WC_LOC_PROT_ERR (a response is never affected: it was copied), after those
  * before it; the QP goes to ERR (RC) or SQE (UC, UD). Called instead of rpwi_qp_tx_done. */

@@ -96,9 +96,10 @@ static bool place_next(struct rpwi_places *at, const struct rpwi_pkt *p, void **
 	struct rpwi_qp *qp = at->qp;
 	unsigned op = rpwi_pkt_op(p);
 
-	if (!rpwi_op_has(op, RPWI_F_SEND) || p->psn != (at->psn++ & RPWI_PSN_MASK) ||
+	if (!rpwi_op_has(op, RPWI_F_SEND) || p->psn != (at->psn & RPWI_PSN_MASK) ||
 		rpwi_op_has(op, RPWI_F_FIRST) == at->within)
 		return false;
+	at->psn += 1u + p->more;
 	if (!at->within) {
 		const struct rpwi_rwqe *w = &qp->rq->ring[at->wqe & qp->rq->mask];
 
@@ -172,7 +173,7 @@ bool rpwi_rcv_length_ok(const struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	if (!rpwi_op_has(op, RPWI_F_PAYLOAD))
 		return !p->payload_len;
 	if (!rpwi_op_has(op, RPWI_F_LAST))
-		return p->payload_len == qp->mtu;
+		return p->payload_len == qp->mtu * (1u + p->more);
 	return p->payload_len <= qp->mtu && (p->payload_len || rpwi_op_has(op, RPWI_F_FIRST));
 }
 
@@ -242,8 +243,8 @@ static void not_ready(struct rpwi_qp *qp)
 /* A request packet is executed. */
 static void accept(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 {
-	qp->epsn++;
-	qp->ack_pkts++;
+	qp->epsn += 1u + p->more;
+	qp->ack_pkts += 1u + p->more;
 	if (rpwi_op_has(rpwi_pkt_op(p), RPWI_F_LAST))
 		qp->msn++;
 	if (p->ackreq)
@@ -632,6 +633,12 @@ void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 			owe_nak(qp, rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ), qp->epsn);
 		}
 	}
+}
+
+bool rpwi_qp_takes_more(const struct rpwi_qp *qp, const struct rpwi_pkt *p)
+{
+	return rpwi_qp_is_rc(qp) && rpwi_qp_receives(qp) && !qp->scripted &&
+	       p->psn == (qp->epsn & RPWI_PSN_MASK);
 }
 
 /* ---- answers ---- */

@@ -246,6 +246,31 @@ int rpwi_pkt_decode_parts(const uint8_t *hdr, size_t hdr_len, const uint8_t *pay
 	return decode_payload(payload, payload_len + out->pad, out);
 }
 
+bool rpwi_opcode_may_have_more(uint8_t opcode)
+{
+	unsigned op = opcode & 0x1f;
+	return (opcode & RPWI_SVC_MASK) == RPWI_SVC_RC && op < RPWI_OP_COUNT &&
+	       rpwi_op_has(op, RPWI_F_SEND | RPWI_F_WRITE) && !rpwi_op_has(op, RPWI_F_LAST);
+}
+
+void rpwi_pkt_follow(uint8_t bth[RPWI_BTH_LEN], unsigned n)
+{
+	uint8_t *op = bth + BTH_OPCODE;
+	if (n && *op == (RPWI_SVC_RC | RPWI_OP_SEND_FIRST))
+		*op = RPWI_SVC_RC | RPWI_OP_SEND_MIDDLE;
+	else if (n && *op == (RPWI_SVC_RC | RPWI_OP_WRITE_FIRST))
+		*op = RPWI_SVC_RC | RPWI_OP_WRITE_MIDDLE;
+	rpwi_put_be24(bth + BTH_PSN, rpwi_psn_add(rpwi_get_be24(bth + BTH_PSN), n));
+}
+
+bool rpwi_pkt_ask_ack(uint8_t bth[RPWI_BTH_LEN], bool ask)
+{
+	uint8_t *a = bth + BTH_PSN - 1;
+	bool asked = *a & 0x80;
+	*a = (uint8_t)((*a & 0x7f) | (ask ? 0x80 : 0));
+	return asked;
+}
+
 int32_t rpwi_pkt_peek_qpn(const uint8_t *data, size_t len)
 {
 	return len < RPWI_BTH_LEN ? -1 : (int32_t)rpwi_get_be24(data + BTH_DQPN);

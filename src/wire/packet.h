@@ -140,6 +140,9 @@ struct rpwi_pkt {
 	uint16_t hdr_len;
 	const uint8_t *payload;
 	uint32_t payload_len; /* without pad and ICRC */
+	/* Packets that this one stands for beside itself, whose payloads are in it: those of one
+	 * message that follow it, as rpwi_pkt_follow has them. No wire carries such a packet. */
+	uint16_t more;
 };
 static inline unsigned rpwi_pkt_op(const struct rpwi_pkt *p) { return p->opcode & 0x1f; }
 static inline unsigned rpwi_pkt_svc(const struct rpwi_pkt *p) { return p->opcode & RPWI_SVC_MASK; }
@@ -159,6 +162,12 @@ int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out);
  * RPWI_DECODE_SHORT. */
 int rpwi_pkt_decode_parts(const uint8_t *hdr, size_t hdr_len, const uint8_t *payload,
 	size_t payload_len, struct rpwi_pkt *out);
+/* Can such a packet stand for some that follow it? A FIRST or MIDDLE of a SEND or WRITE over RC. */
+bool rpwi_opcode_may_have_more(uint8_t opcode);
+/* A BTH of such a packet becomes that of the n-th one after it in the middle of its message. */
+void rpwi_pkt_follow(uint8_t bth[RPWI_BTH_LEN], unsigned n);
+/* Does a BTH ask for an ACK? From now on, as `ask` says. */
+bool rpwi_pkt_ask_ack(uint8_t bth[RPWI_BTH_LEN], bool ask);
 /* Only the destination QPN: what steering needs. -1 when shorter than a BTH. */
 int32_t rpwi_pkt_peek_qpn(const uint8_t *data, size_t len);
 /* A whole packet that is a plain, positive ACK of RC, and nothing else? */

@@ -299,6 +299,11 @@ bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p) { return fals
 struct rpwi_lane *rpwi_lane_up(const struct rpwi_lanes *ls, uint32_t qpn) { return NULL; }
 void rpwi_lanes_on_change(struct rpwi_lanes *ls, void (*about_to)(void)) {}
 void rpwi_lanes_place_by(struct rpwi_lanes *ls, lane_place_fn *place) {}
+void rpwi_lanes_nth(
+	struct rpwi_lanes *ls, const struct lane_packet *p, unsigned n, struct lane_packet *out)
+{
+	*out = *p;
+}
 bool rpwi_lanes_mid_run(const struct rpwi_lanes *ls) { return false; }
 bool rpwi_lanes_any_new(const struct rpwi_lanes *ls) { return false; }
 void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls) {}

@@ -148,10 +148,11 @@ static struct {
 	unsigned taken;
 } near;
 
-static void *near_place(void *arg, bool first, const uint8_t *hdr, unsigned hdr_len, uint32_t len)
+static void *near_place(void *arg, bool first, const struct lane_headers *h)
 {
+	uint32_t len = h->len * (1 + h->more);
 	assert_ptr_equal(arg, &near);
-	assert_int_equal(hdr_len, 12 + 16);
+	assert_true(h->hdr_len >= 12);
 	if (first) {
 		near.wanted = chance(3);
 		near.end = 0;
@@ -258,6 +259,131 @@ static void what_is_referred_to_arrives_or_was_revoked(void **arg)
 	assert_true(near.taken > 1000);
 	print_message("# %u fetched in %u calls, %llu revoked, %llu fetched before\n", far.packets,
 		far.calls, (unsigned long long)lost, (unsigned long long)late);
+	free(g->r.bounce);
+}
+
+/* A packet of a message with 1 KiB packets: opcode, PSN, where its payload is. */
+static bool refer_at(
+	struct lane_writer *w, uint8_t opcode, uint32_t psn, bool ack, uint64_t at, uint32_t len)
+{
+	const struct rpwi_pkt h = {.opcode = opcode,
+		.pkey = RPWI_PKEY_DEFAULT,
+		.dqpn = 0x123456,
+		.psn = psn & RPWI_PSN_MASK,
+		.ackreq = ack,
+		.va = 0x1000,
+		.rkey = 5,
+		.dma_len = 1 << 20};
+	struct rpwi_txpkt t = {.payload_len = len, .iov_count = 1, .stays = true};
+	const struct rpwi_iov part = {far.bytes + at, len};
+	t.hdr_len = (uint16_t)rpwi_pkt_encode(&h, t.hdr);
+	return rpwi_lane_writer_reference(w, flow_no(0), 1, 2, &t, &part);
+}
+
+/* The next slot has so many; each of them is what refer_at was given; does the last want an ACK? */
+static void expect_shared(
+	struct ring *g, uint8_t opcode, uint32_t psn, uint64_t at, unsigned n, bool ack)
+{
+	struct lane_packet p, one;
+	struct rpwi_pkt got;
+	assert_int_equal(rpwi_lane_reader_next(&g->r, &p), 1);
+	assert_int_equal(p.more + 1, n);
+	for (unsigned i = 0; i < n; i++) {
+		one = p;
+		rpwi_lane_packet_nth(&one, i);
+		assert_int_equal(
+			rpwi_pkt_decode_parts(one.data, one.hdr_len, one.payload, one.len, &got),
+			0);
+		assert_int_equal(got.psn, (psn + i) & RPWI_PSN_MASK);
+		assert_int_equal(got.dqpn, 0x123456);
+		assert_int_equal(got.ackreq, ack && i + 1 == n);
+		assert_int_equal(
+			got.opcode, i && opcode == RPWI_OP_WRITE_FIRST  ? RPWI_OP_WRITE_MIDDLE
+				    : i && opcode == RPWI_OP_SEND_FIRST ? RPWI_OP_SEND_MIDDLE
+									: opcode);
+		assert_memory_equal(one.payload, far.bytes + at + i * 1024, one.len);
+	}
+	rpwi_lane_reader_done(&g->r);
+}
+
+static void packets_of_one_message_share_a_slot(void **arg)
+{
+	struct ring *g = *arg;
+	struct lane_writer *w = &g->w;
+	const uint32_t psn = RPWI_PSN_MASK - 3; /* it wraps */
+	far_begins(g);
+	g->r.place = NULL;
+	assert_true(refer_at(w, RPWI_OP_WRITE_FIRST, psn, false, 0, 1024));
+	for (unsigned i = 1; i < 70; i++) /* one that is fetched has 64 KiB at most */
+		assert_true(refer_at(w, RPWI_OP_WRITE_MIDDLE, psn + i, false, i * 1024, 1024));
+	assert_true(refer_at(w, RPWI_OP_WRITE_LAST, psn + 70, true, 70 * 1024, 1024));
+	/* the next message, behind it in memory; another place; a gap of PSNs; after an ACK;
+	 * another length */
+	assert_true(refer_at(w, RPWI_OP_SEND_FIRST, 7, false, 71 * 1024, 1024));
+	assert_true(refer_at(w, RPWI_OP_SEND_MIDDLE, 8, false, 72 * 1024, 1024));
+	assert_true(refer_at(w, RPWI_OP_SEND_MIDDLE, 9, false, 80 * 1024, 1024));
+	assert_true(refer_at(w, RPWI_OP_SEND_MIDDLE, 11, false, 81 * 1024, 1024));
+	assert_true(refer_at(w, RPWI_OP_SEND_MIDDLE, 12, true, 82 * 1024, 1024));
+	assert_true(refer_at(w, RPWI_OP_SEND_MIDDLE, 13, false, 83 * 1024, 1024));
+	assert_true(refer_at(w, RPWI_OP_SEND_MIDDLE, 14, false, 84 * 1024, 1000));
+	/* messages of one packet each */
+	assert_true(refer_at(w, RPWI_OP_SEND_ONLY, 20, false, 0, 1024));
+	assert_true(refer_at(w, RPWI_OP_SEND_ONLY, 21, false, 1024, 1024));
+	/* seen already */
+	assert_true(refer_at(w, RPWI_OP_SEND_FIRST, 30, false, 0, 1024));
+	rpwi_lane_writer_publish(w);
+	assert_true(refer_at(w, RPWI_OP_SEND_MIDDLE, 31, false, 1024, 1024));
+	rpwi_lane_writer_publish(w);
+	expect_shared(g, RPWI_OP_WRITE_FIRST, psn, 0, 64, false);
+	expect_shared(g, RPWI_OP_WRITE_MIDDLE, psn + 64, 64 * 1024, 6, false);
+	expect_shared(g, RPWI_OP_WRITE_LAST, psn + 70, 70 * 1024, 1, true);
+	expect_shared(g, RPWI_OP_SEND_FIRST, 7, 71 * 1024, 2, false);
+	expect_shared(g, RPWI_OP_SEND_MIDDLE, 9, 80 * 1024, 1, false);
+	expect_shared(g, RPWI_OP_SEND_MIDDLE, 11, 81 * 1024, 2, true);
+	expect_shared(g, RPWI_OP_SEND_MIDDLE, 13, 83 * 1024, 1, false);
+	expect_shared(g, RPWI_OP_SEND_MIDDLE, 14, 84 * 1024, 1, false);
+	expect_shared(g, RPWI_OP_SEND_ONLY, 20, 0, 1, false);
+	expect_shared(g, RPWI_OP_SEND_ONLY, 21, 1024, 1, false);
+	expect_shared(g, RPWI_OP_SEND_FIRST, 30, 0, 1, false);
+	expect_shared(g, RPWI_OP_SEND_MIDDLE, 31, 1024, 1, false);
+	free(g->r.bounce);
+}
+
+/* Any byte of what a slot refers to that goes back to the program takes all of it along. */
+static void a_shared_slot_is_revoked_as_a_whole(void **arg)
+{
+	struct ring *g = *arg;
+	struct lane_packet p;
+	far_begins(g);
+	assert_true(refer_at(&g->w, RPWI_OP_SEND_FIRST, 0, false, 0, 1024));
+	for (unsigned i = 1; i < 10; i++)
+		assert_true(refer_at(&g->w, RPWI_OP_SEND_MIDDLE, i, false, i * 1024, 1024));
+	rpwi_lane_writer_publish(&g->w);
+	rpwi_lane_writer_revoke_memory(&g->w, (uint64_t)(uintptr_t)far.bytes + 10 * 1024 - 1, 1);
+	assert_int_equal(rpwi_lane_reader_next(&g->r, &p), -ENODATA);
+	rpwi_lane_reader_done(&g->r);
+	assert_int_equal(rpwi_lane_reader_next(&g->r, &p), 0);
+	free(g->r.bounce);
+}
+
+static void a_slot_that_has_too_many_is_refused(void **arg)
+{
+	struct ring *g = *arg;
+	struct lane_packet p;
+	const uint32_t more[] = {64, 65, 1 << 22, INT32_MAX, UINT32_MAX - 1, UINT32_MAX};
+	far_begins(g);
+	assert_true(refer_at(&g->w, RPWI_OP_SEND_FIRST, 0, false, 0, 1024));
+	rpwi_lane_writer_publish(&g->w);
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(more); i++) {
+		g->mem->slot[0].bulk = more[i];
+		assert_int_equal(rpwi_lane_reader_next(&g->r, &p), -EPROTO);
+	}
+	assert_int_equal(far.calls, 0);
+	g->mem->slot[0].bulk = 63;
+	assert_int_equal(rpwi_lane_reader_next(&g->r, &p), 1);
+	assert_int_equal(p.more, 63);
+	g->mem->slot[0].bulk = 62; /* changed since */
+	assert_int_equal(rpwi_lane_reader_next(&g->r, &p), -EPROTO);
 	free(g->r.bounce);
 }
 
@@ -499,6 +625,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		RING_TEST(what_is_written_is_read_once_and_in_order),
 		RING_TEST(what_is_referred_to_arrives_or_was_revoked),
+		RING_TEST(packets_of_one_message_share_a_slot),
+		RING_TEST(a_shared_slot_is_revoked_as_a_whole),
+		RING_TEST(a_slot_that_has_too_many_is_refused),
 		RING_TEST(what_cannot_be_fetched_takes_no_other_along),
 		RING_TEST(a_reference_that_nobody_asked_for_is_refused),
 		RING_TEST(room_is_what_can_be_written),

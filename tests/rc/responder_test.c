@@ -285,6 +285,104 @@ static void invalid_requests_are_refused(void **state)
 	}
 }
 
+/* Packets first..first+more of those on the wire, as one. */
+static struct rpwi_pkt as_one(uint8_t *bytes, unsigned first, unsigned more)
+{
+	struct rpwi_pkt p = decoded(&wire[first]);
+	for (unsigned k = 0; k <= more; k++) {
+		struct rpwi_pkt each = decoded(&wire[first + k]);
+		uint8_t bth[RPWI_BTH_LEN];
+		memcpy(bth, wire[first].raw, sizeof(bth));
+		rpwi_pkt_follow(bth, k);
+		rpwi_pkt_ask_ack(bth, each.ackreq);
+		p.ackreq |= each.ackreq;
+		assert_memory_equal(bth, wire[first + k].raw, sizeof(bth));
+		assert_int_equal(each.payload_len, MTU);
+		memcpy(bytes + k * MTU, each.payload, MTU);
+	}
+	assert_true(rpwi_opcode_may_have_more(p.opcode));
+	p.payload = bytes;
+	p.more = (uint16_t)more;
+	p.payload_len = MTU * (1 + more);
+	return p;
+}
+
+/* PSNs wrap in the middle of it. A receive in two pieces. */
+static void packets_of_one_message_are_taken_as_one(void **state)
+{
+	static uint8_t bytes[64 * MTU];
+	const uint32_t len = 60 * MTU + 10;
+	for (unsigned write = 0; write < 2; write++)
+		for (unsigned begin = 0; begin < 3; begin++) {
+			pair(CONFIG(.cwnd = 128));
+			struct ibv_sge parts[2] = {{(uintptr_t)S[1].mem + RAT, 5 * MTU + 3, KEY},
+				{(uintptr_t)S[1].mem + RAT + 5 * MTU + 3, len, KEY}};
+			const struct ibv_recv_wr wr = {.wr_id = 7, .sg_list = parts, .num_sge = 2};
+			assert_int_equal(rpwi_rq_post(&S[1].rq, &wr), 0);
+			rpwi_qp_recv_posted(&S[1].qp);
+			post(0, write ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_SEND, 1, AT, len,
+				write ? RAT : 0, SIG);
+			assert_int_equal(emit(0), 61);
+			for (unsigned k = 0; k < begin; k++)
+				deliver(&wire[k]);
+			struct rpwi_pkt p = as_one(bytes, begin, 59 - begin);
+			assert_true(rpwi_qp_takes_more(&S[1].qp, &p));
+			rx(1, &p);
+			assert_false(rpwi_qp_takes_more(&S[1].qp, &p)); /* as it was taken */
+			deliver(&wire[60]);
+			wire_n = 0;
+			assert_int_equal(S[1].qp.stats.rx_packets, 61);
+			assert_int_equal(S[1].qp.stats.rx_bytes, len);
+			settle();
+			assert_int_equal(S[0].nwc, 1);
+			assert_int_equal(S[0].wc[0].status, IBV_WC_SUCCESS);
+			assert_int_equal(S[1].nwc, 1);
+			assert_int_equal(S[1].wc[0].byte_len, len);
+			assert_int_equal(S[1].qp.stats.rx_out_of_order, 0);
+			same(AT, RAT, len);
+			/* and on: the sides agree about PSNs and messages */
+			post(0, IBV_WR_RDMA_WRITE, 2, AT, 10, RAT, SIG);
+			settle();
+			assert_int_equal(S[0].nwc, 2);
+			unpair();
+		}
+}
+
+static void packets_as_one_of_another_length_are_refused(void **state)
+{
+	static uint8_t bytes[64 * MTU];
+	for (int off = -1; off <= 1; off += 2) {
+		pair(CONFIG());
+		post(0, IBV_WR_RDMA_WRITE, 1, AT, 6 * MTU, RAT, SIG);
+		assert_int_equal(emit(0), 6);
+		struct rpwi_pkt p = as_one(bytes, 0, 4);
+		p.payload_len += (uint32_t)off;
+		rx(1, &p);
+		assert_int_equal(S[1].qp.state, IBV_QPS_ERR);
+		assert_int_equal(S[1].qp.stats.rx_bad_length, 1);
+		wire_n = 0;
+		unpair();
+	}
+	/* more than the RETH says */
+	pair(CONFIG());
+	post(0, IBV_WR_RDMA_WRITE, 1, AT, 6 * MTU, RAT, SIG);
+	assert_int_equal(emit(0), 6);
+	struct rpwi_pkt p = as_one(bytes, 0, 4);
+	p.dma_len = 5 * MTU;
+	rx(1, &p);
+	assert_int_equal(S[1].qp.state, IBV_QPS_ERR);
+	wire_n = 0;
+	unpair();
+}
+
+static void what_may_have_more_is_in_the_middle_of_a_message(void **state)
+{
+	for (unsigned opcode = 0; opcode < 256; opcode++)
+		assert_int_equal(rpwi_opcode_may_have_more((uint8_t)opcode),
+			opcode == RPWI_OP_SEND_FIRST || opcode == RPWI_OP_SEND_MIDDLE ||
+				opcode == RPWI_OP_WRITE_FIRST || opcode == RPWI_OP_WRITE_MIDDLE);
+}
+
 static void more_reads_than_agreed_are_refused(void **state)
 {
 	pair(CONFIG(.rd = 2));
@@ -463,6 +561,9 @@ int main(void)
 		cmocka_unit_test(a_receive_that_is_too_small_fails_on_both_sides),
 		cmocka_unit_test(a_receive_with_a_bad_key_is_a_remote_operation_error),
 		cmocka_unit_test(invalid_requests_are_refused),
+		cmocka_unit_test(packets_of_one_message_are_taken_as_one),
+		cmocka_unit_test(packets_as_one_of_another_length_are_refused),
+		cmocka_unit_test(what_may_have_more_is_in_the_middle_of_a_message),
 		cmocka_unit_test(more_reads_than_agreed_are_refused),
 		cmocka_unit_test(a_replay_must_ask_for_the_same_bytes),
 		cmocka_unit_test(an_atomic_write_is_answered_like_a_read_of_nothing),
