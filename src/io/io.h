@@ -48,7 +48,7 @@ int rpwi_netdev_list(struct rpwi_netdev **list);
 /* The same in memory that is mapped, *bytes of it, for signal handlers; unmap it. */
 int rpwi_netdev_map(struct rpwi_netdev **list, size_t *bytes);
 void rpwi_netdev_unmap(struct rpwi_netdev *list, size_t bytes);
-/* The device's GUID, network order; the N of its uverbsN. */
+/* The device's GUID, network order; the N of its uverbsN, which is its index. */
 void rpwi_netdev_guid(const struct rpwi_netdev *d, uint8_t guid[8]);
 unsigned rpwi_netdev_uverbs(const struct rpwi_netdev *d);
 /* A non-blocking descriptor that becomes readable when an address or link changes; drain with

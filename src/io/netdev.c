@@ -484,12 +484,14 @@ void rpwi_netdev_guid(const struct rpwi_netdev *d, uint8_t guid[8])
 			guid[4 + i] ^= d->gid[1].raw[12 + i];
 }
 
-/* The same in every process, whatever else comes and goes, and above the kernel's. */
+/* The same in every process, whatever else comes and goes, and above the kernel's. librdmacm lists
+ * devices in that order, and programs that do not choose take the first (libfabric's datagrams):
+ * not loopback, which reaches no other host. */
 unsigned rpwi_netdev_uverbs(const struct rpwi_netdev *d)
 {
 	enum { FIRST = 1000, EACH = 1000000 };
 	const char *suffix = d->name + strlen("rpw_") + strlen(d->ifname);
-	return FIRST + (unsigned)d->ifindex +
+	return (d->loopback ? EACH : FIRST) + (unsigned)d->ifindex +
 	       (*suffix == '_' ? EACH * (unsigned)strtoul(suffix + 1, NULL, 10) : 0);
 }
 

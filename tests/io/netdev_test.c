@@ -69,6 +69,10 @@ static void links_and_addresses(void **state)
 
 	const struct rpwi_netdev *aa = find(l, n, "rpw_aa"), *bb = find(l, n, "rpw_bb"),
 				 *b1 = find(l, n, "rpw_bb_1"), *cc = find(l, n, "rpw_cc");
+	/* also for who sorts by it, as librdmacm does */
+	assert_true(rpwi_netdev_uverbs(aa) < rpwi_netdev_uverbs(&l[5]) &&
+		    rpwi_netdev_uverbs(bb) < rpwi_netdev_uverbs(&l[5]) &&
+		    rpwi_netdev_uverbs(cc) < rpwi_netdev_uverbs(&l[5]));
 	assert_int_equal(aa->mtu, 1400);
 	assert_int_equal(aa->mac[5], 0xaa);
 	assert_int_equal(aa->gid_count, 2);

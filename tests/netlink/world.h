@@ -18,7 +18,12 @@ static const struct rpwi_netdev world_nets[] = {
 		.up = true,
 		.mac = {2, 0, 0, 0, 0, 5},
 		.gid_count = 2},
-	{.name = "rpw_lo", .ifname = "lo", .ifindex = 1, .mtu = 65536, .gid_count = 2},
+	{.name = "rpw_lo",
+		.ifname = "lo",
+		.ifindex = 1,
+		.mtu = 65536,
+		.loopback = true,
+		.gid_count = 2},
 };
 
 static int world_resources(
@@ -70,7 +75,7 @@ static const struct rpwi_nl_world world = {.nets = world_nets,
 	.resources = world_resources,
 	.counter = world_counter};
 
-enum { ETH0 = 1002, LO = 1001 };
+enum { ETH0 = 1002, LO = 1000001 };
 
 /* A datagram is whole messages, each with attributes that fill it. Nested ones are those of the
  * types that nldev nests. NULL, or what is wrong. */

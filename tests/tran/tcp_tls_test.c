@@ -107,8 +107,8 @@ static struct {
 	size_t flip_at;
 	bool flipped,
 		/* in_nothing: in the version of a record, or in a change of cipher: RFC 8446 says
-		 * that both mean nothing; or the label of an encrypted one becomes "handshake",
-		 * which GnuTLS takes during the handshake: what it is is inside */
+		 * that both mean nothing; or the label of an encrypted one becomes "handshake"
+		 * or "alert", which GnuTLS takes during the handshake: what it is is inside */
 		in_nothing;
 	uint8_t *spy;
 	size_t spied;
@@ -140,7 +140,7 @@ static int bare_connect(int port)
 static bool record_step(struct record *r, uint8_t byte, uint8_t flip)
 {
 	bool nothing = r->head == 1 || r->head == 2 || (r->head && r->type == 0x14);
-	nothing |= !r->head && byte == 0x17 && (byte ^ flip) == 0x16;
+	nothing |= !r->head && byte == 0x17 && ((byte ^ flip) == 0x16 || (byte ^ flip) == 0x15);
 	if (r->head < 5) {
 		r->type = r->head ? r->type : byte;
 		r->len = r->head >= 3 ? r->len << 8 | byte : 0;

@@ -19,7 +19,7 @@ static unsigned pick(unsigned n)
 
 static const char *const parts[] = {"/", "//", ".", "..", "/sys", "/sys/class/infiniband/",
 	"rpw_lo", "device", "subsystem", "ports", "1", "gids", "0", "15", "16", "gid_attrs/types",
-	"node_guid", "power", "/sys/class/infiniband_verbs", "infiniband", "uverbs1001",
+	"node_guid", "power", "/sys/class/infiniband_verbs", "infiniband", "uverbs1000001",
 	"/dev/infiniband/", "rdma_cm", "/sys/class/misc/rdma_cm",
 	"/sys/devices/virtual/ropeway/rpw_lo:00.0", "/sys/class/net/lo/device/infiniband/",
 	"/proc/self/fd/", "net", "lo", "%n", "#", "\x01", "x"};
