@@ -35,7 +35,7 @@ def installed():
 
 
 def one(a, b, folder, provider, test):
-    """The worse exit status of the two, and what they said."""
+    """The worse exit status of the two (the server's, if it says that its provider has no such thing), and what they said."""
     words = test.split()
     command = [f"{folder}/{words[0]}", *words[1:], "-p", provider]
     env = {"PATH": f"{folder}:{os.environ['PATH']}", "FI_LOG_LEVEL": "warn"}
@@ -47,7 +47,8 @@ def one(a, b, folder, provider, test):
     client = b.start([*command, "-s", b.ip, a.ip], env=env)
     try:
         rc = client.wait(LIMIT_S)
-        rc = rc or server.wait(10)
+        if not rc or (server.ended() and server.process.returncode in NOT_SUPPORTED):
+            rc = server.wait(10)
     except place.Failed:
         rc = 124
     said = f"client:\n{client.tail(8)}\nserver:\n{server.tail(8)}"
@@ -62,6 +63,9 @@ def body(a, b):
         provider, tests = PROVIDERS[name]
         right, without = 0, []
         for test in re.split(r"[|\n]", tests):
+            if not (folder / test.split()[0]).exists():
+                without.append(f"{test}: not in this version")
+                continue
             rc, said = one(a, b, folder, provider, test)
             print(f"  {name}: {test}: {rc}", flush=True)
             if not rc:
