@@ -63,7 +63,7 @@ ROWS = [
     row("dpdk-dev", "dpdk-dev librte-net-mlx5-23", "tried.py dpdk", "the message", status=TRIED, why=f"Its drivers mlx4 and mlx5 each {MLX}".replace("drives", "drive"),
         covers="dpdk-dev librte-net-mlx5-23 librte-net-mlx4-23 librte-common-mlx5-23 librte-crypto-mlx5-23 librte-compress-mlx5-23 librte-regex-mlx5-23 librte-vdpa-mlx5-23"),
     row("python3-torch", "python3-torch", "tried.py torch", "that no verbs device is opened", status=TRIED,
-        why="It works, but its backend gloo makes TCP devices only, and Debian builds it without NCCL and MPI: it uses no RDMA (libgloo0's own row does)", covers=" "),
+        why="It works, but its backend gloo makes TCP devices only, and Debian builds it without NCCL: it uses no RDMA (libgloo0's own row does). Debian 13 builds it with MPI, not tried", covers=" "),
     row("opa-fm", "opa-fm", why=f"a fabric manager: it {OPA}"),
     row("gfio", "gfio", why="fio with windows: the same engine as fio's row"),
     row("python3-pyverbs", "python3-pyverbs", why="stage `pyverbs` of script/test runs rdma-core's whole suite with it"),
