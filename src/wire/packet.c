@@ -265,9 +265,8 @@ void rpwi_pkt_follow(uint8_t bth[RPWI_BTH_LEN], unsigned n)
 
 bool rpwi_pkt_ask_ack(uint8_t bth[RPWI_BTH_LEN], bool ask)
 {
-	uint8_t *a = bth + BTH_PSN - 1;
-	bool asked = *a & 0x80;
-	*a = (uint8_t)((*a & 0x7f) | (ask ? 0x80 : 0));
+	bool asked = bth[BTH_ACKREQ] & BTH_A;
+	bth[BTH_ACKREQ] = (uint8_t)((bth[BTH_ACKREQ] & ~BTH_A) | (ask ? BTH_A : 0));
 	return asked;
 }
 

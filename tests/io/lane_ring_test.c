@@ -152,7 +152,8 @@ static void *near_place(void *arg, bool first, const struct lane_headers *h)
 {
 	uint32_t len = h->len * (1 + h->more);
 	assert_ptr_equal(arg, &near);
-	assert_true(h->hdr_len >= 12);
+	assert_int_equal(h->hdr_len, 12 + 16);
+	assert_int_equal(h->more, 0);
 	if (first) {
 		near.wanted = chance(3);
 		near.end = 0;
@@ -355,6 +356,7 @@ static void a_shared_slot_is_revoked_as_a_whole(void **arg)
 	struct ring *g = *arg;
 	struct lane_packet p;
 	far_begins(g);
+	g->r.place = NULL;
 	assert_true(refer_at(&g->w, RPWI_OP_SEND_FIRST, 0, false, 0, 1024));
 	for (unsigned i = 1; i < 10; i++)
 		assert_true(refer_at(&g->w, RPWI_OP_SEND_MIDDLE, i, false, i * 1024, 1024));
@@ -372,6 +374,7 @@ static void a_slot_that_has_too_many_is_refused(void **arg)
 	struct lane_packet p;
 	const uint32_t more[] = {64, 65, 1 << 22, INT32_MAX, UINT32_MAX - 1, UINT32_MAX};
 	far_begins(g);
+	g->r.place = NULL;
 	assert_true(refer_at(&g->w, RPWI_OP_SEND_FIRST, 0, false, 0, 1024));
 	rpwi_lane_writer_publish(&g->w);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(more); i++) {
