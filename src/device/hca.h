@@ -208,7 +208,7 @@ struct dqp {
 	uint64_t board_word; /* what the board says of it (board.c) */
 	struct dpeer *peer;
 	uint32_t events_got;
-	bool gathers;     /* is in tx_list for progress_gather */
+	uint8_t gathers;  /* is in tx_list for progress_gather, until so many posts wait; or 0 */
 	bool blocks_own;  /* IBV_QP_CREATE_BLOCK_SELF_MCAST_LB */
 	unsigned groups;  /* that it is attached to (mcast.c) */
 	unsigned windows; /* of type 2, bound to it */
@@ -302,8 +302,11 @@ struct hca {
 	uint64_t emptied;          /* rounds that found nothing, in the lanes and in all sockets */
 	_Atomic int lane_sleepers; /* threads that packets in memory do not wake by themselves */
 	_Atomic bool held_any;
-	_Atomic uint64_t say_at_ns;  /* the first event of a CQ that waits is due; 0: none does */
-	_Atomic unsigned gathered;   /* posts that wait in tx_list for more of their kind */
+	_Atomic uint64_t say_at_ns; /* the first event of a CQ that waits is due; 0: none does */
+	_Atomic unsigned gathered;  /* posts that wait in tx_list for more of their kind */
+	/* so many posts more do not wait; how often it came to that, less what was forgiven for
+	 * so many batches that were full */
+	uint32_t gather_pause, gather_pauses, gather_full;
 	_Atomic bool service_sleeps; /* in ppoll on the sockets */
 	uint64_t service_wake_ns;    /* when it will wake by itself */
 	_Atomic uint64_t stream_ns;  /* when a batch of a stream last came in */

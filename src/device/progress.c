@@ -50,6 +50,12 @@ enum {
 	STREAM_SPIN_NS = 50000,
 	TICK_NS = 200000,
 	GATHER_SLEEP_NS = 10000000, /* short messages wait so long where an ACK is lost */
+	LANE_GATHER_MAX = 16,
+	/* after one that waited for the service thread so many do not wait, twice as many after
+	 * the next */
+	GATHER_PAUSE = 1024,
+	GATHER_PAUSES_MAX = 20,
+	GATHER_FORGIVEN = 1024, /* batches that were full, for one of those */
 	/* who has not polled for so long at the end of a tick has stopped */
 	POLLS_SEEN_NS = 30000,
 	/* at most, by the service thread; a few times that where the machine is busy */
@@ -338,7 +344,7 @@ void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 {
 	qp_hold(q);
 	rpwi_list_del(&q->tx_link);
-	q->gathers = false;
+	q->gathers = 0;
 	/* What it may send now, but bounded: a QP with more goes to the end of the list, so that
 	 * all get their turn. */
 	bool more = true;
@@ -376,7 +382,7 @@ static void tx_together(struct dqp *first, uint64_t now_ns)
 		if (!same_way(q, first))
 			continue;
 		rpwi_list_del(&q->tx_link);
-		q->gathers = false;
+		q->gathers = 0;
 		qp_hold(q);
 		rpwi_qp_tx(&q->t, b, true, now_ns);
 		part[n].q = q;
@@ -408,43 +414,63 @@ static void tx_gathered(uint64_t now_ns)
 	atomic_store_explicit(&h->gathered, 0, memory_order_relaxed);
 	while (l != &h->tx_list) {
 		struct dqp *q = RPWI_CONTAINER_OF(l, struct dqp, tx_link);
-		struct rpwi_list *before = l->prev; /* waits for something else, and stays */
-		if (!q->gathers || qp_lane(q, h->lanes)) {
+		struct rpwi_list *before = l->prev;
+		if (!q->gathers) { /* waits for something else, and stays */
 			l = l->next;
 			continue;
 		}
-		tx_together(q, now_ns);
+		if (qp_lane(q, h->lanes))
+			progress_qp_kick(q, true, now_ns);
+		else
+			tx_together(q, now_ns);
 		l = before->next;
 	}
+}
+
+/* Whether a QP that waits for nothing yet may wait for more posts. */
+static bool may_wait_for_more(struct dqp *q, bool by_lane)
+{
+	struct hca *h = &hca_here;
+	if (RPWI_UNLIKELY(h->gather_pause)) {
+		h->gather_pause--;
+		return false;
+	}
+	/* Nobody polls, and should the ACK be lost, the service thread sleeps on. A lane is so fast
+	 * that to wait for that thread is out of the question. */
+	return atomic_load_explicit(&h->gathered, memory_order_relaxed) ||
+	       !atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) ||
+	       (!by_lane && h->service_wake_ns <= rpwi_now_ns() + GATHER_SLEEP_NS);
 }
 
 bool progress_gather(struct dqp *q)
 {
 	struct hca *h = &hca_here;
-	/* Lanes have no batches to fill. */
-	if (!rpwi_qp_may_gather(&q->t) || qp_lane(q, h->lanes))
-		return false;
-	unsigned n = atomic_load_explicit(&h->gathered, memory_order_relaxed);
-	/* Nobody polls, and should the ACK be lost, the service thread sleeps on. */
-	if (!n && atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) &&
-		h->service_wake_ns > rpwi_now_ns() + GATHER_SLEEP_NS)
+	if (!rpwi_qp_may_gather(&q->t))
 		return false;
 	if (rpwi_list_empty(&q->tx_link)) {
+		struct rpwi_lane *lane = qp_lane(q, h->lanes);
+		if (!may_wait_for_more(q, lane))
+			return false;
 		rpwi_list_add_tail(&h->tx_list, &q->tx_link);
-		q->gathers = true;
+		q->gathers = lane ? LANE_GATHER_MAX : RPWI_GATHER_MAX;
 	}
 	if (!q->gathers)
 		return true;
-	atomic_store_explicit(&h->gathered, n + 1, memory_order_relaxed);
-	if (n + 1 >= RPWI_GATHER_MAX)
-		tx_gathered(rpwi_now_ns());
+	unsigned n = atomic_load_explicit(&h->gathered, memory_order_relaxed) + 1;
+	atomic_store_explicit(&h->gathered, n, memory_order_relaxed);
+	if (n < q->gathers)
+		return true;
+	tx_gathered(rpwi_now_ns());
+	/* no longer so often in vain */
+	if (RPWI_UNLIKELY(h->gather_pauses) && ++h->gather_full % GATHER_FORGIVEN == 0)
+		h->gather_pauses--;
 	return true;
 }
 
 void progress_qp_forget(struct dqp *q)
 {
 	rpwi_list_del(&q->tx_link);
-	q->gathers = false;
+	q->gathers = 0;
 	rpwi_list_del(&q->rx_link);
 	held_del(q);
 	rpwi_heap_del(&hca_here.timers, &q->timer);
@@ -890,16 +916,32 @@ void service_wake(void)
 		rpwi_error("service thread: cannot wake it: %s", strerror(errno));
 }
 
-/* The program has polled since the last tick; does it do so now? */
-static bool polls_now(uint32_t polls)
+/* The program counts there what it does; does it do so now? */
+static bool counts_now(const _Atomic uint32_t *at, uint32_t seen)
 {
 	uint64_t until = rpwi_now_ns() + POLLS_SEEN_NS;
-	while (atomic_load_explicit(&hca_here.any_polls, memory_order_relaxed) == polls) {
+	while (atomic_load_explicit(at, memory_order_relaxed) == seen) {
 		if (rpwi_now_ns() > until)
 			return false;
 		sched_yield();
 	}
 	return true;
+}
+
+/* The program has posted; if it does not go on, and polls no more or finds what it polls for, it
+ * cannot know that some of that waits. It will not wait so often again. */
+static void tend_gathered(void)
+{
+	struct hca *h = &hca_here;
+	unsigned seen = atomic_load_explicit(&h->gathered, memory_order_relaxed);
+	if (!seen || counts_now(&h->gathered, seen) || !hca_try())
+		return;
+	if (atomic_load_explicit(&h->gathered, memory_order_relaxed) == seen) {
+		h->gather_pause = GATHER_PAUSE << h->gather_pauses;
+		h->gather_pauses += h->gather_pauses < GATHER_PAUSES_MAX;
+		tx_run(rpwi_now_ns());
+	}
+	hca_unlock();
 }
 
 /* A tick of sleep while the program owns the sockets. True when it still does. */
@@ -914,11 +956,7 @@ static bool tick(uint32_t *seen_polls)
 		if (read(h->wake_fd, &n, sizeof(n)) < 0)
 			return false;
 	}
-	/* The program has posted, and polls no more, or finds what it polls for. */
-	if (atomic_load_explicit(&h->gathered, memory_order_relaxed) && hca_try()) {
-		tx_run(rpwi_now_ns());
-		hca_unlock();
-	}
+	tend_gathered();
 	if (atomic_load_explicit(&h->waiters, memory_order_relaxed) > 0)
 		return true;
 	uint32_t polls = atomic_load_explicit(&h->any_polls, memory_order_relaxed);
@@ -926,7 +964,7 @@ static bool tick(uint32_t *seen_polls)
 	*seen_polls = polls;
 	return polled &&
 	       atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS &&
-	       polls_now(polls);
+	       counts_now(&h->any_polls, polls);
 }
 
 static bool program_owns(void)

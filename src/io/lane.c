@@ -608,6 +608,8 @@ int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b
 	struct fill x = {.w = &l->w, .b = b, .flow = b->av->flow};
 	x.flow.sport = sport;
 	x.refs = rpwi_lane_writer_may_refer(&l->w, b);
+	if (b->npkt > 1 && !x.refs)
+		rpwi_lane_writer_expects(&l->w, b->npkt);
 	uint64_t bulk = l->w.bulk_pos;
 	uint64_t began_ns = l->w.refs && !x.refs && is_large(b) ? rpwi_now_ns() : 0;
 	int rc = rpwi_guard_call(fill, &x);

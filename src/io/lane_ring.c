@@ -85,6 +85,12 @@ static int flow_of(struct lane_writer *w, const struct rpwi_flow *f)
 	return (int)w->nflows++;
 }
 
+void rpwi_lane_writer_expects(const struct lane_writer *w, unsigned n)
+{
+	for (uint64_t at = w->pos; at != w->pos + n; at++)
+		__builtin_prefetch(&w->mem->slot[at % LANE_SLOTS], 1);
+}
+
 /* Where `len` bytes lie in one piece; *pos is moved past them. */
 static uint32_t bulk_place(uint64_t *pos, uint32_t len)
 {

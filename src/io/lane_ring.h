@@ -120,6 +120,8 @@ struct lane_writer {
 void rpwi_lane_writer_init(struct lane_writer *w, struct lane_mem *mem);
 /* How many packets of up to `bytes` bytes, at most `want`, have room now. */
 unsigned rpwi_lane_writer_room(struct lane_writer *w, unsigned want, uint32_t bytes);
+/* So many packets come next: their slots, which the reader had last, may be fetched meanwhile. */
+void rpwi_lane_writer_expects(const struct lane_writer *w, unsigned n);
 /* False: no room, or more addresses than the lane has room for. Reads the pieces once; call it
  * under the guard (base/guard.h). */
 bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,

@@ -137,7 +137,7 @@ static uint32_t read_pkts_least(const struct rpwi_qp *qp, uint32_t wanted)
 static uint32_t data_pkts_least(const struct rpwi_qp *qp)
 {
 	return qp->cc ? RPWI_MAX(RPWI_MIN(RPWI_MIN(qp->cc->cwnd / 4, RPWI_TXB_PKTS),
-					 131072 / qp->mtu),
+					 131072u >> (7 + qp->attr.path_mtu)),
 				1u)
 		      : 1;
 }
@@ -345,13 +345,14 @@ static bool begin(struct rpwi_qp *qp, struct rpwi_swqe *w)
 		fail_later(qp, w, IBV_WC_LOC_QP_OP_ERR);
 		return false;
 	}
-	if (!(w->flags & IBV_SEND_INLINE) &&
+	bool one = w->len <= qp->mtu || (response && w->opcode != IBV_WR_RDMA_READ);
+
+	/* where one packet takes all of it, that looks at the memory anyway (walk_take) */
+	if (!(w->flags & IBV_SEND_INLINE) && (fetches || !one) &&
 		!sges_allow(qp, w, fetches ? IBV_ACCESS_LOCAL_WRITE : 0)) {
 		fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
 		return false;
 	}
-	bool one = w->len <= qp->mtu || (response && w->opcode != IBV_WR_RDMA_READ);
-
 	w->npsn = one ? 1 : (uint32_t)(((uint64_t)w->len + qp->mtu - 1) / qp->mtu);
 	w->psn_first = qp->nxt;
 	w->phase = RPWI_SWQE_STARTED;

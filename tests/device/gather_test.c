@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gather_test.c - short messages that wait for others, to go as one batch (progress_gather): none
  * waits for a program that has stopped polling, all keep their order, and a QP may end while some
- * wait. By UDP, for lanes gather nothing.
+ * wait. By UDP, or as the first argument says (ROPEWAY_WIRE).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -185,9 +185,9 @@ static void test_a_qp_may_end_meanwhile(void **state)
 	}
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	setenv("ROPEWAY_WIRE", "udp", 1);
+	setenv("ROPEWAY_WIRE", argc > 1 ? argv[1] : "udp", 1);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_lone_message_goes_at_once),
 		cmocka_unit_test(test_who_never_polls_is_served),
