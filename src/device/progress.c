@@ -36,16 +36,22 @@ enum {
 	RX_BATCHES_MAX = 8, /* in one round and port: then others get their turn */
 	LONE_BYTES = 2048,
 	ACK_BATCHES = 2, /* a stream is acknowledged once in so many, or when the socket is empty */
-	/* after so many empty polls a port among several is polled every 16th time */
+	/* after so many empty polls a port is quiet; among several it is polled in one of so many
+	 * rounds */
 	QUIET_POLLS = 64,
+	QUIET_SOCKETS_EVERY = 16,
 	ACKS_UNKNOWN = 128,
 	LANE_PACKETS_MAX = 128, /* in one round */
 	LANE_ACK_PACKETS = 32,
 	/* beside the payload of a full packet, where it goes as a datagram */
 	LANE_EXTRA_BYTES = RPWI_HDR_MAX + 4 + RPWI_ICRC_LEN,
-	/* while packets come by lanes, sockets are looked at in one of so many rounds */
+	/* while packets come by lanes, sockets are looked at in one of so many rounds; those that
+	 * are quiet */
 	LANE_SOCKETS_EVERY = 16,
+	LANE_QUIET_SOCKETS_EVERY = 64,
 	LANE_QUIET_ROUNDS = 1024,
+	/* in one round, before it is in vain: to leave and come again takes as long as ten */
+	LANE_LOOKS = 4,
 	SPIN_POLLS = 32, /* so many polls in vain within a tick mean that the program spins */
 	STREAM_SPIN_NS = 50000,
 	TICK_NS = 200000,
@@ -347,9 +353,9 @@ void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	q->gathers = 0;
 	/* What it may send now, but bounded: a QP with more goes to the end of the list, so that
 	 * all get their turn. */
-	bool more = true;
+	bool more = rpwi_qp_tx_ready(&q->t, hold_ack, now_ns);
 	for (int i = 0; i < 4 && more; i++)
-		more = tx_batch(q, hold_ack, now_ns);
+		more = tx_batch(q, hold_ack, now_ns) && rpwi_qp_tx_ready(&q->t, hold_ack, now_ns);
 	qp_sent(q, more, hold_ack, now_ns);
 }
 
@@ -710,19 +716,25 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 	}
 	struct rpwi_rxmeta meta = {.flow = &p->flow, .ttl = p->ttl, .tos = p->tos};
 	qp_hold(q);
-	if (RPWI_UNLIKELY(p->more &&
-			  (rpwi_plan_on || rpwi_tap_enabled || !rpwi_qp_takes_more(&q->t, &pkt)))) {
+	unsigned parts = rpwi_lane_packet_parts(p);
+	if (RPWI_UNLIKELY(parts > 1 && (rpwi_plan_on || rpwi_tap_enabled ||
+					       (p->more && !rpwi_qp_takes_more(&q->t, &pkt))))) {
 		struct lane_packet one;
-		for (unsigned i = 0; i <= p->more; i++) {
+		for (unsigned i = 0; i < parts; i++) {
 			rpwi_lanes_nth(h->lanes, p, i, &one);
 			rx_lane_packet(&one, now_ns);
 		}
 		return;
 	}
+	if (p->led) {
+		struct rpwi_pkt ack;
+		rpwi_lane_packet_ack(p, &ack);
+		rpwi_qp_rx(&q->t, &ack, &meta, now_ns);
+	}
 	pkt.more = (uint16_t)p->more;
 	pkt.ackreq |= p->more_ack;
 	pkt.payload_len = p->len * (1 + p->more);
-	h->n.rx_packets += 1 + p->more;
+	h->n.rx_packets += parts;
 	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_rx(q, &pkt, &meta, now_ns))
 		return;
 	q->heard_ns = now_ns;
@@ -758,11 +770,13 @@ static unsigned rx_lanes(bool hold_ack, uint64_t *now_ns)
 	struct lane_packet p;
 	unsigned n = 0, answered = 0;
 	uint64_t bytes = 0;
+	if (hold_ack)
+		rpwi_lanes_linger(hca_here.lanes, LANE_LOOKS);
 	while ((n < LANE_PACKETS_MAX || rpwi_lanes_mid_run(hca_here.lanes)) &&
 		rpwi_lanes_recv(hca_here.lanes, &p)) {
 		if (!n && !*now_ns)
 			*now_ns = rpwi_now_ns();
-		n += 1 + p.more;
+		n += rpwi_lane_packet_parts(&p);
 		bytes += p.len * (1ull + p.more);
 		rx_lane_packet(&p, *now_ns);
 		/* The sender fills what this makes room for while the rest is taken. */
@@ -783,6 +797,17 @@ static unsigned rx_lanes(bool hold_ack, uint64_t *now_ns)
 	return n;
 }
 
+/* Its socket is looked at in one of so many rounds. */
+static unsigned look_every(const struct dport *p, bool all_ports, bool by_lanes)
+{
+	bool quiet = p->quiet >= QUIET_POLLS;
+	if (all_ports)
+		return 1;
+	if (by_lanes)
+		return quiet ? LANE_QUIET_SOCKETS_EVERY : LANE_SOCKETS_EVERY;
+	return quiet && hca_here.nports > 1 ? QUIET_SOCKETS_EVERY : 1;
+}
+
 static bool progress(bool all_ports, bool hold_ack, struct pollset_ready ready)
 {
 	struct hca *h = &hca_here;
@@ -795,17 +820,15 @@ static bool progress(bool all_ports, bool hold_ack, struct pollset_ready ready)
 	got = rx_lanes(hold_ack, &now_ns);
 	lane_quiet = got ? 0 : lane_quiet + (lane_quiet < LANE_QUIET_ROUNDS);
 	bool all_sockets = rpwi_lanes_any_new(h->lanes);
-	bool by_lanes = !all_ports && lane_quiet < LANE_QUIET_ROUNDS && round % LANE_SOCKETS_EVERY;
+	bool by_lanes = !all_ports && lane_quiet < LANE_QUIET_ROUNDS;
 	for (unsigned i = 0; i < h->nports; i++) {
 		struct dport *p = &h->port[i];
 		if (!p->refs)
 			continue;
 		open++;
-		bool passed_by =
-			!all_sockets &&
-			(by_lanes || (!(ready.ports >> i & 1) && rpwi_port_fd(p->io) >= 0) ||
-				(!all_ports && h->nports > 1 && p->quiet >= QUIET_POLLS &&
-					(round + i) % 16));
+		unsigned every = look_every(p, all_ports, by_lanes);
+		bool unready = !(ready.ports >> i & 1) && rpwi_port_fd(p->io) >= 0;
+		bool passed_by = !all_sockets && (unready || (round + i) % every);
 		if (passed_by) {
 			all_looked_at = false;
 			continue;

@@ -256,11 +256,13 @@ int rpwi_port_send_by_lane(
 	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent);
 /* Is what it sends captured, or harmed? Then everything goes as packets. */
 bool rpwi_port_is_watched(const struct rpwi_port *p);
+/* Until one has come by a lane, or so many looks were in vain. */
+void rpwi_lanes_linger(const struct rpwi_lanes *ls, unsigned looks);
 /* The next packet that came by a lane; what the last call gave is done with. A payload of kind
  * LANE_BULK is where its sender can still change it: read it once. With a capture all are
  * LANE_DATAGRAM. */
 bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p);
-/* Of one with `more`, each by itself: the n-th, n in 0..more. */
+/* Of one that is several, each by itself: the n-th of rpwi_lane_packet_parts. */
 void rpwi_lanes_nth(
 	struct rpwi_lanes *ls, const struct lane_packet *p, unsigned n, struct lane_packet *out);
 /* Packets that come next have been fetched, and perhaps to where they belong: take them before

@@ -566,7 +566,13 @@ struct fill {
 	struct rpwi_flow flow;
 	bool refs;
 	unsigned done, referred;
+	const uint8_t *ack; /* of the packet before, an ACK that leads the next one; or NULL */
 };
+
+static bool ack_leads(const struct rpwi_txb *b, unsigned i)
+{
+	return b->ack == i + 1 && b->ack < b->npkt && rpwi_lane_ack_may_lead(&b->pkt[i + 1]);
+}
 
 /* Runs under the guard: a payload may have been unmapped. A packet is seen by the other side when
  * it is whole. */
@@ -583,9 +589,14 @@ static void fill(void *arg)
 			x->referred++;
 			continue;
 		}
+		if (ack_leads(b, x->done)) {
+			x->ack = t->hdr;
+			continue;
+		}
 		if (!rpwi_lane_writer_packet(x->w, &x->flow, b->av->hop_limit, b->av->tclass, t,
-			    &b->iov[t->iov_first]))
+			    &b->iov[t->iov_first], x->ack))
 			return;
+		x->ack = NULL;
 	}
 }
 
@@ -614,6 +625,9 @@ int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b
 	uint64_t began_ns = l->w.refs && !x.refs && is_large(b) ? rpwi_now_ns() : 0;
 	int rc = rpwi_guard_call(fill, &x);
 	rpwi_lane_writer_publish(&l->w);
+	if (RPWI_UNLIKELY(x.ack)) /* what it leads is not readable */
+		rpwi_lane_writer_packet(&l->w, &x.flow, b->av->hop_limit, b->av->tclass,
+			&b->pkt[b->ack - 1], NULL, NULL);
 	bulk = l->w.bulk_pos - bulk;
 	if (began_ns && bulk >= LANE_REF_MIN_BYTES)
 		l->w.fill_ns = rpwi_cost_learn(l->w.fill_ns, rpwi_now_ns() - began_ns, bulk);
@@ -739,9 +753,10 @@ static bool next_of(struct rpwi_lane *l, struct lane_packet *p)
 			sample_begins(l, p);
 		ls->turn = l;
 		sample_goes_on(l, p);
-		ls->n.rx_packets += 1 + p->more;
-		ls->taken += 1 + p->more;
-		if (RPWI_UNLIKELY((rpwi_tap_enabled && !p->more) || p->kind == LANE_DATAGRAM))
+		unsigned parts = rpwi_lane_packet_parts(p);
+		ls->n.rx_packets += parts;
+		ls->taken += parts;
+		if (RPWI_UNLIKELY((rpwi_tap_enabled && parts == 1) || p->kind == LANE_DATAGRAM))
 			as_datagram(ls, p);
 		return true;
 	}
@@ -756,6 +771,19 @@ static bool next_of(struct rpwi_lane *l, struct lane_packet *p)
 	if (RPWI_UNLIKELY(rc < 0 || l->ended))
 		lane_free(l);
 	return false;
+}
+
+void rpwi_lanes_linger(const struct rpwi_lanes *ls, unsigned looks)
+{
+	if (RPWI_UNLIKELY(!ls) || ls->turn || rpwi_list_empty(&ls->in))
+		return;
+	for (struct rpwi_list *at = ls->in.next; looks; at = at->next) {
+		if (at == &ls->in)
+			continue;
+		if (rpwi_lane_reader_ready(&lane_at(at)->r))
+			return;
+		looks--;
+	}
 }
 
 bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p)

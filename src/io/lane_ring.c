@@ -141,11 +141,14 @@ static void head(struct lane_slot *s, const struct rpwi_flow *flow, int flow_no,
 bool rpwi_lane_writer_may_refer(struct lane_writer *w, const struct rpwi_txb *b)
 {
 	uint32_t bytes = 0;
-	w->refs = w->refs && !atomic_load_explicit(&w->mem->copies, memory_order_relaxed);
 	for (unsigned i = 0; w->refs && i < b->npkt; i++)
 		bytes += b->pkt[i].stays ? b->pkt[i].payload_len : 0;
-	if (bytes < LANE_REF_MIN_BYTES || w->choice != LANE_MEASURED)
-		return bytes >= LANE_REF_MIN_BYTES && w->choice == LANE_FETCHED;
+	if (bytes < LANE_REF_MIN_BYTES)
+		return false;
+	/* what the reader says is in a line that it writes at each turn: not for short messages */
+	w->refs = !atomic_load_explicit(&w->mem->copies, memory_order_relaxed);
+	if (!w->refs || w->choice != LANE_MEASURED)
+		return w->refs && w->choice == LANE_FETCHED;
 	uint32_t fetched = atomic_load_explicit(&w->mem->fetched_ns, memory_order_relaxed);
 	uint32_t copied = atomic_load_explicit(&w->mem->copied_ns, memory_order_relaxed);
 	uint32_t copy = copied && w->fill_ns ? RPWI_MAX(copied, w->fill_ns) : 0;
@@ -229,7 +232,7 @@ void rpwi_lane_writer_revoke_memory(struct lane_writer *w, uint64_t addr, uint64
 }
 
 bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
-	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *parts)
+	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *parts, const uint8_t *ack)
 {
 	struct lane_slot *s = &w->mem->slot[w->pos % LANE_SLOTS];
 	uint64_t bulk_pos = w->bulk_pos;
@@ -239,7 +242,12 @@ bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow
 	head(s, flow, f, ttl, tos, t);
 	if (t->hdr_len + t->payload_len <= LANE_DATA_BYTES) {
 		s->kind = LANE_BESIDE;
+		s->bulk = 0;
 		gather(s->data + t->hdr_len, parts, t->iov_count);
+		if (ack) {
+			s->bulk = LANE_LED_BY_ACK | rpwi_get_be24(ack + RPWI_BTH_LEN - 3);
+			memcpy(s->data + LANE_AETH_AT, ack + RPWI_BTH_LEN, 4);
+		}
 	} else {
 		s->kind = LANE_BULK;
 		s->bulk = bulk_place(&bulk_pos, t->payload_len);
@@ -421,6 +429,7 @@ static int reference(struct lane_reader *r, const struct lane_slot *s, struct la
 int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 {
 	struct lane_slot s;
+	uint32_t room;
 	if (!rpwi_lane_reader_ready(r))
 		return 0;
 	memcpy(&s, &r->mem->slot[r->pos % LANE_SLOTS], sizeof(s));
@@ -430,7 +439,7 @@ int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 	p->kind = s.kind;
 	p->fetched = false;
 	p->more = 0;
-	p->more_ack = false;
+	p->more_ack = p->led = false;
 	p->flow = *flow;
 	p->flow.sport = s.sport;
 	p->ttl = s.ttl;
@@ -441,7 +450,10 @@ int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 	switch (p->kind) {
 	case LANE_BESIDE:
 		p->payload = p->data + p->hdr_len;
-		return p->len <= (uint32_t)(LANE_DATA_BYTES - p->hdr_len) ? 1 : -EPROTO;
+		p->led = s.bulk & LANE_LED_BY_ACK;
+		p->ack_psn = s.bulk & RPWI_PSN_MASK;
+		room = p->led ? LANE_AETH_AT : LANE_DATA_BYTES;
+		return p->hdr_len <= room && p->len <= room - p->hdr_len ? 1 : -EPROTO;
 	case LANE_REF:
 		return reference(r, &s, p);
 	case LANE_BULK:
@@ -454,8 +466,43 @@ int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 	return -EPROTO;
 }
 
+void rpwi_lane_packet_ack(const struct lane_packet *p, struct rpwi_pkt *ack)
+{
+	const uint8_t *aeth = p->data + LANE_AETH_AT;
+	rpwi_pkt_clear(ack);
+	ack->opcode = RPWI_SVC_RC | RPWI_OP_ACK;
+	ack->pkey = RPWI_PKEY_DEFAULT;
+	ack->dqpn = rpwi_get_be24(p->data + 5);
+	ack->psn = p->ack_psn;
+	ack->syndrome = aeth[0];
+	ack->msn = rpwi_get_be24(aeth + 1);
+	ack->hdr_len = LANE_ACK_HDR_LEN;
+}
+
+static void only_ack(struct lane_packet *p)
+{
+	struct rpwi_pkt ack;
+	uint8_t hdr[RPWI_HDR_MAX];
+	rpwi_lane_packet_ack(p, &ack);
+	p->hdr_len = (uint8_t)rpwi_pkt_encode(&ack, hdr);
+	p->len = 0;
+	p->led = false;
+	memcpy(p->data, hdr, p->hdr_len);
+	p->payload = p->data + p->hdr_len;
+}
+
 void rpwi_lane_packet_nth(struct lane_packet *p, unsigned n)
 {
+	if (p->led && !n) {
+		only_ack(p);
+		return;
+	}
+	n -= p->led;
+	p->led = false;
+	if (p->kind == LANE_BESIDE) { /* a copy has its own */
+		p->payload = p->data + p->hdr_len;
+		return;
+	}
 	p->payload += n * (size_t)p->len;
 	if (n) {
 		rpwi_pkt_follow(p->data, n);

@@ -12,7 +12,8 @@
  * the reader fetches a run of them at once into memory of its own (`pull`). So the bytes cross from
  * core to core once. And the lines of slots are few: packets of one message whose headers follow
  * from those of the one before (rpwi_pkt_follow) and whose bytes, as many, lie behind its bytes,
- * share its slot; the last of them may ask for an ACK. The writer promises that the bytes stay as
+ * share its slot; the last of them may ask for an ACK. (So does a plain ACK with the short packet
+ * behind it: a reply is one line.) The writer promises that the bytes stay as
  * they are until the packets are acknowledged; where that ends early (its QP fails, the region is
  * deregistered) it revokes the slot first. The reader looks at that after it has fetched: what was
  * not revoked by then was whole. What was revoked, or could not be fetched, is lost, as on a wire;
@@ -45,7 +46,7 @@ enum {
 	LANE_DATA_BYTES = 44,
 	LANE_FLOWS = 16, /* pairs of addresses */
 	LANE_MAGIC = 0x6c616e65,
-	LANE_VERSION = 3,
+	LANE_VERSION = 4,
 	LANE_REF_HDR_BYTES = 36,      /* headers beside an address */
 	LANE_PULL_BYTES = 1 << 16,    /* at once */
 	LANE_PULL_PACKETS = 64,       /* likewise */
@@ -54,6 +55,10 @@ enum {
 
 /* In a reference's `bulk`: the last of its packets asks for an ACK. */
 #define LANE_REF_ACK 0x80000000u
+/* In the `bulk` of what is beside its headers: a plain ACK to the same QP comes before it, of the
+ * PSN in the low bits; its AETH ends `data`. */
+#define LANE_LED_BY_ACK 0x80000000u
+enum { LANE_AETH_AT = LANE_DATA_BYTES - 4, LANE_ACK_HDR_LEN = RPWI_BTH_LEN + 4 };
 
 enum lane_kind {
 	LANE_BESIDE = 1, /* headers and payload in the slot */
@@ -67,7 +72,9 @@ struct lane_slot {
 	uint8_t kind, flow, hdr_len;
 	_Atomic uint8_t revoked; /* by the writer */
 	uint32_t len;            /* of the payload, or of the datagram */
-	uint32_t bulk; /* where it begins in the bulk area; LANE_REF: packets more in this slot */
+	/* where it begins in the bulk area; LANE_REF: packets more in this slot; LANE_BESIDE:
+	 * whether an ACK leads */
+	uint32_t bulk;
 	uint8_t ttl, tos;
 	uint16_t sport;                /* what the UDP header would have; the ICRC covers it */
 	uint8_t data[LANE_DATA_BYTES]; /* LANE_REF: the address in the last 8 bytes */
@@ -123,9 +130,14 @@ unsigned rpwi_lane_writer_room(struct lane_writer *w, unsigned want, uint32_t by
 /* So many packets come next: their slots, which the reader had last, may be fetched meanwhile. */
 void rpwi_lane_writer_expects(const struct lane_writer *w, unsigned n);
 /* False: no room, or more addresses than the lane has room for. Reads the pieces once; call it
- * under the guard (base/guard.h). */
+ * under the guard (base/guard.h). `ack`: NULL, or the headers of a plain ACK that comes before it,
+ * if rpwi_lane_ack_may_lead says so. */
 bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
-	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *parts);
+	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *parts, const uint8_t *ack);
+static inline bool rpwi_lane_ack_may_lead(const struct rpwi_txpkt *t)
+{
+	return t->hdr_len + t->payload_len <= LANE_AETH_AT;
+}
 /* Is a batch to go by reference? Copied, it takes as long as the slower side needs for its copy;
  * fetched, as long as the reader needs for both. Which is less depends on where the two run: it is
  * measured, and now and then the other way is taken, so that it stays known. Then each packet of
@@ -198,14 +210,23 @@ struct lane_packet {
 	uint8_t ttl, tos;
 	uint8_t hdr_len;
 	uint32_t len;
-	unsigned more;          /* that follow it, with `len` bytes each, behind its payload */
-	bool more_ack;          /* the last of those asks for an ACK */
+	unsigned more; /* that follow it, with `len` bytes each, behind its payload */
+	bool more_ack; /* the last of those asks for an ACK */
+	bool led;      /* by a plain ACK of ack_psn, whose AETH ends `data` */
+	uint32_t ack_psn;
 	bool fetched;           /* from the writer's memory */
 	const uint8_t *payload; /* or the datagram */
 	uint8_t data[LANE_DATA_BYTES];
 };
-/* That of it and its `more` which is the n-th, alone. */
+/* How many packets it is: the ACK that leads, itself, and `more`. */
+static inline unsigned rpwi_lane_packet_parts(const struct lane_packet *p)
+{
+	return p->led + 1 + p->more;
+}
+/* That of them which is the n-th, alone. */
 void rpwi_lane_packet_nth(struct lane_packet *p, unsigned n);
+/* The ACK that leads, decoded. */
+void rpwi_lane_packet_ack(const struct lane_packet *p, struct rpwi_pkt *ack);
 bool rpwi_lane_reader_ready(const struct lane_reader *r);
 /* 1 with *p filled, 0: nothing there, -EPROTO: the writer wrote what cannot be, -ENODATA: this one
  * is lost (rpwi_lane_reader_done, and on). A payload by reference comes as LANE_BULK. */

@@ -450,7 +450,7 @@ static bool walk_take(struct walk *k, struct rpwi_qp *qp, const struct rpwi_swqe
 
 static void headers_init(const struct rpwi_qp *qp, const struct rpwi_swqe *w, struct rpwi_pkt *h)
 {
-	memset(h, 0, sizeof(*h));
+	rpwi_pkt_clear(h);
 	h->pkey = RPWI_PKEY_DEFAULT;
 	h->dqpn = qp->attr.dest_qp_num;
 	h->imm_be = w->imm_be;

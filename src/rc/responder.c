@@ -648,7 +648,7 @@ bool rpwi_resp_has_answers(const struct rpwi_qp *qp) { return qp->res_cur != qp-
 static void answer_init(
 	const struct rpwi_qp *qp, struct rpwi_pkt *h, unsigned op, uint32_t psn, uint32_t msn)
 {
-	memset(h, 0, sizeof(*h));
+	rpwi_pkt_clear(h);
 	h->opcode = (uint8_t)(RPWI_SVC_RC | op);
 	h->pkey = RPWI_PKEY_DEFAULT;
 	h->dqpn = qp->attr.dest_qp_num;

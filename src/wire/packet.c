@@ -191,7 +191,7 @@ static void decode_extended(const uint8_t *d, unsigned svc, uint32_t f, struct r
 /* The headers; `len` bytes are there. */
 static int decode_headers(const uint8_t *data, size_t len, struct rpwi_pkt *out)
 {
-	memset(out, 0, sizeof(*out));
+	rpwi_pkt_clear(out);
 	if (len < RPWI_BTH_LEN)
 		return RPWI_DECODE_SHORT;
 	/* IB 9.2.5: transport header version 0 is the only one */
@@ -227,7 +227,7 @@ static int decode_payload(const uint8_t *payload, size_t rest, struct rpwi_pkt *
 int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out)
 {
 	if (len < RPWI_BTH_LEN + RPWI_ICRC_LEN) {
-		memset(out, 0, sizeof(*out));
+		rpwi_pkt_clear(out);
 		return RPWI_DECODE_SHORT;
 	}
 	int rc = decode_headers(data, len - RPWI_ICRC_LEN, out);
