@@ -327,10 +327,10 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	return true;
 }
 
-/* After its batches: where it waits, its ACK, its timer. It is in no list. */
-static inline void qp_sent(struct dqp *q, bool more, bool hold_ack, uint64_t now_ns)
+/* After its batches: where it waits, its ACK, its timer. It is in no list. `ready`: it has more. */
+static inline void qp_sent(struct dqp *q, bool ready, bool hold_ack)
 {
-	if (more || rpwi_qp_tx_ready(&q->t, true, now_ns))
+	if (ready)
 		rpwi_list_add_tail(&hca_here.tx_list, &q->tx_link);
 	else if (q->peer && rpwi_qp_blocked(&q->t))
 		rpwi_list_add_tail(&q->peer->blocked, &q->tx_link);
@@ -353,10 +353,12 @@ void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	q->gathers = 0;
 	/* What it may send now, but bounded: a QP with more goes to the end of the list, so that
 	 * all get their turn. */
-	bool more = rpwi_qp_tx_ready(&q->t, hold_ack, now_ns);
-	for (int i = 0; i < 4 && more; i++)
-		more = tx_batch(q, hold_ack, now_ns) && rpwi_qp_tx_ready(&q->t, hold_ack, now_ns);
-	qp_sent(q, more, hold_ack, now_ns);
+	bool ready = rpwi_qp_tx_ready(&q->t, hold_ack, now_ns), sends = true;
+	for (int i = 0; i < 4 && ready && sends; i++) {
+		sends = tx_batch(q, hold_ack, now_ns);
+		ready = rpwi_qp_tx_ready(&q->t, hold_ack, now_ns);
+	}
+	qp_sent(q, ready, hold_ack);
 }
 
 /* ---- short messages, of several QPs, as one batch ---- */
@@ -409,7 +411,7 @@ static void tx_together(struct dqp *first, uint64_t now_ns)
 		/* Those of the QPs behind it are lost, as on a wire. */
 		if (RPWI_UNLIKELY(rc == -EFAULT) && sent >= begin && sent < part[i].end)
 			rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
-		qp_sent(q, false, true, now_ns);
+		qp_sent(q, rpwi_qp_tx_ready(&q->t, true, now_ns), true);
 	}
 }
 

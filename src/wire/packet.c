@@ -7,7 +7,6 @@
 enum {
 	BTH_OPCODE = 0,
 	BTH_FLAGS = 1,
-	BTH_PKEY = 2,
 	BTH_ECN = 4,
 	BTH_DQPN = 5,
 	BTH_ACKREQ = 8,
@@ -135,18 +134,22 @@ static size_t headers_len(unsigned svc, unsigned op)
 	return n;
 }
 
+/* A word at a time, here and in encode_bth: what is read again as a whole was best written so. */
 static void decode_bth(const uint8_t *d, struct rpwi_pkt *p)
 {
-	p->opcode = d[BTH_OPCODE];
-	p->pad = d[BTH_FLAGS] >> BTH_PAD_SHIFT & BTH_PAD_MASK;
-	p->solicited = d[BTH_FLAGS] & BTH_SE;
-	p->migreq = d[BTH_FLAGS] & BTH_M;
-	p->pkey = rpwi_get_be16(d + BTH_PKEY);
-	p->fecn = d[BTH_ECN] & BTH_FECN;
-	p->becn = d[BTH_ECN] & BTH_BECN;
-	p->dqpn = rpwi_get_be24(d + BTH_DQPN);
-	p->ackreq = d[BTH_ACKREQ] & BTH_A;
-	p->psn = rpwi_get_be24(d + BTH_PSN);
+	uint32_t first = rpwi_get_be32(d), second = rpwi_get_be32(d + BTH_ECN),
+		 third = rpwi_get_be32(d + BTH_ACKREQ);
+	uint8_t flags = (uint8_t)(first >> 16), ecn = (uint8_t)(second >> 24);
+	p->opcode = (uint8_t)(first >> 24);
+	p->pad = flags >> BTH_PAD_SHIFT & BTH_PAD_MASK;
+	p->solicited = flags & BTH_SE;
+	p->migreq = flags & BTH_M;
+	p->pkey = (uint16_t)first;
+	p->fecn = ecn & BTH_FECN;
+	p->becn = ecn & BTH_BECN;
+	p->dqpn = second & RPWI_QPN_MASK;
+	p->ackreq = third >> 24 & BTH_A;
+	p->psn = third & RPWI_PSN_MASK;
 }
 
 /* The extended headers, in the order in which they follow each other. The caller has checked that
@@ -285,14 +288,13 @@ bool rpwi_pkt_is_ack(const uint8_t *data, size_t len)
 
 static void encode_bth(const struct rpwi_pkt *p, uint8_t *b)
 {
-	b[BTH_OPCODE] = p->opcode;
-	b[BTH_FLAGS] = (uint8_t)((p->solicited ? BTH_SE : 0) | BTH_M |
-				 (p->pad & BTH_PAD_MASK) << BTH_PAD_SHIFT);
-	rpwi_put_be16(b + BTH_PKEY, p->pkey);
-	b[BTH_ECN] = (uint8_t)((p->fecn ? BTH_FECN : 0) | (p->becn ? BTH_BECN : 0));
-	rpwi_put_be24(b + BTH_DQPN, p->dqpn);
-	b[BTH_ACKREQ] = p->ackreq ? BTH_A : 0;
-	rpwi_put_be24(b + BTH_PSN, p->psn);
+	uint32_t flags = (p->solicited ? BTH_SE : 0) | BTH_M |
+			 (uint32_t)(p->pad & BTH_PAD_MASK) << BTH_PAD_SHIFT,
+		 ecn = (p->fecn ? BTH_FECN : 0) | (p->becn ? BTH_BECN : 0),
+		 ask = p->ackreq ? BTH_A : 0;
+	rpwi_put_be32(b, (uint32_t)p->opcode << 24 | flags << 16 | p->pkey);
+	rpwi_put_be32(b + BTH_ECN, ecn << 24 | (p->dqpn & RPWI_QPN_MASK));
+	rpwi_put_be32(b + BTH_ACKREQ, ask << 24 | (p->psn & RPWI_PSN_MASK));
 }
 
 size_t rpwi_pkt_encode(const struct rpwi_pkt *p, uint8_t *buf)
@@ -322,8 +324,7 @@ size_t rpwi_pkt_encode(const struct rpwi_pkt *p, uint8_t *buf)
 		b += ATOMICETH_LEN;
 	}
 	if (f & RPWI_F_AETH) {
-		b[0] = p->syndrome;
-		rpwi_put_be24(b + 1, p->msn);
+		rpwi_put_be32(b, (uint32_t)p->syndrome << 24 | (p->msn & RPWI_PSN_MASK));
 		b += AETH_LEN;
 	}
 	if (f & RPWI_F_ATOMICACK) {
