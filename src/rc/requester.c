@@ -347,7 +347,7 @@ static bool begin(struct rpwi_qp *qp, struct rpwi_swqe *w)
 	}
 	bool one = w->len <= qp->mtu || (response && w->opcode != IBV_WR_RDMA_READ);
 
-	/* where one packet takes all of it, that looks at the memory anyway (walk_take) */
+	/* where one packet takes all of it, that looks at the memory anyway (take_all) */
 	if (!(w->flags & IBV_SEND_INLINE) && (fetches || !one) &&
 		!sges_allow(qp, w, fetches ? IBV_ACCESS_LOCAL_WRITE : 0)) {
 		fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
@@ -508,7 +508,63 @@ static void sent(
 		rpwi_cc_on_send(qp->cc, pkts);
 }
 
-/* As many packets of a SEND or WRITE as there is room for. An ACK is asked for with the last packet
+/* All the payload of a WQE, as iovs of packet t. False when the memory is gone. */
+static bool take_all(
+	struct rpwi_qp *qp, const struct rpwi_swqe *w, struct rpwi_txb *b, struct rpwi_txpkt *t)
+{
+	struct rpwi_iov *v = &b->iov[b->niov];
+	unsigned n = 0;
+
+	if (w->flags & IBV_SEND_INLINE) {
+		n = w->len > 0;
+		v[0] = (struct rpwi_iov){.base = w->inl, .len = w->len};
+	}
+	for (uint32_t i = 0; i < w->nsge; i++) {
+		const struct ibv_sge *s = &w->sge[i];
+
+		if (!s->length)
+			continue;
+		v[n].base = qp->ops->mem_map(qp, s->lkey, s->addr, s->length);
+		v[n].len = s->length;
+		if (RPWI_UNLIKELY(!v[n++].base))
+			return false;
+	}
+	b->niov += n;
+	t->iov_count = (uint8_t)n;
+	t->payload_len = w->len;
+	return true;
+}
+
+/* A SEND or WRITE of one packet, as most of them are: what tx_data does, without its loops. */
+static bool tx_only(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint64_t now_ns)
+{
+	struct rpwi_pkt h;
+
+	if (b->niov + w->nsge + 1 > RPWI_TXB_IOVS)
+		return false;
+	struct rpwi_txpkt *t = rpwi_txb_add(b);
+
+	if (RPWI_UNLIKELY(!take_all(qp, w, b, t))) {
+		b->npkt--;
+		fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
+		return false;
+	}
+	qp->since_ackreq = 0;
+	headers_init(qp, w, &h);
+	h.opcode = service_of(qp) | rpwi_wr_info[w->opcode].only;
+	h.psn = qp->nxt & RPWI_PSN_MASK;
+	h.ackreq = rpwi_qp_is_rc(qp);
+	h.solicited = w->flags & IBV_SEND_SOLICITED;
+	h.payload_len = w->len;
+	h.pad = t->pad = (uint8_t)(-w->len & 3);
+	t->stays = h.ackreq && t->iov_count == 1 && !(w->flags & IBV_SEND_INLINE);
+	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
+	sent(qp, 1, 1, w->len, now_ns);
+	qp->sq_cur++;
+	return true;
+}
+
+/* As many packets of a SEND or WRITE of several as there is room for. An ACK is asked for with the last packet
  * of a message, every so many packets, and when the window is full. False when nothing went. */
 static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint32_t pkts_max,
 	uint64_t now_ns)
@@ -548,9 +604,9 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 			rpwi_pkt_set_psn(t->hdr, qp->nxt + done, ackreq);
 			t->hdr_len = RPWI_BTH_LEN;
 		} else {
-			h.opcode = service_of(qp) | (k ? (last ? info->last : info->middle)
-							    : last ? info->only
-								   : info->first);
+			h.opcode = service_of(qp) | (!k            ? info->first
+							    : last ? info->last
+								   : info->middle);
 			h.psn = (qp->nxt + done) & RPWI_PSN_MASK;
 			h.ackreq = ackreq;
 			h.solicited = last && (w->flags & IBV_SEND_SOLICITED);
@@ -631,17 +687,13 @@ static bool tx_atomic_write(
 	struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint64_t now_ns)
 {
 	struct rpwi_pkt h;
-	struct walk walk;
-	unsigned niov = b->niov;
 
 	if (b->niov + w->nsge + 1 > RPWI_TXB_IOVS)
 		return false;
 	struct rpwi_txpkt *t = rpwi_txb_add(b);
 
-	walk_open(&walk, w, 0, w->len);
-	if (RPWI_UNLIKELY(!walk_take(&walk, qp, w, b, t, w->len))) {
+	if (RPWI_UNLIKELY(!take_all(qp, w, b, t))) {
 		b->npkt--;
-		b->niov = niov;
 		fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
 		return false;
 	}
@@ -652,7 +704,7 @@ static bool tx_atomic_write(
 	h.opcode = RPWI_SVC_RC | RPWI_OP_ATOMIC_WRITE;
 	h.psn = qp->nxt & RPWI_PSN_MASK;
 	h.ackreq = true;
-	h.payload_len = t->payload_len = w->len;
+	h.payload_len = w->len;
 	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
 	sent(qp, 1, 1, w->len, now_ns);
 	qp->sq_cur++;
@@ -747,7 +799,8 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 		else if (w->opcode == RPWI_WR_ATOMIC_WRITE) {
 			if (!tx_atomic_write(qp, w, b, now_ns))
 				break;
-		} else if (!tx_data(qp, w, b, end - b->npkt, now_ns))
+		} else if (w->npsn == 1 ? !tx_only(qp, w, b, now_ns)
+					: !tx_data(qp, w, b, end - b->npkt, now_ns))
 			break;
 	}
 	if (RPWI_UNLIKELY(qp->send_twice))
