@@ -289,7 +289,7 @@ static int copy(void *dst, const void *src, size_t n, bool up)
 	if (up)
 		rpwi_copy_up(dst, src, n);
 	else
-		memcpy(dst, src, n);
+		rpwi_copy(dst, src, n);
 	guard_end(&f);
 	return 0;
 }

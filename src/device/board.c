@@ -21,6 +21,7 @@
  */
 #include "device/board.h"
 
+#include "base/copy.h"
 #include "base/guard.h"
 
 #include <fcntl.h>
@@ -235,12 +236,31 @@ static uint64_t region(const struct board *b, uint32_t rkey, uint32_t pd, uint64
 	return k.addr + (addr - k.iova);
 }
 
+/* By way of a buffer, where the kernel's copy to `to` would be slow. */
+static bool copy_by(const struct rpwi_lane_peer *p, uint8_t *to, uint64_t from, uint32_t len,
+	uint8_t last[LAST_BYTES], uint8_t *bounce)
+{
+	uint8_t *by = rpwi_copy_way(bounce, to, (const void *)(uintptr_t)from);
+	for (uint32_t n; len; to += n, from += n, len -= n) {
+		n = RPWI_MIN(len, (uint32_t)RPWI_PEER_READ_MAX);
+		struct iovec here[2] = {{by, n}}, there[2] = {{(void *)(uintptr_t)from, n}};
+		uint32_t apart = n == len ? RPWI_MIN(n, (uint32_t)LAST_BYTES) : 0;
+		if (!rpwi_lane_peer_readv(p, here, 1, there, 1, n) ||
+			rpwi_guard_copy(to, by, n - apart))
+			return false;
+		memcpy(last, by + n - apart, apart);
+	}
+	return true;
+}
+
 /* A long one, whose last bytes are kept apart: see settle. */
 static bool copy(const struct rpwi_lane_peer *p, uint8_t *to, uint64_t from, uint32_t len,
-	uint8_t last[LAST_BYTES])
+	uint8_t last[LAST_BYTES], uint8_t *bounce)
 {
 	if (len < LONG_READ)
 		return pread(p->mem_fd, to, len, (off_t)from) == (ssize_t)len;
+	if (RPWI_UNLIKELY(rpwi_copy_is_slow(to, (const void *)(uintptr_t)from, len)))
+		return copy_by(p, to, from, len, last, bounce);
 	struct iovec here[3] = {{to, len - LAST_BYTES}, {last, LAST_BYTES}},
 		     there[2] = {{(void *)(uintptr_t)from, len}};
 	return rpwi_lane_peer_readv(p, here, 2, there, 1, len);
@@ -266,7 +286,7 @@ static uint8_t *bounce_of(const struct dqp *q)
 	static uint8_t *bounce[RPWI_QPS_LOCKS];
 	uint8_t **at = &bounce[qplock_is_split() ? q->lock - RPWI_LOCK_QPS : 0];
 	if (RPWI_UNLIKELY(!*at))
-		*at = aligned_alloc(4096, RPWI_PEER_READ_MAX);
+		*at = aligned_alloc(4096, RPWI_PEER_READ_MAX + RPWI_COPY_WAY_MORE);
 	return *at;
 }
 
@@ -279,8 +299,8 @@ const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint3
 		return NULL;
 	const struct board *b = p->board;
 	uint32_t qpn = t->attr.dest_qp_num, turn, again;
-	uint8_t *to = into ? into : bounce_of(dqp_of(t));
-	if (!to)
+	uint8_t *bounce = bounce_of(dqp_of(t));
+	if (!bounce)
 		return NULL;
 	const _Atomic uint64_t *word_at = &b->qp[qpn & (RPWI_SLOT_QPNS - 1)];
 	uint64_t nonce = atomic_load_explicit(&b->head.nonce, memory_order_acquire);
@@ -290,6 +310,8 @@ const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint3
 	uint64_t from = region(b, rkey, word_pd(word), addr, len, &turn);
 	if (!from)
 		return NULL;
+	const void *there = (const void *)(uintptr_t)from;
+	uint8_t *to = into ? into : rpwi_copy_way(bounce, there, there);
 	/* Once, and again when it has forked. */
 	if (nonce != atomic_load_explicit(&p->trusted, memory_order_relaxed)) {
 		if (!rpwi_lane_peer_is_there(p))
@@ -297,7 +319,7 @@ const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint3
 		atomic_store_explicit(&p->trusted, nonce, memory_order_relaxed);
 	}
 	uint8_t last[LAST_BYTES];
-	if (!copy(p, to, from, len, last))
+	if (!copy(p, to, from, len, last, bounce))
 		return NULL;
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!region(b, rkey, word_pd(word), addr, len, &again) || again != turn ||

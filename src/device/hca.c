@@ -577,7 +577,7 @@ int hca_get(void)
 			goto fail;
 		return 0;
 	}
-	if (!h->txb.scratch && !(h->txb.scratch = malloc(RPWI_TXB_SCRATCH))) {
+	if (!h->txb.scratch && !(h->txb.scratch = aligned_alloc(4096, RPWI_TXB_SCRATCH))) {
 		rc = -ENOMEM;
 		goto fail;
 	}

@@ -123,7 +123,7 @@ void rpwi_lane_writer_publish(struct lane_writer *w)
 static void gather(uint8_t *to, const struct rpwi_iov *parts, unsigned n)
 {
 	for (unsigned i = 0; i < n; to += parts[i++].len)
-		memcpy(to, parts[i].base, parts[i].len);
+		rpwi_copy(to, parts[i].base, parts[i].len);
 }
 
 static void head(struct lane_slot *s, const struct rpwi_flow *flow, int flow_no, uint8_t ttl,
@@ -351,6 +351,7 @@ struct pull {
 static void run_of(struct lane_reader *r, struct pull *x)
 {
 	unsigned n = 0;
+	uint8_t *bounce = r->bounce;
 	for (uint32_t bytes = 0, len; n < LANE_PULL_PACKETS; n++) {
 		uint64_t pos = r->pos + n;
 		struct lane_slot *at = &r->mem->slot[pos % LANE_SLOTS], s;
@@ -361,9 +362,17 @@ static void run_of(struct lane_reader *r, struct pull *x)
 			break;
 		const struct lane_headers h = {s.data, s.hdr_len, more_of(&s), s.len};
 		memcpy(&x->from[n].addr, s.data + LANE_REF_HDR_BYTES, sizeof(x->from[n].addr));
+		const void *from = (const void *)(uintptr_t)x->from[n].addr;
 		uint8_t *place = r->place ? r->place(r->place_arg, !n, &h) : NULL;
-		r->pulled[n] =
-			(struct lane_pulled){.at = place ? place : r->bounce + bytes, .len = len};
+		if (!place || RPWI_UNLIKELY(rpwi_copy_is_slow(place, from, len))) {
+			bounce = rpwi_copy_way(bounce, place, from);
+			r->pulled[n].at = bounce;
+			bounce += len;
+		} else {
+			r->pulled[n].at = place;
+		}
+		r->pulled[n].len = len;
+		r->pulled[n].lost = false;
 		x->to[n].addr = (uint64_t)(uintptr_t)r->pulled[n].at;
 		x->from[n].len = x->to[n].len = len;
 		bytes += len;
@@ -389,7 +398,7 @@ static void pull_each(struct lane_reader *r, const struct pull *x)
 static bool pull_run(struct lane_reader *r)
 {
 	struct pull x;
-	if (!r->bounce && !(r->bounce = aligned_alloc(4096, LANE_PULL_BYTES)))
+	if (!r->bounce && !(r->bounce = aligned_alloc(4096, LANE_BOUNCE_BYTES)))
 		return false;
 	run_of(r, &x);
 	if (RPWI_UNLIKELY(!r->pull(r->pull_arg, x.to, x.from, x.n)))

@@ -36,6 +36,7 @@
 
 #include <stdatomic.h>
 
+#include "base/copy.h"
 #include "base/cost.h"
 #include "wire/packet.h"
 
@@ -47,9 +48,10 @@ enum {
 	LANE_FLOWS = 16, /* pairs of addresses */
 	LANE_MAGIC = 0x6c616e65,
 	LANE_VERSION = 4,
-	LANE_REF_HDR_BYTES = 36,      /* headers beside an address */
-	LANE_PULL_BYTES = 1 << 16,    /* at once */
-	LANE_PULL_PACKETS = 64,       /* likewise */
+	LANE_REF_HDR_BYTES = 36,   /* headers beside an address */
+	LANE_PULL_BYTES = 1 << 16, /* at once */
+	LANE_PULL_PACKETS = 64,    /* likewise */
+	LANE_BOUNCE_BYTES = LANE_PULL_BYTES + LANE_PULL_PACKETS * RPWI_COPY_WAY_MORE,
 	LANE_REF_MIN_BYTES = 1 << 14, /* a batch with less is copied */
 };
 
@@ -186,7 +188,7 @@ struct lane_reader {
 	void *pull_arg;
 	lane_place_fn *place; /* NULL: all to the bounce buffer */
 	void *place_arg;
-	uint8_t *bounce; /* LANE_PULL_BYTES */
+	uint8_t *bounce; /* LANE_BOUNCE_BYTES */
 	struct lane_pulled {
 		const uint8_t *at;
 		uint32_t len; /* of all its packets */

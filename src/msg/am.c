@@ -3,6 +3,7 @@
  * endpoint. Small ones run out of the transport's memory. Large ones are fetched first, one at a
  * time for each endpoint (those behind wait for their turn), into memory that is bounded over all
  * endpoints by unexpected_bytes_max. */
+#include "base/copy.h"
 #include "msg/endpoint.h"
 #include "msg/messages.h"
 #include "msg/objects.h"
@@ -75,7 +76,7 @@ void am_arrived(rpw_endpoint *ep, uint64_t word, const void *header, size_t head
 	u->head_len = (uint32_t)header_len;
 	memcpy(u->body, header, header_len);
 	if (len)
-		memcpy(u->body + header_len, body, len);
+		rpwi_copy(u->body + header_len, body, len);
 	rpwi_list_add_tail(&ep->ams, &u->in_endpoint);
 }
 

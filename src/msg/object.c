@@ -2,6 +2,7 @@
 /* object.c - objects: the receiver learns the size, asks the program's allocator for memory, and
  * answers; so a send of an object is complete when the other side has taken it, or has refused it.
  * They have an order of their own on each endpoint, apart from tagged messages. */
+#include "base/copy.h"
 #include "msg/endpoint.h"
 #include "msg/ids.h"
 #include "msg/messages.h"
@@ -76,7 +77,7 @@ static void deliver(rpw_request *r, rpw_endpoint *ep, uint64_t number, const voi
 	if (!status && RPWI_UNLIKELY(r->gpu != NULL))
 		status = req_noted(r, gpu_copy(r->gpu, GPU_IN, r->buf, (void *)body, len));
 	else if (!status && len)
-		memcpy(r->buf, body, len);
+		rpwi_copy(r->buf, body, len);
 	r->done.from = ep;
 	taken(ep, len);
 	link_reply(&ep->link, FRAME_DONE, done_word(DONE_FETCHED, status), number, NULL, 0);
@@ -124,7 +125,7 @@ void object_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t 
 	}
 	u->number = number;
 	if (len)
-		memcpy(u->body, body, len);
+		rpwi_copy(u->body, body, len);
 	keep(ep, u);
 }
 

@@ -6,6 +6,7 @@
  * registrations are kept is the transport's business, which alone knows what they cost and when
  * they go stale. After a change of path offers are described anew: by the RTS itself when it has to
  * be sent again, else by one that says "again". */
+#include "base/copy.h"
 #include "msg/ids.h"
 #include "msg/objects.h"
 #include "msg/pipeline.h"
@@ -69,7 +70,7 @@ void *rndv_flatten(rpw_request *r)
 		return v->bounce;
 	v->bounce = malloc(r->len);
 	for (size_t i = 0, at = 0; v->bounce && i < (size_t)r->iovcnt; at += iov[i].iov_len, i++)
-		memcpy((char *)v->bounce + at, iov[i].iov_base, iov[i].iov_len);
+		rpwi_copy((char *)v->bounce + at, iov[i].iov_base, iov[i].iov_len);
 	return v->bounce;
 }
 

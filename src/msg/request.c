@@ -257,9 +257,9 @@ static size_t iov_copy(
 		size_t m = RPWI_MIN(iov[i].iov_len - skip, n - done);
 		char *piece = (char *)iov[i].iov_base + skip;
 		if (way == GATHER)
-			memcpy(flat + done, piece, m);
+			rpwi_copy(flat + done, piece, m);
 		else if (way == SCATTER)
-			memcpy(piece, flat + done, m);
+			rpwi_copy(piece, flat + done, m);
 		else
 			rpwi_copy_up(piece, flat + done, m);
 		done += m;

@@ -153,7 +153,7 @@ static inline void copy_body(char *to, const char *body, size_t n)
 {
 	uint64_t first, last;
 	if (n - 8 > 8) {
-		memcpy(to, body, n);
+		rpwi_copy(to, body, n);
 		return;
 	}
 	memcpy(&first, body, 8);
@@ -225,7 +225,7 @@ void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 		return;
 	}
 	if (len)
-		memcpy(u->body, body, len);
+		rpwi_copy(u->body, body, len);
 	unexpected_add(ep, u, tag);
 	round_ends(ep, len);
 }

@@ -564,8 +564,9 @@ static bool tx_only(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 	return true;
 }
 
-/* As many packets of a SEND or WRITE of several as there is room for. An ACK is asked for with the last packet
- * of a message, every so many packets, and when the window is full. False when nothing went. */
+/* As many packets of a SEND or WRITE of several as there is room for. An ACK is asked for with the
+ * last packet of a message, every so many packets, and when the window is full. False when nothing
+ * went. */
 static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint32_t pkts_max,
 	uint64_t now_ns)
 {

@@ -54,6 +54,44 @@ static void the_bytes_are_those_of_memcpy(void **state)
 			}
 }
 
+static void every_distance_within_a_page_is_copied(void **state)
+{
+	enum { LEN = 3 * RPWI_STRING_MIN, PAGES = 4 * 4096 };
+	uint8_t *src = room(PAGES), *dst = room(PAGES);
+	unsigned slow = 0;
+	for (size_t i = 0; i < LEN + 100; i++)
+		src[i] = (uint8_t)draw();
+	for (size_t from = 0; from < 100; from += 33)
+		for (size_t to = 0; to < 4096; to += to < 140 ? 1 : 97)
+			for (size_t n = RPWI_STRING_MIN - 1; n <= LEN; n = n * 2 + 1) {
+				size_t ahead = (to - from) % 4096;
+				bool is = n >= RPWI_STRING_MIN && ahead && ahead < 32;
+				memset(dst, 0xee, PAGES);
+				assert_int_equal(rpwi_copy_is_slow(dst + to, src + from, n), is);
+				rpwi_copy(dst + to, src + from, n);
+				assert_memory_equal(dst + to, src + from, n);
+				assert_true(!to || dst[to - 1] == 0xee);
+				assert_int_equal(dst[to + n], 0xee);
+				slow += is;
+			}
+	assert_true(slow > 100);
+}
+
+static void there_is_always_a_way(void **state)
+{
+	static uint8_t buffer[4096 + 64 + RPWI_COPY_WAY_MORE];
+	for (unsigned i = 0; i < 1000000; i++) {
+		uintptr_t at = draw() % 4096, near = draw() % 256 - 128;
+		uint8_t *b = buffer + draw() % 64;
+		const void *src = (const void *)(i % 2 ? (uintptr_t)b + near : at << 12 | at),
+			   *dst = (const void *)((uintptr_t)src + draw() % 256 - 128);
+		uint8_t *by = rpwi_copy_way(b, dst, src);
+		assert_true(by >= b && by <= b + RPWI_COPY_WAY_MORE);
+		assert_false(rpwi_copy_is_slow(by, src, RPWI_STRING_MIN));
+		assert_false(rpwi_copy_is_slow(dst, by, RPWI_STRING_MIN));
+	}
+}
+
 static void whole_lines_end_where_a_line_ends(void **state)
 {
 	const char *at = (const char *)(uintptr_t)(5 * RPWI_LINE);
@@ -245,6 +283,8 @@ int main(int argc, char **argv)
 	}
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_bytes_are_those_of_memcpy),
+		cmocka_unit_test(every_distance_within_a_page_is_copied),
+		cmocka_unit_test(there_is_always_a_way),
 		cmocka_unit_test(whole_lines_end_where_a_line_ends),
 #if defined(__x86_64__)
 		cmocka_unit_test(stores_go_upwards),

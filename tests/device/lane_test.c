@@ -160,6 +160,27 @@ static void a_stopped_process_is_read(void **state)
 	ends(&e, pid);
 }
 
+/* Every distance within pages: some take another way (base/copy.h). */
+static void a_stopped_process_is_read_to_any_place(void **state)
+{
+	static const uint32_t lens[] = {8192, 65536, 65600, 200000};
+	struct end e;
+	pid_t pid = both(&e);
+	stop(pid);
+	for (unsigned i = 0; i < sizeof(lens) / sizeof(*lens); i++)
+		for (uint64_t at = 0; at < 100; at += at < 40 ? 1 : 7) {
+			memset(e.s.buf, 0xee, at + lens[i] + 1);
+			assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_READ, at, lens[i], e.peer.addr,
+						 e.peer.rkey),
+				0);
+			assert_int_equal(side_done(&e.s), IBV_WC_SUCCESS);
+			assert_true(pair_holds(e.s.buf + at, lens[i], SEED));
+			assert_true(!at || e.s.buf[at - 1] == 0xee);
+			assert_int_equal(e.s.buf[at + lens[i]], 0xee);
+		}
+	ends(&e, pid);
+}
+
 static void behind_a_send_it_waits_its_turn(void **state)
 {
 	struct end e;
@@ -360,6 +381,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_stopped_process_is_read),
+		cmocka_unit_test(a_stopped_process_is_read_to_any_place),
 		cmocka_unit_test(behind_a_send_it_waits_its_turn),
 		cmocka_unit_test(what_may_not_be_read_is_refused),
 		cmocka_unit_test(a_killed_process_is_not_read),

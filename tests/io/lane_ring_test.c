@@ -251,7 +251,7 @@ static void a_writer_that_lies_is_caught(void **arg)
 		if (p.kind == LANE_BESIDE)
 			assert_true(end <= p.data + LANE_DATA_BYTES);
 		else if (s->kind == LANE_REF)
-			assert_true(p.payload >= r.bounce && end <= r.bounce + LANE_PULL_BYTES &&
+			assert_true(p.payload >= r.bounce && end <= r.bounce + LANE_BOUNCE_BYTES &&
 				    p.len <= RPWI_MTU_MAX);
 		else
 			assert_true(p.payload >= g->mem->bulk &&

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/copy.h"
 #include "base/error.h"
 #include "ropeway.h"
 #include "shm.h"
@@ -285,7 +286,7 @@ int rpwi_shm_ep_send(struct tran_ep *base, const void *head, size_t head_len,
 		for (int i = 0; i < iovcnt && left; i++) {
 			size_t n = RPWI_MIN(left, iov[i].iov_len);
 			if (n)
-				memcpy(body_at, iov[i].iov_base, n);
+				rpwi_copy(body_at, iov[i].iov_base, n);
 			body_at += n;
 			left -= n;
 		}

@@ -207,7 +207,7 @@ static void copy_long(uint8_t *to, const uint8_t *from, size_t n, bool polled)
 	if (polled)
 		rpwi_copy_up(to, from, n);
 	for (size_t at = polled ? n : 0; at < n; at += PIECE_STRING)
-		memcpy(to + at, from + at, RPWI_MIN(n - at, (size_t)PIECE_STRING));
+		rpwi_copy(to + at, from + at, RPWI_MIN(n - at, (size_t)PIECE_STRING));
 }
 
 static bool peer_polls(const struct shm_link *l)
@@ -239,19 +239,41 @@ static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
 		op_finish(op, status);
 }
 
-/* The kernel copies in no order. */
-static ssize_t vm_read_up(struct shm_op *op, size_t n)
+/* By way of a buffer: the kernel copies in no order, and slowly where rpwi_copy_is_slow. */
+static ssize_t vm_read_by(struct shm_op *op, size_t n)
 {
-	uint8_t bounce[PIECE_BOUNCED];
+	uint8_t bounce[PIECE_BOUNCED + RPWI_COPY_WAY_MORE];
 	ssize_t done = 0;
 	while ((size_t)done < n) {
-		struct iovec local = {bounce, RPWI_MIN(n - (size_t)done, sizeof bounce)},
-			     remote = {(void *)(uintptr_t)(op->addr + op->done + (size_t)done),
-				     local.iov_len};
+		uint8_t *to = op->local + op->done + done;
+		void *from = (void *)(uintptr_t)(op->addr + op->done + (size_t)done);
+		size_t part = RPWI_MIN(n - (size_t)done, (size_t)PIECE_BOUNCED);
+		struct iovec local = {rpwi_copy_way(bounce, to, from), part}, remote = {from, part};
 		ssize_t got = process_vm_readv(op->link->pid, &local, 1, &remote, 1, 0);
 		if (got <= 0)
 			return done ? done : got;
-		rpwi_copy_up(op->local + op->done + done, bounce, (size_t)got);
+		if (op->link->t->base.polled)
+			rpwi_copy_up(to, local.iov_base, (size_t)got);
+		else
+			rpwi_copy(to, local.iov_base, (size_t)got);
+		done += got;
+	}
+	return done;
+}
+
+static ssize_t vm_write_by(struct shm_op *op, size_t n)
+{
+	uint8_t bounce[PIECE_BOUNCED + RPWI_COPY_WAY_MORE];
+	ssize_t done = 0;
+	while ((size_t)done < n) {
+		const uint8_t *from = op->local + op->done + done;
+		void *to = (void *)(uintptr_t)(op->addr + op->done + (size_t)done);
+		size_t part = RPWI_MIN(n - (size_t)done, (size_t)PIECE_BOUNCED);
+		struct iovec local = {rpwi_copy_way(bounce, to, from), part}, remote = {to, part};
+		rpwi_copy(local.iov_base, from, part);
+		ssize_t got = process_vm_writev(op->link->pid, &local, 1, &remote, 1, 0);
+		if (got <= 0)
+			return done ? done : got;
 		done += got;
 	}
 	return done;
@@ -276,9 +298,10 @@ static ssize_t vm_move(struct shm_op *op, size_t n, int *status)
 		     remote = {(void *)(uintptr_t)(op->addr + op->done), n};
 	ssize_t got = 0;
 	if (op->kind == SHM_OP_GET) {
-		got = op->link->t->base.polled
-			      ? vm_read_up(op, n)
-			      : process_vm_readv(op->link->pid, &local, 1, &remote, 1, 0);
+		bool by = op->link->t->base.polled ||
+			  rpwi_copy_is_slow(local.iov_base, remote.iov_base, n);
+		got = by ? vm_read_by(op, n)
+			 : process_vm_readv(op->link->pid, &local, 1, &remote, 1, 0);
 		int error = errno;
 		atomic_thread_fence(memory_order_acquire);
 		/* else the program may have written there already, or unmapped it */
@@ -288,7 +311,9 @@ static ssize_t vm_move(struct shm_op *op, size_t n, int *status)
 	}
 	*status = touch_begin(op);
 	if (!*status)
-		got = process_vm_writev(op->link->pid, &local, 1, &remote, 1, 0);
+		got = rpwi_copy_is_slow(remote.iov_base, local.iov_base, n)
+			      ? vm_write_by(op, n)
+			      : process_vm_writev(op->link->pid, &local, 1, &remote, 1, 0);
 	touch_end(op);
 	return got;
 }
@@ -574,7 +599,7 @@ static void place(struct shm_link *l, uint8_t *at, const uint8_t *body, size_t n
 	if (l->t->base.polled)
 		rpwi_copy_up(at, body, n);
 	else
-		memcpy(at, body, n);
+		rpwi_copy(at, body, n);
 }
 
 static bool serve_put(struct shm_link *l, const struct ring_frame *f, const struct shm_ctl *ctl)
