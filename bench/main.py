@@ -17,6 +17,7 @@ import sys
 
 import cases
 import cm
+import costs
 import measure
 import msg
 import nccl
@@ -38,6 +39,7 @@ def options():
     p.add_argument("--msg", action="store_true", help="the messaging library against UCX and libfabric, instead of the device")
     p.add_argument("--peers", metavar="DIR:DIR", help="with --msg: installations of UCX and libfabric (bin, lib in each) that take part beside the distribution's; the best of all counts")
     p.add_argument("--nccl", action="store_true", help="the NCCL plugin against one of a single TCP stream, instead of the device")
+    p.add_argument("--costs", action="store_true", help="as root, with perf: the system calls and the sleeps of a message, counted, instead of any time")
     p.add_argument("--rounds", type=int, help="default 5")
     p.add_argument("--only", metavar="TEXT", default="", help="only cases whose name has this in it")
     p.add_argument("--json", metavar="FILE", help="write the figures there too (- for standard output, and no table)")
@@ -177,6 +179,17 @@ def through_guest(o):
     return found["rows"], found["machine"]
 
 
+def counted(o, about):
+    plain = runner(o, preload=False)
+    rows = costs.measure(plain, str(pathlib.Path(o.build) / "libropeway-verbs.so"), o.device, o.quick, o.only, tell)
+    text = f"{about['cpu']}, {about['cores']} cores, Linux {about['kernel']}; a message, of the difference of two runs; {about['date']}, {about['commit']}."
+    print(costs.text_table(rows))
+    print(text)
+    if o.results and not report.write_between(RESULTS, costs.BEGIN, costs.END, f"{costs.markdown_table(rows)}\n\n{text}"):
+        sys.exit(f"bench: docs/bench/RESULTS.md has no {costs.BEGIN}")
+    return 0
+
+
 def main():
     o = options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: terminated"))  # through the clean-up, as ^C does
@@ -184,6 +197,8 @@ def main():
     if about["load"] > 0.3 and not o.inside:
         tell(f"bench: load is {about['load']:.2f}: something else uses the cores; figures move, ratios less")
     try:
+        if o.costs:
+            return counted(o, about)
         plain = runner(o, preload=False)
         line = placement.never if o.inside or o.guest or o.cm else placement.Meter(plain.cores, plain.line_ns, RunFailed)
         if o.inside:  # a guest's processors are threads that its host moves at any time: there is no line to measure

@@ -304,6 +304,7 @@ struct hca {
 	_Atomic bool held_any;
 	_Atomic uint64_t say_at_ns; /* the first event of a CQ that waits is due; 0: none does */
 	_Atomic unsigned gathered;  /* posts that wait in tx_list for more of their kind */
+	_Atomic uint32_t gathers;   /* counts up with each of those */
 	/* so many posts more do not wait; how often it came to that, less what was forgiven for
 	 * so many batches that were full */
 	uint32_t gather_pause, gather_pauses, gather_full;

@@ -466,6 +466,8 @@ bool progress_gather(struct dqp *q)
 		return true;
 	unsigned n = atomic_load_explicit(&h->gathered, memory_order_relaxed) + 1;
 	atomic_store_explicit(&h->gathered, n, memory_order_relaxed);
+	atomic_store_explicit(&h->gathers,
+		atomic_load_explicit(&h->gathers, memory_order_relaxed) + 1, memory_order_relaxed);
 	if (n < q->gathers)
 		return true;
 	tx_gathered(rpwi_now_ns());
@@ -958,10 +960,12 @@ static bool counts_now(const _Atomic uint32_t *at, uint32_t seen)
 static void tend_gathered(void)
 {
 	struct hca *h = &hca_here;
-	unsigned seen = atomic_load_explicit(&h->gathered, memory_order_relaxed);
-	if (!seen || counts_now(&h->gathered, seen) || !hca_try())
+	uint32_t seen = atomic_load_explicit(&h->gathers, memory_order_relaxed);
+	if (!atomic_load_explicit(&h->gathered, memory_order_relaxed) ||
+		counts_now(&h->gathers, seen) || !hca_try())
 		return;
-	if (atomic_load_explicit(&h->gathered, memory_order_relaxed) == seen) {
+	if (atomic_load_explicit(&h->gathered, memory_order_relaxed) &&
+		atomic_load_explicit(&h->gathers, memory_order_relaxed) == seen) {
 		h->gather_pause = GATHER_PAUSE << h->gather_pauses;
 		h->gather_pauses += h->gather_pauses < GATHER_PAUSES_MAX;
 		tx_run(rpwi_now_ns());
