@@ -347,7 +347,7 @@ static bool begin(struct rpwi_qp *qp, struct rpwi_swqe *w)
 	}
 	bool one = w->len <= qp->mtu || (response && w->opcode != IBV_WR_RDMA_READ);
 
-	/* where one packet takes all of it, that looks at the memory anyway (take_all) */
+	/* where one packet takes all of it, that looks at the memory anyway (add_only) */
 	if (!(w->flags & IBV_SEND_INLINE) && (fetches || !one) &&
 		!sges_allow(qp, w, fetches ? IBV_ACCESS_LOCAL_WRITE : 0)) {
 		fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
@@ -508,10 +508,13 @@ static void sent(
 		rpwi_cc_on_send(qp->cc, pkts);
 }
 
-/* All the payload of a WQE, as iovs of packet t. False when the memory is gone. */
-static bool take_all(
-	struct rpwi_qp *qp, const struct rpwi_swqe *w, struct rpwi_txb *b, struct rpwi_txpkt *t)
+/* The packet of a WQE of one, with all its payload. NULL: the batch has no room, or the memory is
+ * gone, and it has failed. */
+static struct rpwi_txpkt *add_only(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b)
 {
+	if (b->niov + w->nsge + 1 > RPWI_TXB_IOVS)
+		return NULL;
+	struct rpwi_txpkt *t = rpwi_txb_add(b);
 	struct rpwi_iov *v = &b->iov[b->niov];
 	unsigned n = 0;
 
@@ -526,29 +529,26 @@ static bool take_all(
 			continue;
 		v[n].base = qp->ops->mem_map(qp, s->lkey, s->addr, s->length);
 		v[n].len = s->length;
-		if (RPWI_UNLIKELY(!v[n++].base))
-			return false;
+		if (RPWI_UNLIKELY(!v[n++].base)) {
+			b->npkt--;
+			fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
+			return NULL;
+		}
 	}
 	b->niov += n;
 	t->iov_count = (uint8_t)n;
 	t->payload_len = w->len;
-	return true;
+	return t;
 }
 
 /* A SEND or WRITE of one packet, as most of them are: what tx_data does, without its loops. */
 static bool tx_only(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint64_t now_ns)
 {
+	struct rpwi_txpkt *t = add_only(qp, w, b);
 	struct rpwi_pkt h;
 
-	if (b->niov + w->nsge + 1 > RPWI_TXB_IOVS)
+	if (RPWI_UNLIKELY(!t))
 		return false;
-	struct rpwi_txpkt *t = rpwi_txb_add(b);
-
-	if (RPWI_UNLIKELY(!take_all(qp, w, b, t))) {
-		b->npkt--;
-		fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
-		return false;
-	}
 	qp->since_ackreq = 0;
 	headers_init(qp, w, &h);
 	h.opcode = service_of(qp) | rpwi_wr_info[w->opcode].only;
@@ -687,17 +687,11 @@ static void tx_atomic(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *
 static bool tx_atomic_write(
 	struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint64_t now_ns)
 {
+	struct rpwi_txpkt *t = add_only(qp, w, b);
 	struct rpwi_pkt h;
 
-	if (b->niov + w->nsge + 1 > RPWI_TXB_IOVS)
+	if (RPWI_UNLIKELY(!t))
 		return false;
-	struct rpwi_txpkt *t = rpwi_txb_add(b);
-
-	if (RPWI_UNLIKELY(!take_all(qp, w, b, t))) {
-		b->npkt--;
-		fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
-		return false;
-	}
 	if (qp->rd_next == qp->rd_tail)
 		qp->rd_end[qp->rd_tail++ % RPWI_RD_ATOMIC_MAX] = qp->nxt + 1;
 	qp->rd_next++;
