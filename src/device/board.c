@@ -35,7 +35,9 @@ enum {
 	BOARD_KEYS = 4096, /* regions beyond that, and those whose place is taken, are not on it */
 	LONG_READ = 8192,  /* from here on by process_vm_readv */
 	LAST_BYTES = 64,
+	BOUNCE_BYTES = RPWI_PEER_READ_MAX + 4096,
 };
+_Static_assert(RPWI_COPY_WAY_MORE <= 4096 && BOUNCE_BYTES % 4096 == 0, "whole pages");
 
 struct board_key {
 	_Atomic uint32_t turn; /* odd while it is written */
@@ -286,7 +288,7 @@ static uint8_t *bounce_of(const struct dqp *q)
 	static uint8_t *bounce[RPWI_QPS_LOCKS];
 	uint8_t **at = &bounce[qplock_is_split() ? q->lock - RPWI_LOCK_QPS : 0];
 	if (RPWI_UNLIKELY(!*at))
-		*at = aligned_alloc(4096, RPWI_PEER_READ_MAX + RPWI_COPY_WAY_MORE);
+		*at = aligned_alloc(4096, BOUNCE_BYTES);
 	return *at;
 }
 

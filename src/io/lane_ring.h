@@ -82,6 +82,7 @@ struct lane_slot {
 	uint8_t data[LANE_DATA_BYTES]; /* LANE_REF: the address in the last 8 bytes */
 };
 _Static_assert(sizeof(struct lane_slot) == LANE_LINE, "a packet of 8 bytes is one line");
+_Static_assert(LANE_BOUNCE_BYTES % 4096 == 0, "whole pages");
 
 struct lane_mem {
 	uint32_t magic, version, slots, bulk_bytes;
