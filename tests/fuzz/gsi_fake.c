@@ -305,6 +305,10 @@ void rpwi_lanes_nth(
 {
 	*out = *p;
 }
+void rpwi_lane_packet_ack(const struct lane_packet *p, struct rpwi_pkt *ack)
+{
+	rpwi_pkt_clear(ack);
+}
 bool rpwi_lanes_mid_run(const struct rpwi_lanes *ls) { return false; }
 bool rpwi_lanes_any_new(const struct rpwi_lanes *ls) { return false; }
 void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls) {}
