@@ -245,8 +245,10 @@ static bool copy_by(const struct rpwi_lane_peer *p, uint8_t *to, uint64_t from, 
 	uint8_t *by = rpwi_copy_way(bounce, to, (const void *)(uintptr_t)from);
 	for (uint32_t n; len; to += n, from += n, len -= n) {
 		n = RPWI_MIN(len, (uint32_t)RPWI_PEER_READ_MAX);
+		if (n < len && len - n < LAST_BYTES) /* those are of one piece */
+			n -= LAST_BYTES;
 		struct iovec here[2] = {{by, n}}, there[2] = {{(void *)(uintptr_t)from, n}};
-		uint32_t apart = n == len ? RPWI_MIN(n, (uint32_t)LAST_BYTES) : 0;
+		uint32_t apart = n == len ? LAST_BYTES : 0;
 		if (!rpwi_lane_peer_readv(p, here, 1, there, 1, n) ||
 			rpwi_guard_copy(to, by, n - apart))
 			return false;

@@ -163,7 +163,7 @@ static void a_stopped_process_is_read(void **state)
 /* Every distance within pages: some take another way (base/copy.h). */
 static void a_stopped_process_is_read_to_any_place(void **state)
 {
-	static const uint32_t lens[] = {8192, 65536, 65600, 200000};
+	static const uint32_t lens[] = {8192, 65536, 65537, 65599, 65600, 200000};
 	struct end e;
 	pid_t pid = both(&e);
 	stop(pid);
