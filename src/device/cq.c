@@ -222,7 +222,7 @@ int dev_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 	if (atomic_load_explicit(&hca_here.held_any, memory_order_relaxed) ||
 		!atomic_load_explicit(&hca_here.service_running, memory_order_relaxed)) {
 		hca_lock_serving();
-		progress_flush_held(rpwi_now_ns());
+		send_held(rpwi_now_ns());
 		hca_unlock();
 	}
 	return 0;
@@ -315,7 +315,7 @@ static void poll_progress(void)
 	h->n.inline_polls++;
 	/* A poll in vain: no reply is about to take the ACK along. */
 	if (atomic_load_explicit(&h->held_any, memory_order_relaxed))
-		progress_flush_held(rpwi_now_ns());
+		send_held(rpwi_now_ns());
 	bool found = progress_run(false);
 	if (!found) {
 		h->n.inline_empty++;

@@ -659,7 +659,7 @@ static void end_qp(struct dqp *q, void *arg)
 		rpwi_explain_fact(RPWI_FACT_PEER_GONE, q->t.qpn, 1);
 	q->peer_gone = g->silent_ns == RPWI_NEVER; /* else the path tells more */
 	rpwi_qp_peer_gone(&q->t);
-	progress_qp_kick(q, true, g->now_ns);
+	send_kick(q, true, g->now_ns);
 }
 
 static void end_conn(struct rpwi_cm_conn *c, void *arg)

@@ -475,7 +475,7 @@ static int place_take(void)
 		return -errno;
 	tally_begin(h);
 	board_open(h->lanes, h->slots[0]);
-	rpwi_lanes_place_by(h->lanes, progress_place);
+	rpwi_lanes_place_by(h->lanes, receive_place);
 	gsi_begin();
 	h->watch_fd = rpwi_netdev_watch_open();
 	return h->watch_fd < 0 ? h->watch_fd : service_start();
@@ -551,7 +551,7 @@ static void at_exit(void)
 		!rpwi_lock_within(RPWI_LOCK_HCA, LOCK_MS))
 		return;
 	if (hca_here.opens && !hca_here.forked_from) {
-		progress_flush_held(rpwi_now_ns());
+		send_held(rpwi_now_ns());
 		gsi_exit();
 		/* What lies in our sockets for other processes of this host goes to them, and not
 		 * down with us. */

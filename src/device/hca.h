@@ -208,7 +208,7 @@ struct dqp {
 	uint64_t board_word; /* what the board says of it (board.c) */
 	struct dpeer *peer;
 	uint32_t events_got;
-	uint8_t gathers;  /* is in tx_list for progress_gather, until so many posts wait; or 0 */
+	uint8_t gathers;  /* is in tx_list for send_gather, until so many posts wait; or 0 */
 	bool blocks_own;  /* IBV_QP_CREATE_BLOCK_SELF_MCAST_LB */
 	unsigned groups;  /* that it is attached to (mcast.c) */
 	unsigned windows; /* of type 2, bound to it */
@@ -236,7 +236,7 @@ struct dpeer {
 	struct rpwi_cc cc;
 	struct rpwi_addr addr;
 	unsigned refs;
-	bool sends_batches;   /* and they arrive whole: see ack_may_follow in progress.c */
+	bool sends_batches;   /* and they arrive whole: see ack_may_follow in send.c */
 	uint32_t acks_before; /* ACKs sent with requests while that was not known */
 	struct rpwi_list blocked;
 	struct rpwi_list link; /* hca_here.peers */
@@ -364,23 +364,27 @@ void dev_refresh(void);      /* addresses changed: refresh the list, raise event
 void dev_list_renew(void);   /* read the list of devices anew. The lock is not held */
 struct dev *dev_first(void); /* all that were ever seen, in that order. The lock is held */
 
-/* progress.c; the lock is held */
-/* lanes_do: as rpwi_port_open */
+/* ports.c; the lock is held. lanes_do: as rpwi_port_open */
 struct dport *port_get(
 	const struct rpwi_addr *a, bool lanes_do, char *why, size_t why_len, int *err);
 void port_put(struct dport *p);
 void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum);
 struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes);
 void peer_put(struct dpeer *p);
-/* send what it may now, keep its timer right */
-void progress_qp_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
+
+/* send.c; the lock is held */
+/* Send what it may now, keep its timer right. */
+void send_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
 /* After a post: true if what was posted may wait for more, to go in one batch with it. It goes when
  * an ACK comes or a poll finds its CQ empty, with the service thread's next tick while the program
  * polls, and when a timer of its peer's QPs is due, 10 ms at most, where an ACK is lost. */
-bool progress_gather(struct dqp *qp);
-void progress_qp_forget(struct dqp *qp);
-void progress_flush_held(uint64_t now_ns);
-lane_place_fn progress_place;
+bool send_gather(struct dqp *qp);
+void send_forget(struct dqp *qp);
+void send_held(uint64_t now_ns); /* ACKs that wait for company */
+
+lane_place_fn receive_place; /* receive.c */
+
+/* progress.c, service.c; the lock is held */
 bool progress_run(bool all_ports); /* one round: receive, send, timers. True if anything came. */
 /* For a thread that only waits: make progress until `fd` is readable or anything came. 0, or -EINTR
  * when a signal handler ran. The lock is not held. */

@@ -375,7 +375,7 @@ int mem_write(
 	 * whole message. */
 	if (RPWI_UNLIKELY(to && mr_find(key)->is_null))
 		return 0;
-	if (to == src && to) /* a lane has put it there (progress_place) */
+	if (to == src && to) /* a lane has put it there (receive_place) */
 		return 0;
 	return to ? rpwi_guard_copy_up(to, src, len) : -EACCES;
 }

@@ -347,10 +347,10 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	}
 	qp_hold(q);
 	if (rpwi_qp_ack_owed(&q->t)) /* the peer may still wait for the last one */
-		progress_qp_kick(q, false, rpwi_now_ns());
+		send_kick(q, false, rpwi_now_ns());
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_state(&q->t);
-	progress_qp_forget(q);
+	send_forget(q);
 	revoke(q);
 	board_qp_gone(q);
 	ledger_qp_gone(q);
@@ -464,7 +464,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	bool ends = (mask & IBV_QP_STATE) &&
 		    (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET);
 	if (!rc && ends && rpwi_qp_ack_owed(&q->t)) /* as in destroy */
-		progress_qp_kick(q, false, now_ns);
+		send_kick(q, false, now_ns);
 	if (!rc && ends)
 		revoke(q);
 	if (!rc)
@@ -486,7 +486,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		}
 		if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET &&
 			was != IBV_QPS_RESET) {
-			progress_qp_forget(q);
+			send_forget(q);
 			cq_purge_qp(q->scq, q->t.qpn);
 			cq_purge_qp(q->rcq, q->t.qpn);
 			board_qp(q);
@@ -494,7 +494,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		} else {
 			if (q->t.type == IBV_QPT_RC && q->t.state == IBV_QPS_RTR)
 				alive_wanted(now_ns);
-			progress_qp_kick(q, false, now_ns);
+			send_kick(q, false, now_ns);
 		}
 		ibv->state = q->t.state;
 	}
@@ -510,7 +510,7 @@ void qp_to_error(struct dqp *q, uint64_t now_ns)
 		return;
 	revoke(q);
 	if (!rpwi_qp_modify(&q->t, &attr, IBV_QP_STATE, NULL, now_ns))
-		progress_qp_kick(q, false, now_ns);
+		send_kick(q, false, now_ns);
 	q->ibv.state = q->t.state;
 }
 
@@ -587,7 +587,7 @@ __attribute__((noinline)) static enum alone read_alone(
 	/* as after any post; who makes progress does it, too */
 	if (a == DONE && atomic_load_explicit(&hca_here.held_any, memory_order_relaxed) &&
 		hca_try()) {
-		progress_flush_held(rpwi_now_ns());
+		send_held(rpwi_now_ns());
 		hca_unlock();
 	}
 	return a;
@@ -616,11 +616,11 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 	if (alone == NOT_POSTED)
 		rc = post_list(q, wr, bad);
 	/* At once; an ACK that is owed goes along. A QP that waits for the window needs no try. */
-	if (!progress_gather(q) && (!rpwi_qp_blocked(&q->t) || rpwi_qp_ack_owed(&q->t) ||
-					   rpwi_list_empty(&q->tx_link)))
-		progress_qp_kick(q, false, rpwi_now_ns());
+	if (!send_gather(q) && (!rpwi_qp_blocked(&q->t) || rpwi_qp_ack_owed(&q->t) ||
+				       rpwi_list_empty(&q->tx_link)))
+		send_kick(q, false, rpwi_now_ns());
 	if (!rpwi_list_empty(&hca_here.held))
-		progress_flush_held(rpwi_now_ns());
+		send_held(rpwi_now_ns());
 	if (RPWI_UNLIKELY(rpwi_plan_on))
 		fault_timer(rpwi_now_ns());
 	hca_unlock();

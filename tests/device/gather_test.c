@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gather_test.c - short messages that wait for others, to go as one batch (progress_gather): none
+/* gather_test.c - short messages that wait for others, to go as one batch (send_gather): none
  * waits for a program that has stopped polling, all keep their order, and a QP may end while some
  * wait. By UDP, or as the first argument says (ROPEWAY_WIRE).
  */

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ports.c - the local addresses that are open, the peers' that are known, and what both share among
+ * QPs: a port its sockets, a peer the window towards it. */
+#include <stdlib.h>
+
+#include "device/hca.h"
+
+/* It is wanted for more than lanes, which may be all that it serves. */
+static int port_take(struct dport *p, char *why, size_t why_len)
+{
+	struct rpwi_port *io;
+	if (RPWI_LIKELY(!rpwi_port_is_mute(p->io)))
+		return 0;
+	int rc = rpwi_port_open(hca_here.steer, &p->addr, false, &io, why, why_len);
+	if (!rc)
+		rpwi_port_close(io); /* the same one */
+	return rc;
+}
+
+struct dport *port_get(
+	const struct rpwi_addr *a, bool lanes_do, char *why, size_t why_len, int *err)
+{
+	struct hca *h = &hca_here;
+	struct dport *p = NULL;
+	for (unsigned i = 0; i < h->nports; i++)
+		if (h->port[i].refs && rpwi_addr_eq(&h->port[i].addr, a)) {
+			int rc = lanes_do ? 0 : port_take(&h->port[i], why, why_len);
+			if (rc) {
+				*err = rc;
+				return NULL;
+			}
+			h->port[i].refs++;
+			return &h->port[i];
+		}
+	for (unsigned i = 0; i < DEV_PORTS_MAX && !p; i++)
+		if (!h->port[i].refs)
+			p = &h->port[i];
+	if (!p) {
+		*err = -ENOSPC;
+		snprintf(
+			why, why_len, "more than %d local addresses in use at once", DEV_PORTS_MAX);
+		return NULL;
+	}
+	int rc = rpwi_port_open(h->steer, a, lanes_do, &p->io, why, why_len);
+	if (rc) {
+		*err = rc;
+		return NULL;
+	}
+	p->addr = *a;
+	p->refs = 1;
+	p->quiet = 0;
+	h->nports = RPWI_MAX(h->nports, (unsigned)(p - h->port) + 1);
+	service_wake();
+	return p;
+}
+
+void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum)
+{
+	struct rpwi_port_stats s;
+	rpwi_port_stats(io, &s);
+	sum->rx_overflow += s.rx_overflow;
+	sum->tx_refused += s.tx_refused;
+	sum->resteered += s.resteered;
+	sum->icmp_lost += s.icmp_lost;
+	/* Of the process, not of the port. */
+	sum->taken_over = s.taken_over;
+	sum->hand_over_lost = s.hand_over_lost;
+}
+
+void port_put(struct dport *p)
+{
+	if (!p || --p->refs)
+		return;
+	port_stats_add(p->io, &hca_here.ports_gone);
+	rpwi_port_close(p->io);
+	p->io = NULL;
+	service_wake();
+}
+
+struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes)
+{
+	struct hca *h = &hca_here;
+	uint32_t max = rpwi_cc_window(mtu_bytes, rpwi_rcvbuf_bytes());
+	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next) {
+		struct dpeer *p = RPWI_CONTAINER_OF(l, struct dpeer, link);
+		if (rpwi_addr_eq(&p->addr, a)) {
+			p->refs++;
+			if (max < p->cc.cwnd_max) {
+				p->cc.cwnd_max = max;
+				p->cc.cwnd = RPWI_MIN(p->cc.cwnd, max);
+			}
+			return p;
+		}
+	}
+	struct dpeer *p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	rpwi_cc_init(&p->cc, RPWI_MIN(64u, max), max);
+	p->addr = *a;
+	p->refs = 1;
+	rpwi_list_init(&p->blocked);
+	rpwi_list_add_tail(&h->peers, &p->link);
+	return p;
+}
+
+void peer_put(struct dpeer *p)
+{
+	if (!p || --p->refs)
+		return;
+	rpwi_list_del(&p->link);
+	free(p);
+}

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* send.c - what QPs have to send, onto the wire or into a lane: one after the other, short messages
+ * of several together, ACKs that wait for company, and their timers. */
+#include "device/board.h"
+#include "device/fault.h"
+#include "device/ledger.h"
+#include "device/path.h"
+#include "device/progress.h"
+#include "explain/verbs.h"
+
+enum {
+	ACKS_UNKNOWN = 128,
+	/* beside the payload of a full packet, where it goes as a datagram */
+	LANE_EXTRA_BYTES = RPWI_HDR_MAX + 4 + RPWI_ICRC_LEN,
+	GATHER_SLEEP_NS = 10000000, /* short messages wait so long where an ACK is lost */
+	LANE_GATHER_MAX = 16,
+	GATHER_FORGIVEN = 1024, /* batches that were full, for one that waited in vain */
+};
+
+/* ---- timers: QPs by deadline. A QP whose deadline moved later stays where it is until its old
+ * time comes. ---- */
+
+static void timer_update(struct dqp *q)
+{
+	struct hca *h = &hca_here;
+	uint64_t at = rpwi_qp_deadline(&q->t);
+	if (at == RPWI_NEVER || (q->timer.pos && q->timer.deadline_ns <= at))
+		return;
+	if (!q->timer.pos && !rpwi_heap_reserve(&h->timers, h->timers.n + 1)) {
+		rpwi_error("no memory for the timer of QP 0x%06x: its retries stop", q->t.qpn);
+		return;
+	}
+	rpwi_heap_set(&h->timers, &q->timer, at);
+	if (q->timer.pos == 1 && atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) &&
+		at < h->service_wake_ns)
+		service_wake();
+}
+
+void send_timers(uint64_t now_ns)
+{
+	struct hca *h = &hca_here;
+	while (rpwi_heap_deadline(&h->timers) <= now_ns) {
+		struct dqp *q = RPWI_CONTAINER_OF(rpwi_heap_first(&h->timers), struct dqp, timer);
+		qp_hold(q);
+		uint64_t at = rpwi_qp_deadline(&q->t);
+		rpwi_heap_del(&hca_here.timers, &q->timer);
+		if (at <= now_ns) {
+			rpwi_qp_timer(&q->t, now_ns);
+			send_kick(q, true, now_ns);
+		} else {
+			timer_update(q);
+		}
+	}
+}
+
+/* ---- sending ---- */
+
+static void held_add(struct dqp *q)
+{
+	if (rpwi_list_empty(&q->held_link)) {
+		rpwi_list_add_tail(&hca_here.held, &q->held_link);
+		atomic_store_explicit(&hca_here.held_any, true, memory_order_relaxed);
+	}
+}
+
+static void held_del(struct dqp *q)
+{
+	if (!rpwi_list_empty(&q->held_link)) {
+		rpwi_list_del(&q->held_link);
+		if (rpwi_list_empty(&hca_here.held))
+			atomic_store_explicit(&hca_here.held_any, false, memory_order_relaxed);
+	}
+}
+
+/* May an ACK travel behind the requests that it precedes? To a peer on this host, and to one whose
+ * own GSO batches arrive here in one piece: only what is sent through a socket, with UDP checksums,
+ * is ever merged, so it is a ropeway, which takes the ACK first. rxe and NICs get a datagram for
+ * each packet, and the ACK as the first of them. Two ropeways that exchange small messages learn of
+ * each other by the 128th ACK, the 512th, the 2048th and so on, which are sent so anyway. */
+static bool ack_may_follow(struct dqp *q)
+{
+	struct dpeer *p = q->peer;
+	if (q->t.av.loopback_zone || !p || p->sends_batches)
+		return q->t.av.loopback_zone || p;
+	uint32_t n = ++p->acks_before, k = ACKS_UNKNOWN;
+	while (k < n && k < 1u << 30)
+		k *= 4;
+	return n == k;
+}
+
+/* One batch of a QP onto the wire. False when there was nothing. */
+static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
+{
+	struct rpwi_txb *b = &hca_here.txb;
+	rpwi_txb_reset(b);
+	b->pkt_max = RPWI_TXB_PKTS;
+	uint32_t to = 0;
+	unsigned room = RPWI_TXB_PKTS, mtu = 0;
+	bool paced = q->t.type != IBV_QPT_RC;
+	struct rpwi_lane *lane = qp_lane(q, hca_here.lanes);
+	if (lane) {
+		/* Nothing is lost there: what has no room waits. */
+		to = rpwi_qp_next_dqpn(&q->t);
+		room = rpwi_lane_room(lane, RPWI_TXB_PKTS, rpwi_qp_mtu(&q->t) + LANE_EXTRA_BYTES);
+		paced = false;
+		if (!room) {
+			rpwi_qp_tx_done(&q->t);
+			return false;
+		}
+		b->pkt_max = room;
+		b->dqpn = to;
+		b->dqpn_mask = ~(uint32_t)(RPWI_SLOT_QPNS - 1);
+	}
+	if (paced) {
+		/* No acknowledgement will tell that the peer cannot keep up: on this host, its
+		 * receive counter does. */
+		to = rpwi_qp_next_dqpn(&q->t);
+		const struct rpwi_av *av = rpwi_qp_next_av(&q->t);
+		if (!av || !av->loopback_zone) {
+			paced = false;
+		} else {
+			mtu = rpwi_qp_mtu(&q->t);
+			/* What goes by UDP now could be overtaken by what goes by the lane. */
+			room = rpwi_lane_is_awaited(hca_here.lanes, to)
+				       ? 0
+				       : rpwi_steer_room(hca_here.steer, to, RPWI_TXB_PKTS,
+						 (size_t)RPWI_TXB_PKTS * mtu);
+			if (!room) {
+				hca_here.n.pace_stalls++;
+				rpwi_qp_tx_done(&q->t);
+				return false;
+			}
+			b->pkt_max = room;
+		}
+	}
+	rpwi_qp_tx(&q->t, b, hold_ack, now_ns);
+	if (paced && b->npkt < room)
+		rpwi_steer_unused(
+			hca_here.steer, to, room - b->npkt, (size_t)(room - b->npkt) * mtu);
+	if (!b->npkt)
+		return false;
+	hca_here.n.tx_batches++;
+	if (RPWI_UNLIKELY(rpwi_plan_on))
+		b->ordinal = q->ordinal;
+	if (b->ack && b->ack < b->npkt && !ack_may_follow(q))
+		b->ack = 0;
+	unsigned sent = 0;
+	struct rpwi_port *port = b->av->port;
+	int rc = lane ? rpwi_port_send_by_lane(port, lane, b, &sent)
+		      : rpwi_port_send(port, b, &sent);
+	if (RPWI_UNLIKELY(rpwi_explain_on) && sent)
+		rpwi_explain_fact(lane ? RPWI_FACT_BY_MEMORY : RPWI_FACT_BY_UDP, q->t.qpn, sent);
+	if (RPWI_UNLIKELY(rc && !lane && rc != -EFAULT)) {
+		q->t.n->tx_refused += rc != -EREMOTEIO;
+		path_refused(&hca_here, port, b->av, q->t.qpn, rc);
+	}
+	if (RPWI_UNLIKELY(q->t.type == IBV_QPT_UD) && rpwi_addr_is_mcast(&b->av->flow.dst))
+		q->t.n->tx_mcast += sent;
+	if (RPWI_UNLIKELY(rc == -EFAULT))
+		rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
+	else
+		rpwi_qp_tx_done(&q->t);
+	return true;
+}
+
+/* After its batches: where it waits, its ACK, its timer. It is in no list. `ready`: it has more. */
+static inline void qp_sent(struct dqp *q, bool ready, bool hold_ack)
+{
+	if (ready)
+		rpwi_list_add_tail(&hca_here.tx_list, &q->tx_link);
+	else if (q->peer && rpwi_qp_blocked(&q->t))
+		rpwi_list_add_tail(&q->peer->blocked, &q->tx_link);
+	if (hold_ack && rpwi_qp_ack_owed(&q->t))
+		held_add(q);
+	else
+		held_del(q);
+	timer_update(q);
+	board_qp(q);
+	if (RPWI_UNLIKELY(!q->t.av.loopback_zone) && RPWI_UNLIKELY(ledger_qp(q)))
+		service_wake();
+	if (RPWI_UNLIKELY(rpwi_explain_on))
+		rpwi_explain_state(&q->t);
+}
+
+void send_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
+{
+	qp_hold(q);
+	rpwi_list_del(&q->tx_link);
+	q->gathers = 0;
+	/* What it may send now, but bounded: a QP with more goes to the end of the list, so that
+	 * all get their turn. */
+	bool ready = rpwi_qp_tx_ready(&q->t, hold_ack, now_ns), sends = true;
+	for (int i = 0; i < 4 && ready && sends; i++) {
+		sends = tx_batch(q, hold_ack, now_ns);
+		ready = rpwi_qp_tx_ready(&q->t, hold_ack, now_ns);
+	}
+	qp_sent(q, ready, hold_ack);
+}
+
+/* ---- short messages, of several QPs, as one batch ---- */
+
+/* May its packets go behind those of `first`? To one process: only that gets them in one piece. */
+static bool same_way(struct dqp *q, const struct dqp *first)
+{
+	uint32_t apart = q->t.attr.dest_qp_num ^ first->t.attr.dest_qp_num;
+	return q->gathers && q->peer == first->peer && !(apart & ~(uint32_t)(RPWI_SLOT_QPNS - 1)) &&
+	       !qp_lane(q, hca_here.lanes);
+}
+
+/* `first` and those behind it in tx_list that go the same way, as far as a batch has room. */
+static void tx_together(struct dqp *first, uint64_t now_ns)
+{
+	struct hca *h = &hca_here;
+	struct rpwi_txb *b = &h->txb;
+	struct {
+		struct dqp *q;
+		unsigned end; /* of its packets */
+	} part[RPWI_TXB_PKTS];
+	unsigned n = 0, looked_at = 0, sent = 0;
+	rpwi_txb_reset(b);
+	for (struct rpwi_list *l = &first->tx_link, *next;
+		l != &h->tx_list && b->npkt < RPWI_TXB_PKTS && looked_at < RPWI_TXB_PKTS;
+		l = next, looked_at++) {
+		struct dqp *q = RPWI_CONTAINER_OF(l, struct dqp, tx_link);
+		next = l->next;
+		if (!same_way(q, first))
+			continue;
+		rpwi_list_del(&q->tx_link);
+		q->gathers = 0;
+		qp_hold(q);
+		rpwi_qp_tx(&q->t, b, true, now_ns);
+		part[n].q = q;
+		part[n++].end = b->npkt;
+	}
+	int rc = 0;
+	if (b->npkt) {
+		h->n.tx_batches++;
+		if (b->ack && b->ack < b->npkt && !ack_may_follow(first))
+			b->ack = 0;
+		rc = rpwi_port_send(b->av->port, b, &sent);
+	}
+	for (unsigned i = 0, begin = 0; i < n; begin = part[i++].end) {
+		struct dqp *q = part[i].q;
+		if (RPWI_UNLIKELY(rpwi_explain_on) && sent > begin)
+			rpwi_explain_fact(
+				RPWI_FACT_BY_UDP, q->t.qpn, RPWI_MIN(sent, part[i].end) - begin);
+		/* Those of the QPs behind it are lost, as on a wire. */
+		if (RPWI_UNLIKELY(rc == -EFAULT) && sent >= begin && sent < part[i].end)
+			rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
+		qp_sent(q, rpwi_qp_tx_ready(&q->t, true, now_ns), true);
+	}
+}
+
+void send_gathered(uint64_t now_ns)
+{
+	struct hca *h = &hca_here;
+	struct rpwi_list *l = h->tx_list.next;
+	atomic_store_explicit(&h->gathered, 0, memory_order_relaxed);
+	while (l != &h->tx_list) {
+		struct dqp *q = RPWI_CONTAINER_OF(l, struct dqp, tx_link);
+		struct rpwi_list *before = l->prev;
+		if (!q->gathers) { /* waits for something else, and stays */
+			l = l->next;
+			continue;
+		}
+		if (qp_lane(q, h->lanes))
+			send_kick(q, true, now_ns);
+		else
+			tx_together(q, now_ns);
+		l = before->next;
+	}
+}
+
+/* Whether a QP that waits for nothing yet may wait for more posts. */
+static bool may_wait_for_more(struct dqp *q, bool by_lane)
+{
+	struct hca *h = &hca_here;
+	if (RPWI_UNLIKELY(h->gather_pause)) {
+		h->gather_pause--;
+		return false;
+	}
+	/* Nobody polls, and should the ACK be lost, the service thread sleeps on. A lane is so fast
+	 * that to wait for that thread is out of the question. */
+	return atomic_load_explicit(&h->gathered, memory_order_relaxed) ||
+	       !atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) ||
+	       (!by_lane && h->service_wake_ns <= rpwi_now_ns() + GATHER_SLEEP_NS);
+}
+
+bool send_gather(struct dqp *q)
+{
+	struct hca *h = &hca_here;
+	if (!rpwi_qp_may_gather(&q->t))
+		return false;
+	if (rpwi_list_empty(&q->tx_link)) {
+		struct rpwi_lane *lane = qp_lane(q, h->lanes);
+		if (!may_wait_for_more(q, lane))
+			return false;
+		rpwi_list_add_tail(&h->tx_list, &q->tx_link);
+		q->gathers = lane ? LANE_GATHER_MAX : RPWI_GATHER_MAX;
+	}
+	if (!q->gathers)
+		return true;
+	unsigned n = atomic_load_explicit(&h->gathered, memory_order_relaxed) + 1;
+	atomic_store_explicit(&h->gathered, n, memory_order_relaxed);
+	atomic_store_explicit(&h->gathers,
+		atomic_load_explicit(&h->gathers, memory_order_relaxed) + 1, memory_order_relaxed);
+	if (n < q->gathers)
+		return true;
+	send_gathered(rpwi_now_ns());
+	/* no longer so often in vain */
+	if (RPWI_UNLIKELY(h->gather_pauses) && ++h->gather_full % GATHER_FORGIVEN == 0)
+		h->gather_pauses--;
+	return true;
+}
+
+void send_forget(struct dqp *q)
+{
+	rpwi_list_del(&q->tx_link);
+	q->gathers = 0;
+	rpwi_list_del(&q->rx_link);
+	held_del(q);
+	rpwi_heap_del(&hca_here.timers, &q->timer);
+}
+
+void send_held(uint64_t now_ns)
+{
+	while (!rpwi_list_empty(&hca_here.held)) {
+		struct dqp *q = RPWI_CONTAINER_OF(hca_here.held.next, struct dqp, held_link);
+		send_kick(q, false, now_ns);
+		held_del(q);
+	}
+}
+
+/* QPs that waited for the window of a peer, in turn, as far as it has room now. The first one that
+ * still finds too little keeps its place, and nobody behind it is tried: with a thousand QPs in the
+ * list, to try them all at each ACK took longer than to send. */
+static void tx_blocked(struct dpeer *p, uint64_t now_ns)
+{
+	struct rpwi_list *last = p->blocked.prev;
+	while (!rpwi_list_empty(&p->blocked) && rpwi_cc_room(&p->cc)) {
+		struct rpwi_list *n = p->blocked.next;
+		struct dqp *q = RPWI_CONTAINER_OF(n, struct dqp, tx_link);
+		uint32_t inflight = p->cc.inflight;
+		send_kick(q, true, now_ns);
+		if (p->cc.inflight == inflight && rpwi_qp_blocked(&q->t)) {
+			rpwi_list_del(&q->tx_link);
+			rpwi_list_add_tail(p->blocked.next, &q->tx_link); /* before the first */
+			break;
+		}
+		if (n == last)
+			break;
+	}
+}
+
+/* Those who waited for a window; then everyone who has something to send, once. */
+void send_run(uint64_t now_ns)
+{
+	struct hca *h = &hca_here;
+	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next)
+		tx_blocked(RPWI_CONTAINER_OF(l, struct dpeer, link), now_ns);
+	if (atomic_load_explicit(&h->gathered, memory_order_relaxed))
+		send_gathered(now_ns);
+	struct rpwi_list *last = h->tx_list.prev;
+	while (!rpwi_list_empty(&h->tx_list)) {
+		struct rpwi_list *n = h->tx_list.next;
+		send_kick(RPWI_CONTAINER_OF(n, struct dqp, tx_link), true, now_ns);
+		if (n == last)
+			break;
+	}
+}

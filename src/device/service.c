@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* service.c - the thread that makes progress while the program does not, and how the two find out
+ * who of them does.
+ *
+ * The sockets have one owner at a time: while polls in vain show that the program spins, or a
+ * thread waits in get_cq_event, the service thread sleeps on a tick, not on the sockets, and takes
+ * over after a tick without polls. While they are its own it sleeps on them, or, where the next
+ * packet is due (spin.h), looks at them without a pause.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "device/board.h"
+#include "device/farewell.h"
+#include "device/path.h"
+#include "device/pollset.h"
+#include "device/progress.h"
+#include "device/spin.h"
+
+enum {
+	SPIN_POLLS = 32, /* so many polls in vain within a tick mean that the program spins */
+	STREAM_SPIN_NS = 50000,
+	TICK_NS = 200000,
+	/* after short messages that waited for the service thread so many do not wait, twice as
+	 * many after the next */
+	GATHER_PAUSE = 1024,
+	GATHER_PAUSES_MAX = 20,
+	/* who has not polled for so long at the end of a tick has stopped */
+	POLLS_SEEN_NS = 30000,
+	/* at most, by the service thread; a few times that where the machine is busy */
+	ACK_HOLD_NS = 20000,
+	SERVICE_SLEEP_MAX_MS = 60000,
+	ALL_ROUNDS = 8,
+	YIELD_ROUNDS = 4, /* awake: the core is offered to others once in so many rounds */
+	LEFT_TO_CHILD_MS = 10,
+};
+
+void service_wait_begin(void) { atomic_fetch_add(&hca_here.waiters, 1); }
+void service_wait_end(void) { atomic_fetch_sub(&hca_here.waiters, 1); }
+
+void service_wake(void)
+{
+	uint64_t one = 1;
+	if (hca_here.wake_fd >= 0 && hca_here.service_running &&
+		write(hca_here.wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		rpwi_error("service thread: cannot wake it: %s", strerror(errno));
+}
+
+/* The program counts there what it does; does it do so now? */
+static bool counts_now(const _Atomic uint32_t *at, uint32_t seen)
+{
+	uint64_t until = rpwi_now_ns() + POLLS_SEEN_NS;
+	while (atomic_load_explicit(at, memory_order_relaxed) == seen) {
+		if (rpwi_now_ns() > until)
+			return false;
+		sched_yield();
+	}
+	return true;
+}
+
+/* The program has posted; if it does not go on, and polls no more or finds what it polls for, it
+ * cannot know that some of that waits. It will not wait so often again. */
+static void tend_gathered(void)
+{
+	struct hca *h = &hca_here;
+	uint32_t seen = atomic_load_explicit(&h->gathers, memory_order_relaxed);
+	if (!atomic_load_explicit(&h->gathered, memory_order_relaxed) ||
+		counts_now(&h->gathers, seen) || !hca_try())
+		return;
+	if (atomic_load_explicit(&h->gathered, memory_order_relaxed) &&
+		atomic_load_explicit(&h->gathers, memory_order_relaxed) == seen) {
+		h->gather_pause = GATHER_PAUSE << h->gather_pauses;
+		h->gather_pauses += h->gather_pauses < GATHER_PAUSES_MAX;
+		send_run(rpwi_now_ns());
+	}
+	hca_unlock();
+}
+
+/* A tick of sleep while the program owns the sockets. True when it still does. */
+static bool tick(uint32_t *seen_polls)
+{
+	struct hca *h = &hca_here;
+	struct pollfd wake = {.fd = h->wake_fd, .events = POLLIN};
+	struct timespec ts = {.tv_nsec = TICK_NS};
+	ppoll(&wake, 1, &ts, NULL);
+	if (wake.revents) {
+		uint64_t n;
+		if (read(h->wake_fd, &n, sizeof(n)) < 0)
+			return false;
+	}
+	tend_gathered();
+	if (atomic_load_explicit(&h->waiters, memory_order_relaxed) > 0)
+		return true;
+	uint32_t polls = atomic_load_explicit(&h->any_polls, memory_order_relaxed);
+	bool polled = polls != *seen_polls;
+	*seen_polls = polls;
+	return polled &&
+	       atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS &&
+	       counts_now(&h->any_polls, polls);
+}
+
+static bool program_owns(void)
+{
+	struct hca *h = &hca_here;
+	return atomic_load_explicit(&h->waiters, memory_order_relaxed) > 0 ||
+	       atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS;
+}
+
+static void *service_main(void *arg)
+{
+	struct hca *h = &hca_here;
+	struct pollfd fds[2 * DEV_PORTS_MAX + 5];
+	/* After poll only what it found is read, until that is empty; but now and then everything,
+	 * for a stream may go on for long. */
+	struct pollset_ready ready = pollset_all_ready;
+	unsigned polled = 0 /* descriptors that poll has just looked at; 0: it has not */,
+		 rounds = 0;
+	uint32_t seen = atomic_load(&h->any_polls), last_calls = seen;
+	struct spin spin = {0};
+	bool spins = false;
+	prctl(PR_SET_TIMERSLACK, 1ul); /* 50 us by default: more than an ACK may wait */
+	while (!atomic_load_explicit(&h->stop, memory_order_relaxed)) {
+		/* It has a service thread of its own, and the same sockets and lanes: what this one
+		 * took would be answered from memory that is nobody's any more. */
+		if (RPWI_UNLIKELY(board_is_the_childs())) {
+			const struct timespec ts = {.tv_nsec = LEFT_TO_CHILD_MS * RPWI_NS_PER_MS};
+			nanosleep(&ts, NULL);
+			continue;
+		}
+		if (RPWI_UNLIKELY(farewell_deadline() != RPWI_NEVER) &&
+			farewell_deadline() <= rpwi_now_ns())
+			farewell_tend(rpwi_now_ns());
+		if (program_owns()) {
+			ready = pollset_all_ready;
+			polled = 0;
+			if (tick(&seen))
+				continue;
+			atomic_store_explicit(&h->empty_polls, 0, memory_order_relaxed);
+		}
+		/* Never queue for the lock: who has it makes progress or is about to, and would
+		 * have to wake this thread at each unlock. Commands to the CM do not, and are
+		 * short. */
+		if (!hca_try()) {
+			if (!atomic_load_explicit(&h->commands, memory_order_relaxed)) {
+				ready = pollset_all_ready;
+				polled = 0;
+				tick(&seen);
+				continue;
+			}
+			hca_lock();
+		}
+		if (atomic_load_explicit(&h->stop, memory_order_relaxed)) {
+			/* a tick may have taken the wake-up that was meant for poll */
+			hca_unlock();
+			break;
+		}
+		if (polled) {
+			if (RPWI_UNLIKELY(pollset_path_spoke(fds, polled)))
+				path_heard(h);
+			ready = pollset_read(h, fds, polled);
+		}
+		if (++rounds % ALL_ROUNDS == 0)
+			ready = pollset_all_ready;
+		polled = 0;
+		/* A program that polls memory answers soon: its reply takes the ACK along, and then
+		 * the peer gets both where it polls. A program that has made no call of late does
+		 * not: its ACK goes at once. */
+		uint32_t calls = atomic_load_explicit(&h->any_polls, memory_order_relaxed);
+		bool active = calls != last_calls;
+		last_calls = calls;
+		if (!rpwi_list_empty(&h->held))
+			send_held(rpwi_now_ns());
+		/* Awake, it looks where packets come from; now and then everywhere. */
+		bool got = progress_round(!spins || rounds % ALL_ROUNDS == 0, active,
+			spins ? pollset_all_ready : ready);
+		uint64_t now_ns = rpwi_now_ns();
+		if (got)
+			spin_packet(&spin, now_ns);
+		unsigned n = pollset_fill(h, fds);
+		fds[n++] = (struct pollfd){.fd = h->wake_fd, .events = POLLIN};
+		fds[n++] = (struct pollfd){.fd = h->watch_fd, .events = POLLIN};
+		uint64_t until = RPWI_MIN(progress_deadline(), farewell_deadline());
+		if (!rpwi_list_empty(&h->held))
+			until = RPWI_MIN(until, now_ns + ACK_HOLD_NS);
+		h->service_wake_ns = until;
+		bool held = !rpwi_list_empty(&h->held), sleep = !got || held;
+		/* In the middle of a stream the next batch is microseconds away, and to sleep and
+		 * be woken takes longer than that. */
+		spins = !held && !got && spin_goes_on(&spin, now_ns);
+		spins = spins || (!held && now_ns - atomic_load_explicit(
+							    &h->stream_ns, memory_order_relaxed) <=
+						   STREAM_SPIN_NS);
+		sleep = sleep && (spins || pollset_sleep(h));
+		atomic_store(&h->service_sleeps, sleep && !spins);
+		hca_unlock();
+		if (!sleep)
+			continue;
+		if (spins) {
+			if (rounds % YIELD_ROUNDS)
+				continue;
+			sched_yield();
+			spin_yielded(&spin, now_ns, rpwi_now_ns());
+			continue;
+		}
+		struct timespec ts = pollset_timeout(until, SERVICE_SLEEP_MAX_MS * RPWI_NS_PER_MS);
+		if (ppoll(fds, n, &ts, NULL) >= 0)
+			polled = n - 2;
+		pollset_awake(h);
+		atomic_store(&h->service_sleeps, false);
+		h->n.service_wakeups++;
+		if (fds[n - 2].revents & POLLIN) {
+			uint64_t v;
+			if (read(h->wake_fd, &v, sizeof(v)) < 0)
+				rpwi_debug("service thread: %s", strerror(errno));
+		}
+		if ((fds[n - 1].revents & POLLIN) && rpwi_netdev_watch_read(h->watch_fd))
+			dev_refresh();
+	}
+	return NULL;
+}
+
+int service_start(void)
+{
+	struct hca *h = &hca_here;
+	sigset_t all, old;
+	/* The program's signals are not ours to take; faults of our own copies are. */
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	atomic_store(&h->stop, false);
+	pthread_attr_t attr;
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, 256 * 1024);
+	int rc = pthread_create(&h->service, &attr, service_main, NULL);
+	pthread_attr_destroy(&attr);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc) {
+		rpwi_error("cannot start the service thread: %s; RDMA requests from peers are "
+			   "served only while the program polls",
+			strerror(rc));
+		return -rc;
+	}
+	pthread_setname_np(h->service, "ropeway");
+	h->service_running = true;
+	if (h->forked_from) {
+		board_is_forked();
+		farewell_is_forked();
+		rpwi_steer_inherit(h->steer);
+	}
+	h->forked_from = 0;
+	return 0;
+}
+
+/* The lock is held on entry and on return, but not while the thread ends. */
+void service_stop(void)
+{
+	struct hca *h = &hca_here;
+	if (!h->service_running)
+		return;
+	atomic_store(&h->stop, true);
+	service_wake();
+	h->service_running = false;
+	hca_unlock();
+	pthread_join(h->service, NULL);
+	hca_lock();
+}
+
+/* A thread does not survive fork: it is started again by the next call on the data path. See
+ * place_leave_to_parent in hca.c for the sockets. */
+void service_atfork_child(void)
+{
+	hca_here.service_running = false;
+	hca_here.waiters = hca_here.commands = 0;
+	hca_here.service_sleeps = false;
+	hca_here.lane_sleepers = 0;
+}
