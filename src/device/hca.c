@@ -19,21 +19,6 @@
 #include "device/tally.h"
 #include "wire/icrc.h"
 
-struct hca hca_here = {
-	.generation = 1,
-	.contexts = {&hca_here.contexts, &hca_here.contexts},
-	.pds = {&hca_here.pds, &hca_here.pds},
-	.cqs = {&hca_here.cqs, &hca_here.cqs},
-	.srqs = {&hca_here.srqs, &hca_here.srqs},
-	.peers = {&hca_here.peers, &hca_here.peers},
-	.tx_list = {&hca_here.tx_list, &hca_here.tx_list},
-	.held = {&hca_here.held, &hca_here.held},
-	.touched = {&hca_here.touched, &hca_here.touched},
-	.steer_fd = -1,
-	.watch_fd = -1,
-	.wake_fd = -1,
-};
-
 /* ---- the list ---- */
 
 /* all that were ever seen, in the order seen; never freed: programs keep pointers */

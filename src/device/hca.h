@@ -401,7 +401,7 @@ static inline void hca_lock_serving(void)
 	if (RPWI_UNLIKELY(!hca_here.service_running))
 		service_start();
 }
-void service_wake(void);
+void service_wake(void); /* here.c */
 void service_atfork_child(void);
 
 /* qp.c */

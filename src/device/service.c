@@ -42,14 +42,6 @@ enum {
 void service_wait_begin(void) { atomic_fetch_add(&hca_here.waiters, 1); }
 void service_wait_end(void) { atomic_fetch_sub(&hca_here.waiters, 1); }
 
-void service_wake(void)
-{
-	uint64_t one = 1;
-	if (hca_here.wake_fd >= 0 && hca_here.service_running &&
-		write(hca_here.wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
-		rpwi_error("service thread: cannot wake it: %s", strerror(errno));
-}
-
 /* The program counts there what it does; does it do so now? */
 static bool counts_now(const _Atomic uint32_t *at, uint32_t seen)
 {

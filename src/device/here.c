@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* here.c - the HCA of this process, and how its thread is woken: what all others stand on. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "device/hca.h"
+
+struct hca hca_here = {
+	.generation = 1,
+	.contexts = {&hca_here.contexts, &hca_here.contexts},
+	.pds = {&hca_here.pds, &hca_here.pds},
+	.cqs = {&hca_here.cqs, &hca_here.cqs},
+	.srqs = {&hca_here.srqs, &hca_here.srqs},
+	.peers = {&hca_here.peers, &hca_here.peers},
+	.tx_list = {&hca_here.tx_list, &hca_here.tx_list},
+	.held = {&hca_here.held, &hca_here.held},
+	.touched = {&hca_here.touched, &hca_here.touched},
+	.steer_fd = -1,
+	.watch_fd = -1,
+	.wake_fd = -1,
+};
+
+void service_wake(void)
+{
+	uint64_t one = 1;
+	if (hca_here.wake_fd >= 0 && hca_here.service_running &&
+		write(hca_here.wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		rpwi_error("service thread: cannot wake it: %s", strerror(errno));
+}
