@@ -85,10 +85,21 @@ static int flow_of(struct lane_writer *w, const struct rpwi_flow *f)
 	return (int)w->nflows++;
 }
 
+/* To be written: of __builtin_prefetch GCC makes a prefetch to read, unless it may assume a
+ * processor newer than the first of x86-64. Those take this for a no-op. */
+static inline void fetch_to_write(const void *line)
+{
+#ifdef __x86_64__
+	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)line));
+#else
+	__builtin_prefetch(line, 1);
+#endif
+}
+
 void rpwi_lane_writer_expects(const struct lane_writer *w, unsigned n)
 {
 	for (uint64_t at = w->pos; at != w->pos + n; at++)
-		__builtin_prefetch(&w->mem->slot[at % LANE_SLOTS], 1);
+		fetch_to_write(&w->mem->slot[at % LANE_SLOTS]);
 }
 
 /* Where `len` bytes lie in one piece; *pos is moved past them. */
