@@ -195,7 +195,7 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 	struct hca *h = &hca_here;
 	struct rpwi_pkt pkt;
 	if (RPWI_UNLIKELY(p->kind == LANE_DATAGRAM)) {
-		struct rpwi_rx rx = {.flow = p->flow,
+		struct rpwi_rx rx = {.flow = *p->flow,
 			.ttl = p->ttl,
 			.tos = p->tos,
 			.data = (uint8_t *)(uintptr_t)p->payload,
@@ -214,7 +214,7 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 		h->n.no_qp++;
 		return;
 	}
-	struct rpwi_rxmeta meta = {.flow = &p->flow, .ttl = p->ttl, .tos = p->tos};
+	struct rpwi_rxmeta meta = {.flow = p->flow, .ttl = p->ttl, .tos = p->tos};
 	qp_hold(q);
 	unsigned parts = rpwi_lane_packet_parts(p);
 	if (RPWI_UNLIKELY(parts > 1 && (rpwi_plan_on || rpwi_tap_enabled ||

@@ -676,7 +676,7 @@ static void as_datagram(struct rpwi_lanes *ls, struct lane_packet *p)
 		memcpy(d + p->hdr_len, p->payload, p->len);
 		memset(d + p->hdr_len + p->len, 0, pad);
 		rpwi_put_le32(d + p->hdr_len + p->len + pad,
-			rpwi_icrc(&p->flow, 0, d, p->hdr_len, &part, 1, pad));
+			rpwi_icrc(p->flow, 0, d, p->hdr_len, &part, 1, pad));
 		p->len += p->hdr_len + pad + RPWI_ICRC_LEN;
 		p->kind = LANE_DATAGRAM;
 	}

@@ -324,7 +324,7 @@ bool rpwi_lane_reader_ready(const struct lane_reader *r)
 }
 
 /* The addresses of a pair, as they were when they were first named. */
-static const struct rpwi_flow *reader_flow(struct lane_reader *r, unsigned i)
+static struct rpwi_flow *reader_flow(struct lane_reader *r, unsigned i)
 {
 	if (RPWI_LIKELY(i < r->nflows))
 		return &r->flow[i];
@@ -453,15 +453,15 @@ int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 	if (!rpwi_lane_reader_ready(r))
 		return 0;
 	memcpy(&s, &r->mem->slot[r->pos % LANE_SLOTS], sizeof(s));
-	const struct rpwi_flow *flow = reader_flow(r, s.flow);
+	struct rpwi_flow *flow = reader_flow(r, s.flow);
 	if (RPWI_UNLIKELY(!flow || s.hdr_len > LANE_DATA_BYTES))
 		return -EPROTO;
 	p->kind = s.kind;
 	p->fetched = false;
 	p->more = 0;
 	p->more_ack = p->led = false;
-	p->flow = *flow;
-	p->flow.sport = s.sport;
+	flow->sport = s.sport;
+	p->flow = flow;
 	p->ttl = s.ttl;
 	p->tos = s.tos;
 	p->hdr_len = s.hdr_len;

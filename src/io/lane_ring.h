@@ -209,7 +209,7 @@ int rpwi_lane_reader_init(struct lane_reader *r, struct lane_mem *mem);
  * it. */
 struct lane_packet {
 	enum lane_kind kind;
-	struct rpwi_flow flow;
+	const struct rpwi_flow *flow; /* the reader's, until the next packet */
 	uint8_t ttl, tos;
 	uint8_t hdr_len;
 	uint32_t len;

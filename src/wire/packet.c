@@ -120,14 +120,19 @@ const char *rpwi_opcode_name(uint8_t opcode)
 	return svc == RPWI_SVC_RC ? rc_names[op] : svc == RPWI_SVC_UC ? uc_names[op] : ud_names[op];
 }
 
+/* Of small messages and of bulk, no packet has one of these. */
+#define SELDOM (RPWI_F_ATOMICETH | RPWI_F_ATOMICACK | RPWI_F_IMM | RPWI_F_IETH)
+
 static size_t headers_len(unsigned svc, unsigned op)
 {
 	uint32_t f = rpwi_op_info[op].flags;
 	size_t n = RPWI_BTH_LEN;
 	n += svc == RPWI_SVC_UD ? DETH_LEN : 0;
 	n += f & RPWI_F_RETH ? RETH_LEN : 0;
-	n += f & RPWI_F_ATOMICETH ? ATOMICETH_LEN : 0;
 	n += f & RPWI_F_AETH ? AETH_LEN : 0;
+	if (RPWI_LIKELY(!(f & SELDOM)))
+		return n;
+	n += f & RPWI_F_ATOMICETH ? ATOMICETH_LEN : 0;
 	n += f & RPWI_F_ATOMICACK ? ATOMICACK_LEN : 0;
 	n += f & RPWI_F_IMM ? IMM_LEN : 0;
 	n += f & RPWI_F_IETH ? IETH_LEN : 0;
@@ -167,17 +172,19 @@ static void decode_extended(const uint8_t *d, unsigned svc, uint32_t f, struct r
 		p->dma_len = rpwi_get_be32(d + 12);
 		d += RETH_LEN;
 	}
+	if (f & RPWI_F_AETH) {
+		p->syndrome = d[0];
+		p->msn = rpwi_get_be24(d + 1);
+		d += AETH_LEN;
+	}
+	if (RPWI_LIKELY(!(f & SELDOM)))
+		return;
 	if (f & RPWI_F_ATOMICETH) {
 		p->va = rpwi_get_be64(d);
 		p->rkey = rpwi_get_be32(d + 8);
 		p->swap_add = rpwi_get_be64(d + 12);
 		p->compare = rpwi_get_be64(d + 20);
 		d += ATOMICETH_LEN;
-	}
-	if (f & RPWI_F_AETH) {
-		p->syndrome = d[0];
-		p->msn = rpwi_get_be24(d + 1);
-		d += AETH_LEN;
 	}
 	if (f & RPWI_F_ATOMICACK) {
 		p->atomic_orig = rpwi_get_be64(d);

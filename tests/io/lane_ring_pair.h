@@ -101,8 +101,8 @@ static bool is_packet(const struct lane_packet *p, uint64_t number)
 {
 	const struct rpwi_flow *f = flow_no(number % LANE_FLOWS);
 	bool good = p->len == len_of(number) && p->hdr_len == hdr_len_of(number) &&
-		    p->ttl == (uint8_t)number && p->tos == 7 && p->flow.sport == f->sport &&
-		    rpwi_addr_eq(&p->flow.dst, &f->dst) && rpwi_addr_eq(&p->flow.src, &f->src);
+		    p->ttl == (uint8_t)number && p->tos == 7 && p->flow->sport == f->sport &&
+		    rpwi_addr_eq(&p->flow->dst, &f->dst) && rpwi_addr_eq(&p->flow->src, &f->src);
 	for (unsigned i = 0; good && i < p->hdr_len; i++)
 		good = p->data[i] == pattern(number, 10000 + i);
 	for (uint32_t i = 0; good && i < p->len; i++)

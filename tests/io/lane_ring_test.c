@@ -245,7 +245,7 @@ static void a_writer_that_lies_is_caught(void **arg)
 			continue;
 		assert_int_equal(rc, 1);
 		taken++;
-		assert_true(p.flow.src.family == 4 || p.flow.src.family == 6);
+		assert_true(p.flow->src.family == 4 || p.flow->src.family == 6);
 		assert_true(p.hdr_len <= LANE_DATA_BYTES);
 		const uint8_t *end = p.payload + p.len;
 		if (p.kind == LANE_BESIDE)
