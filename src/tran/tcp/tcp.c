@@ -69,6 +69,7 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 	if (!t)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "tcp: no memory for the transport");
 	t->base = (struct tran){.ops = &tran_tcp, .up = up, .polled = own->polled};
+	t->polled_read_max = tcp_polled_read_max();
 	t->own = *own;
 	t->pid = getpid();
 	t->born = rpwi_born();

@@ -215,6 +215,7 @@ struct tcp_listener {
 struct tcp {
 	struct tran base;
 	struct tran_facts own;
+	size_t polled_read_max; /* asked for at once, where base.polled */
 	pid_t pid;
 	uint64_t born; /* a forked child leaves its parent's connections alone */
 	int epoll;     /* up->set, or our own */
@@ -418,6 +419,8 @@ void tcp_ep_time(struct tcp *t, uint64_t now_ns);
 /* ---- tcp_recv.c ---- */
 /* How many things happened. */
 unsigned tcp_stream_read(struct tcp_stream *s);
+/* How much a read asks for at most where the program may look at its place: see tcp_recv.c. */
+size_t tcp_polled_read_max(void);
 /* Take apart what is in rx. For tests too. */
 unsigned tcp_stream_parse(struct tcp_stream *s);
 

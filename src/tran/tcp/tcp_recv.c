@@ -13,15 +13,26 @@
 #include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/copy.h"
 #include "tran/place.h"
 
 enum {
 	BOUNCE_MAX = 4096,
-	POLLED_READ_MAX = 128 * 1024, /* so much fits the L2 cache until it is copied */
-	READS_MAX = 8,                /* in one progress */
+	/* of the L2 cache, so that what was read is there until it is copied */
+	POLLED_READ_SHARE = 8,
+	POLLED_READ_LEAST = 64 * 1024,
+	POLLED_READ_MOST = 256 * 1024,
+	READS_MAX = 8, /* in one progress */
 };
+
+size_t tcp_polled_read_max(void)
+{
+	long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+	size_t share = l2 > 0 ? (size_t)l2 / POLLED_READ_SHARE : 0; /* 0: it is not told */
+	return RPWI_MAX(RPWI_MIN(share, (size_t)POLLED_READ_MOST), (size_t)POLLED_READ_LEAST);
+}
 
 static int on_frame(
 	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
@@ -194,7 +205,7 @@ static ssize_t read_some(struct tcp_stream *s, size_t *asked)
 	}
 	size_t have = s->rx_end - s->rx_start, room = TCP_BUFFER_LEN - s->rx_end;
 	if (s->t->base.polled)
-		room = RPWI_MIN(room, RPWI_MAX((size_t)POLLED_READ_MAX, s->rx_need));
+		room = RPWI_MIN(room, RPWI_MAX(s->t->polled_read_max, s->rx_need));
 	else if (past || (!s->body_left && (s->index || s->in_body || expects(s->bundle))))
 		room = RPWI_MIN(
 			room, RPWI_MAX(BOUNCE_MAX, s->rx_need > have ? s->rx_need - have : 0));
