@@ -18,7 +18,7 @@ uint64_t progress_deadline(void);
 unsigned receive_lanes(bool hold_ack, uint64_t *now_ns);
 unsigned receive_port(struct dport *p, bool hold_ack, uint64_t *now_ns);
 unsigned receive_groups(uint64_t *now_ns);
-unsigned receive_handed(uint64_t *now_ns); /* by other processes */
+unsigned receive_handed(uint64_t *now_ns); /* by other processes; *now_ns is set anew with each */
 
 /* send.c */
 void send_timers(uint64_t now_ns); /* of QPs, that are due */

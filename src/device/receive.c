@@ -18,6 +18,18 @@ enum {
 	LANE_LOOKS = 4,
 };
 
+/* It is held. Unless a fault script has it otherwise. */
+static inline void to_qp(
+	struct dqp *q, const struct rpwi_pkt *pkt, const struct rpwi_rxmeta *meta, uint64_t now_ns)
+{
+	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_rx(q, pkt, meta, now_ns))
+		return;
+	q->heard_ns = now_ns;
+	rpwi_qp_rx(&q->t, pkt, meta, now_ns);
+	if (rpwi_list_empty(&q->rx_link))
+		rpwi_list_add_tail(&hca_here.touched, &q->rx_link);
+}
+
 static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *seg, size_t len,
 	unsigned index, uint64_t now_ns)
 {
@@ -73,12 +85,7 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 	}
 	h->n.rx_packets++;
 	qp_hold(q);
-	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_rx(q, &pkt, &meta, now_ns))
-		return;
-	q->heard_ns = now_ns;
-	rpwi_qp_rx(&q->t, &pkt, &meta, now_ns);
-	if (rpwi_list_empty(&q->rx_link))
-		rpwi_list_add_tail(&h->touched, &q->rx_link);
+	to_qp(q, &pkt, &meta, now_ns);
 }
 
 /* Does the batch end in an ACK that is to be taken first? It was sent before the requests
@@ -235,12 +242,7 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 	pkt.ackreq |= p->more_ack;
 	pkt.payload_len = p->len * (1 + p->more);
 	h->n.rx_packets += parts;
-	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_rx(q, &pkt, &meta, now_ns))
-		return;
-	q->heard_ns = now_ns;
-	rpwi_qp_rx(&q->t, &pkt, &meta, now_ns);
-	if (rpwi_list_empty(&q->rx_link))
-		rpwi_list_add_tail(&h->touched, &q->rx_link);
+	to_qp(q, &pkt, &meta, now_ns);
 }
 
 /* With the lock of the HCA and the QP's; and what is fetched so is taken before they are given back

@@ -120,7 +120,7 @@ const char *rpwi_opcode_name(uint8_t opcode)
 	return svc == RPWI_SVC_RC ? rc_names[op] : svc == RPWI_SVC_UC ? uc_names[op] : ud_names[op];
 }
 
-/* Of small messages and of bulk, no packet has one of these. */
+/* Few packets have one of these: the extended headers but RETH and AETH. */
 #define SELDOM (RPWI_F_ATOMICETH | RPWI_F_ATOMICACK | RPWI_F_IMM | RPWI_F_IETH)
 
 static size_t headers_len(unsigned svc, unsigned op)
