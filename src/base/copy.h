@@ -31,6 +31,33 @@ enum {
  * same as memcpy beyond. 8 bytes take 3 ns. */
 void rpwi_copy_up(void *dst, const void *src, size_t n);
 
+/* Short copies, 8 bytes at a time and never wider: what is copied was mostly just written, by
+ * stores of 8 bytes. A load that straddles two of them has to wait until both are in the cache,
+ * which in a ring of shared memory is behind the stores to earlier cells, each of which the other
+ * core has: the sender then goes no faster than one such line after the other. Nor does the
+ * compiler make a string instruction of it, which takes longer than all else for so few bytes. */
+static inline void rpwi_copy_8(uint8_t *d, const uint8_t *s)
+{
+	uint64_t word;
+	__builtin_memcpy(&word, s, 8);
+	__asm__("" : "+r"(word)); /* not to be merged into wider ones */
+	__builtin_memcpy(d, &word, 8);
+}
+
+static inline void rpwi_copy_small(void *dst, const void *src, size_t n)
+{
+	uint8_t *d = dst;
+	const uint8_t *s = src;
+	if (n < 8) {
+		for (size_t i = 0; i < n; i++)
+			d[i] = s[i];
+		return;
+	}
+	for (size_t i = 0; i + 8 < n; i += 8)
+		rpwi_copy_8(d + i, s + i);
+	rpwi_copy_8(d + n - 8, s + n - 8);
+}
+
 /* The string instruction of AMD's Zen 3 and 4 moves 2 to 3 GB/s instead of 40 to 90 where dst is 1
  * to 31 bytes further into its page than src into its own (glibc bug 30994; measured). glibc's
  * memcpy up to 2.38 uses it, and the kernel's copies do, process_vm_readv and recvmsg among them.

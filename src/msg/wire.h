@@ -23,7 +23,7 @@ struct frame_head {
 _Static_assert(sizeof(struct frame_head) == 16, "two 8-byte messages fit into a cache line");
 
 /* Made in two registers: a transport copies it 8 bytes at a time, and a load that straddles smaller
- * stores waits for them (src/tran/shm/ring.h). */
+ * stores waits for them (rpwi_copy_small). */
 static inline struct frame_head frame_head_make(
 	unsigned type, unsigned flags, uint64_t ack, uint32_t credit, uint64_t tag)
 {

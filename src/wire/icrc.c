@@ -6,6 +6,8 @@
 #include <isa-l/crc.h>
 #include <zlib.h>
 
+#include "base/copy.h"
+
 enum {
 	IPV4_LEN = 20,
 	IPV4_ID = 4,
@@ -94,20 +96,6 @@ static size_t put_ipv6(uint8_t *b, const struct rpwi_flow *flow, size_t udp_len)
 	return IPV6_LEN;
 }
 
-/* By words: of a memcpy of at most so many bytes the compiler makes a string instruction, which
- * takes longer than a whole packet's CRC. Returns its end. */
-static uint8_t *put_bytes(uint8_t *to, const uint8_t *from, size_t n)
-{
-	for (; n >= sizeof(uint64_t); n -= sizeof(uint64_t)) {
-		memcpy(to, from, sizeof(uint64_t));
-		to += sizeof(uint64_t);
-		from += sizeof(uint64_t);
-	}
-	while (n--)
-		*to++ = *from++;
-	return to;
-}
-
 /* IP, UDP and the packet's own headers as the ICRC sees them; returns their length. */
 static size_t put_pseudo(uint8_t *b, const struct rpwi_flow *flow, uint16_t ip_id,
 	const uint8_t *hdr, size_t hdr_len, size_t payload_len)
@@ -120,7 +108,7 @@ static size_t put_pseudo(uint8_t *b, const struct rpwi_flow *flow, uint16_t ip_i
 	rpwi_put_be16(b + n + 4, (uint16_t)udp_len);
 	rpwi_put_be16(b + n + 6, 0xffff);
 	n += UDP_LEN;
-	put_bytes(b + n, hdr, hdr_len);
+	rpwi_copy_small(b + n, hdr, hdr_len);
 	b[n + BTH_RESV8A] = 0xff;
 	return n + hdr_len;
 }
@@ -136,11 +124,10 @@ uint32_t rpwi_icrc(const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *
 		payload_len += parts[i].len;
 	size_t n = put_pseudo(b, flow, ip_id, hdr, hdr_len, payload_len);
 	if (payload_len <= hdr_len + pad + RPWI_ICRC_LEN + SHORT_BYTES) {
-		uint8_t *end = b + n;
-		for (unsigned i = 0; i < nparts; i++)
-			end = put_bytes(end, parts[i].base, parts[i].len);
-		memset(end, 0, 4);
-		return crc32_of(CRC_OF_LRH, b, (size_t)(end - b) + pad);
+		for (unsigned i = 0; i < nparts; n += parts[i++].len)
+			rpwi_copy_small(b + n, parts[i].base, parts[i].len);
+		memset(b + n, 0, 4);
+		return crc32_of(CRC_OF_LRH, b, n + pad);
 	}
 	uint32_t crc = crc32_of(CRC_OF_LRH, b, n);
 	for (unsigned i = 0; i < nparts; i++)

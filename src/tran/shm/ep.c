@@ -275,11 +275,11 @@ int rpwi_shm_ep_send(struct tran_ep *base, const void *head, size_t head_len,
 	uint8_t *head_at, *body_at;
 	ring_tx_place(&l->tx, head_len, body_len, &head_at, &body_at);
 	if (head_len <= RING_INLINE)
-		ring_copy_small(head_at, head, head_len);
+		rpwi_copy_small(head_at, head, head_len);
 	else
 		memcpy(head_at, head, head_len);
 	if (iovcnt == 1 && body_len <= RING_INLINE) {
-		ring_copy_small(body_at, iov->iov_base, body_len);
+		rpwi_copy_small(body_at, iov->iov_base, body_len);
 	} else {
 		size_t left = body_len;
 		uint64_t began_ns = shm_sample(l, body_len);

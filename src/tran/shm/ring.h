@@ -119,32 +119,6 @@ static inline size_t ring_bulk_skip(uint64_t position, size_t need)
 	return at + need > RING_BULK ? RING_BULK - at : 0;
 }
 
-/* Short copies, 8 bytes at a time and never wider: what is copied was mostly just written, by
- * stores of 8 bytes. A load that straddles two of them has to wait until both are in the cache,
- * which is behind the stores to earlier cells, each of which the other core has: the sender then
- * goes no faster than one such line after the other. */
-static inline void ring_copy_8(uint8_t *d, const uint8_t *s)
-{
-	uint64_t word;
-	__builtin_memcpy(&word, s, 8);
-	__asm__("" : "+r"(word)); /* not to be merged into wider ones */
-	__builtin_memcpy(d, &word, 8);
-}
-
-static inline void ring_copy_small(void *dst, const void *src, size_t n)
-{
-	uint8_t *d = dst;
-	const uint8_t *s = src;
-	if (n < 8) {
-		for (size_t i = 0; i < n; i++)
-			d[i] = s[i];
-		return;
-	}
-	for (size_t i = 0; i + 8 < n; i += 8)
-		ring_copy_8(d + i, s + i);
-	ring_copy_8(d + n - 8, s + n - 8);
-}
-
 /* Ask how far the consumer is. -EPROTO: it says what cannot be. */
 static inline int ring_tx_refresh(struct ring_tx *tx)
 {
