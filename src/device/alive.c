@@ -286,6 +286,12 @@ bool alive_rx(const struct rpwi_addr *local, const struct rpwi_addr *remote, con
 	return true;
 }
 
+bool alive_answers(const struct rpwi_addr *remote)
+{
+	const struct host *h = host_find(remote);
+	return h && h->answers;
+}
+
 /* Asked once more, soon: what one packet met may have been the moment before its port was
  * opened. */
 void alive_refused(const struct rpwi_addr *remote, uint64_t now_ns)

@@ -51,6 +51,8 @@ void alive_timer(uint64_t now_ns);
 /* A MAD that may be a question or an answer; true: it was. */
 bool alive_rx(const struct rpwi_addr *local, const struct rpwi_addr *remote, const uint8_t *mad,
 	size_t len, uint64_t now_ns);
+/* Has that host answered a question? Then it is a ropeway's. */
+bool alive_answers(const struct rpwi_addr *remote);
 /* That host has said that nobody has its port 4791 (ICMP). */
 void alive_refused(const struct rpwi_addr *remote, uint64_t now_ns);
 void alive_forget(void); /* nobody uses the HCA any more, or a child begins anew */

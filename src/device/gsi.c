@@ -605,6 +605,8 @@ struct each {
 static void note_qp(struct dqp *q, void *arg)
 {
 	const struct each *e = arg;
+	if (q->peer)
+		q->peer->is_ropeway |= alive_answers(&q->peer->addr);
 	const struct alive_peer p = {.local = &q->t.av.flow.src,
 		.remote = &q->t.av.flow.dst,
 		.slot = slot_of_peer(q),

@@ -237,6 +237,7 @@ struct dpeer {
 	struct rpwi_addr addr;
 	unsigned refs;
 	bool sends_batches;   /* and they arrive whole: see ack_may_follow in send.c */
+	bool is_ropeway;      /* it has answered as one: alive.h */
 	uint32_t acks_before; /* ACKs sent with requests while that was not known */
 	struct rpwi_list blocked;
 	struct rpwi_list link; /* hca_here.peers */

@@ -88,6 +88,15 @@ static bool ack_may_follow(struct dqp *q)
 	return n == k;
 }
 
+/* May a WRITE go as several? Not where somebody captures or explains what was posted; and only to a
+ * ropeway, to which a message costs no more than a packet. */
+static bool may_split(const struct dqp *q)
+{
+	const struct dpeer *p = q->peer;
+	return p && (q->t.av.loopback_zone || p->is_ropeway || p->sends_batches) &&
+	       !rpwi_explain_on && !rpwi_port_is_watched(q->t.av.port);
+}
+
 /* One batch of a QP onto the wire. False when there was nothing. */
 static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 {
@@ -110,6 +119,9 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 		b->pkt_max = room;
 		b->dqpn = to;
 		b->dqpn_mask = ~(uint32_t)(RPWI_SLOT_QPNS - 1);
+	} else {
+		b->by_datagrams = true;
+		b->may_split = may_split(q);
 	}
 	if (paced) {
 		/* No acknowledgement will tell that the peer cannot keep up: on this host, its
@@ -218,6 +230,8 @@ static void tx_together(struct dqp *first, uint64_t now_ns)
 	} part[RPWI_TXB_PKTS];
 	unsigned n = 0, looked_at = 0, sent = 0;
 	rpwi_txb_reset(b);
+	b->by_datagrams = true;
+	b->may_split = may_split(first);
 	for (struct rpwi_list *l = &first->tx_link, *next;
 		l != &h->tx_list && b->npkt < RPWI_TXB_PKTS && looked_at < RPWI_TXB_PKTS;
 		l = next, looked_at++) {

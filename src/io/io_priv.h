@@ -18,8 +18,6 @@ enum {
 	IO_RCVBUF_BYTES = 8 << 20, /* what a receiving socket asks for */
 	IO_SLOTS_MAX = 64,         /* of one process: 262,144 QPNs */
 	IO_GRO_BYTES_MAX = 65536,  /* the most one receive can bring */
-	IO_GSO_SEGS_MAX = 64,      /* UDP_MAX_SEGMENTS of kernels before 6.9 */
-	IO_GSO_BYTES_MAX = 65507,  /* 65535 less the IPv4 and UDP headers */
 	IO_PROBE_SLOT = 4095,      /* no QP has it: probes of the port group go there */
 	/* from here to RPWI_SLOT_MAX: of processes that take their packets from a stranger's hands
 	 * (ROPEWAY_SHARE_PORT) */

@@ -184,7 +184,7 @@ static uint8_t *stage(struct tx_build *x, size_t n)
 static bool joins(const struct tx_build *x, const struct tx_run *r, uint32_t len)
 {
 	return x->gso && len <= r->seg_len && r->len == r->npkt * r->seg_len &&
-	       r->npkt < IO_GSO_SEGS_MAX && r->len + len <= IO_GSO_BYTES_MAX;
+	       r->npkt < RPWI_GSO_SEGS_MAX && r->len + len <= RPWI_GSO_BYTES_MAX;
 }
 
 static struct tx_run *run_for(struct tx_build *x, unsigned k, uint32_t len)
@@ -257,8 +257,8 @@ static bool leaves_open(const struct tx_build *x, unsigned k)
 {
 	const struct tx_run *r = &x->run[x->nruns - 1];
 	uint32_t len = packet_len(&x->b->pkt[k]);
-	return joins(x, r, len) && len == r->seg_len && r->npkt + 1 < IO_GSO_SEGS_MAX &&
-	       r->len + len + packet_len(&x->b->pkt[x->b->ack - 1]) <= IO_GSO_BYTES_MAX;
+	return joins(x, r, len) && len == r->seg_len && r->npkt + 1 < RPWI_GSO_SEGS_MAX &&
+	       r->len + len + packet_len(&x->b->pkt[x->b->ack - 1]) <= RPWI_GSO_BYTES_MAX;
 }
 
 /* Runs under the guard: a payload may have been unmapped. What is whole is noted packet by

@@ -119,6 +119,21 @@ static void account(struct rpwi_qp *qp, uint32_t una0, uint64_t now_ns)
 	rpwi_req_arm_probe(qp, now_ns);
 }
 
+/* Where the peer lets this QP write. */
+static void note_written(struct rpwi_qp *qp, const struct rpwi_swqe *w)
+{
+	uint64_t end = w->raddr + w->len;
+
+	if (w->rkey == qp->wrote_rkey && w->raddr <= qp->wrote_end && end >= qp->wrote_va) {
+		qp->wrote_va = RPWI_MIN(qp->wrote_va, w->raddr);
+		qp->wrote_end = RPWI_MAX(qp->wrote_end, end);
+	} else {
+		qp->wrote_rkey = w->rkey;
+		qp->wrote_va = w->raddr;
+		qp->wrote_end = end;
+	}
+}
+
 /* All before `upto` is acknowledged; but a READ or atomic is acknowledged by its own responses
  * alone. False when one of them is in the way. */
 static bool advance(struct rpwi_qp *qp, uint32_t upto, uint64_t now_ns)
@@ -145,6 +160,8 @@ static bool advance(struct rpwi_qp *qp, uint32_t upto, uint64_t now_ns)
 			break;
 		}
 		qp->una = end;
+		if (w->npsn > 1 && w->opcode == IBV_WR_RDMA_WRITE)
+			note_written(qp, w);
 		retire_head(qp);
 	}
 	account(qp, una0, now_ns);

@@ -89,6 +89,9 @@ struct rpwi_qp {
 	/* the last thing heard is a RNR NAK: one packet, and no more until it is taken */
 	bool rnr_probe;
 	bool lost; /* by RPWI_DOOM_SILENT: what it sends from lost_psn on */
+	/* The peer took WRITEs to all of [wrote_va, wrote_end) by this R_Key. */
+	uint32_t wrote_rkey;
+	uint64_t wrote_va, wrote_end;
 
 	/* ---- responder ---- */
 	uint32_t epsn, msn; /* expected PSN */

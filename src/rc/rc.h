@@ -160,6 +160,7 @@ struct rpwi_swqe {
 	uint8_t flags;  /* enum ibv_send_flags */
 	uint8_t phase;  /* requester's own */
 	uint8_t doom;   /* by rpwi_qp_doom; 0: none */
+	bool split;     /* a WRITE that goes as WRITE ONLYs */
 	uint16_t nsge;
 	uint32_t len;
 	uint32_t psn_first, psn_next, npsn;

@@ -43,6 +43,7 @@ void rpwi_req_reset(struct rpwi_qp *qp, uint32_t psn)
 	qp->sq_failed = qp->acked = qp->lost = false;
 	qp->rtt_ns = 0;
 	qp->probe_end = psn;
+	qp->wrote_va = qp->wrote_end = 0;
 }
 
 void rpwi_req_go_back(struct rpwi_qp *qp)
@@ -121,25 +122,25 @@ static uint32_t read_pkts_wanted(const struct rpwi_qp *qp, const struct rpwi_swq
 	return RPWI_MIN(rest, qp->read_chunk_pkts);
 }
 
-/* Room for a READ: all of it, or at least half the window, lest it crumbles into requests of one
- * packet. */
-static uint32_t read_pkts_least(const struct rpwi_qp *qp, uint32_t wanted)
+/* Room for a READ: all of it, and the first of a batch waits until as many may be asked for as the
+ * peer answers at once; or half the window, lest it crumbles into requests of one packet. */
+static uint32_t read_pkts_least(const struct rpwi_qp *qp, uint32_t wanted, bool begun)
 {
 	uint32_t half = qp->cc ? qp->cc->cwnd / 2 : RPWI_UNWINDOWED_PKTS;
 
-	return RPWI_MIN(wanted, RPWI_MAX(half, 1));
+	return RPWI_MIN(begun ? wanted : RPWI_MAX(wanted, RPWI_TXB_PKTS), RPWI_MAX(half, 1));
 }
 
-/* Room for data: a GSO batch or two, at most a quarter of the window. Sent as it opens, packet by
- * packet, a stream would crumble into batches as small as the ACKs' steps (RFC 1122, 4.2.3.4, on
- * the silly window), and each batch costs a system call on both sides. With nothing in flight there
- * is always room. */
+/* Room for data: a whole datagram of GSO or two, at most a quarter of the window. Sent as it opens,
+ * packet by packet, a stream would crumble into batches as small as the ACKs' steps (RFC 1122,
+ * 4.2.3.4, on the silly window), and each batch costs a system call on both sides. With nothing in
+ * flight there is always room. */
 static uint32_t data_pkts_least(const struct rpwi_qp *qp)
 {
-	return qp->cc ? RPWI_MAX(RPWI_MIN(RPWI_MIN(qp->cc->cwnd / 4, RPWI_TXB_PKTS),
-					 131072u >> (7 + qp->attr.path_mtu)),
-				1u)
-		      : 1;
+	uint32_t pkts = rpwi_gso_pkts(qp->attr.path_mtu);
+
+	pkts += 2 * pkts <= RPWI_TXB_PKTS ? pkts : 0;
+	return qp->cc ? RPWI_MAX(RPWI_MIN(qp->cc->cwnd / 4, pkts), 1u) : 1;
 }
 
 /* May a WQE not yet begun begin? */
@@ -154,7 +155,9 @@ static bool may_begin(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 	return w->opcode != IBV_WR_LOCAL_INV || qp->sq_head == qp->sq_cur;
 }
 
-enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp)
+/* `begun`: others of its packets are in the batch. Of data any room will do then, if it goes by
+ * datagrams. */
+static enum rpwi_req_state state_of(const struct rpwi_qp *qp, bool begun, bool by_datagrams)
 {
 	if (RPWI_UNLIKELY(qp->probe_owed))
 		return RPWI_REQ_READY;
@@ -172,17 +175,19 @@ enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp)
 	uint32_t need = 1;
 
 	if (!rpwi_op_needs_response(w->opcode)) {
-		need = data_pkts_least(qp);
+		need = begun && by_datagrams ? 1 : data_pkts_least(qp);
 	} else {
 		/* (With max_rd_atomic 0 it may begin, and fails.) */
 		if (qp->rd_next == qp->rd_tail && qp->attr.max_rd_atomic &&
 			qp->rd_tail - qp->rd_head >= qp->attr.max_rd_atomic)
 			return RPWI_REQ_IDLE;
 		if (w->opcode == IBV_WR_RDMA_READ)
-			need = read_pkts_least(qp, read_pkts_wanted(qp, w));
+			need = read_pkts_least(qp, read_pkts_wanted(qp, w), begun);
 	}
 	return window_room(qp) >= need ? RPWI_REQ_READY : RPWI_REQ_BLOCKED;
 }
+
+enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp) { return state_of(qp, false, true); }
 
 /* ---- WQEs: begin, fail, retire ---- */
 
@@ -336,8 +341,18 @@ bool rpwi_qp_read_alone(struct rpwi_qp *qp)
 	return true;
 }
 
+/* A WRITE FIRST is longer than the packets behind it, so it is a datagram by itself; WRITE ONLYs
+ * are of one length, and whole datagrams of them go without regard to where a message ends. But
+ * the peer checks the bounds of each alone. So only where it has taken WRITEs before: then one that
+ * goes too far still writes nothing. */
+static bool may_split(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_WRITE && w->rkey == qp->wrote_rkey &&
+	       w->raddr >= qp->wrote_va && w->raddr + w->len <= qp->wrote_end && rpwi_qp_is_rc(qp);
+}
+
 /* Check a WQE's memory and give it its PSNs. False when it failed. */
-static bool begin(struct rpwi_qp *qp, struct rpwi_swqe *w)
+static bool begin(struct rpwi_qp *qp, struct rpwi_swqe *w, bool split)
 {
 	bool response = rpwi_op_needs_response(w->opcode), fetches = rpwi_op_fetches(w->opcode);
 
@@ -355,6 +370,7 @@ static bool begin(struct rpwi_qp *qp, struct rpwi_swqe *w)
 	}
 	w->npsn = one ? 1 : (uint32_t)(((uint64_t)w->len + qp->mtu - 1) / qp->mtu);
 	w->psn_first = qp->nxt;
+	w->split = split && !one && may_split(qp, w);
 	w->phase = RPWI_SWQE_STARTED;
 	return true;
 }
@@ -600,12 +616,17 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 			qp->since_ackreq = 0;
 		t->payload_len = len;
 		t->stays = rc && t->iov_count == 1 && !(w->flags & IBV_SEND_INLINE);
+		if (w->split) {
+			h.va = w->raddr + (uint64_t)k * mtu;
+			h.dma_len = len;
+		}
 		if (middle && !last) {
 			memcpy(t->hdr, middle, RPWI_BTH_LEN);
 			rpwi_pkt_set_psn(t->hdr, qp->nxt + done, ackreq);
 			t->hdr_len = RPWI_BTH_LEN;
 		} else {
-			h.opcode = service_of(qp) | (!k            ? info->first
+			h.opcode = service_of(qp) | (w->split      ? info->only
+							    : !k   ? info->first
 							    : last ? info->last
 								   : info->middle);
 			h.psn = (qp->nxt + done) & RPWI_PSN_MASK;
@@ -614,7 +635,7 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 			h.payload_len = len;
 			h.pad = t->pad = (uint8_t)(-len & 3);
 			t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
-			if (k && !last)
+			if (k && !last && !w->split)
 				middle = t->hdr;
 		}
 		left -= len;
@@ -761,15 +782,26 @@ static void lose(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned first)
 		}
 }
 
+/* Of so many packets that there is room for, as many as fill datagrams. */
+static unsigned in_datagrams(const struct rpwi_qp *qp, unsigned pkts)
+{
+	uint32_t whole = rpwi_gso_pkts(qp->attr.path_mtu);
+	uint32_t room = rpwi_qp_is_rc(qp) ? RPWI_MIN(pkts, window_room(qp)) : pkts;
+
+	return room > whole ? room - room % whole : pkts;
+}
+
 void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint64_t now_ns)
 {
+	if (b->by_datagrams)
+		pkts_max = in_datagrams(qp, pkts_max);
 	unsigned first = b->npkt, end = b->npkt + pkts_max, began = first;
 
 	if (RPWI_UNLIKELY(qp->probe_owed)) {
 		tx_probe(qp, b);
 		first++;
 	}
-	while (b->npkt < end && rpwi_req_state(qp) == RPWI_REQ_READY) {
+	while (b->npkt < end && state_of(qp, b->npkt > began, b->by_datagrams) == RPWI_REQ_READY) {
 		struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_cur);
 
 		if (w->phase == RPWI_SWQE_DONE) {
@@ -785,7 +817,8 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 		if (qp->type == IBV_QPT_UD &&
 			(((w->dqpn ^ b->dqpn) & b->dqpn_mask) || !rpwi_txb_accepts(b, w->av)))
 			break;
-		if (w->phase == RPWI_SWQE_POSTED && (!begin(qp, w) || read_at_once(qp, w)))
+		if (w->phase == RPWI_SWQE_POSTED &&
+			(!begin(qp, w, b->may_split) || read_at_once(qp, w)))
 			continue;
 		if (w->opcode == IBV_WR_RDMA_READ)
 			tx_read(qp, w, b, now_ns);

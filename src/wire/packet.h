@@ -238,11 +238,23 @@ struct rpwi_iov {
 	size_t len;
 }; /* same layout as struct iovec, const */
 enum { RPWI_TXB_PKTS = 64, RPWI_TXB_IOVS = 512, RPWI_TXB_SCRATCH = 64 * RPWI_MTU_MAX };
+/* What one GSO send takes: bytes, without the IPv4 and UDP headers; UDP_MAX_SEGMENTS of kernels
+ * before 6.9; full packets of a path MTU (enum ibv_mtu), with the headers of a WRITE ONLY. */
+enum { RPWI_GSO_BYTES_MAX = 65507, RPWI_GSO_SEGS_MAX = 64 };
+static inline unsigned rpwi_gso_pkts(unsigned path_mtu)
+{
+	static const uint8_t pkts[] = {64, 64, 64, 62, 31, 15};
+	return pkts[RPWI_MIN(path_mtu, 5u)];
+}
 struct rpwi_av;
 struct rpwi_txb {
 	const struct rpwi_av *av; /* destination; set by the first packet */
 	unsigned npkt, niov;
 	unsigned pkt_max; /* append no more than this many (at most RPWI_TXB_PKTS) */
+	/* It goes by datagrams: as many whole ones as the window has room for. */
+	bool by_datagrams;
+	/* A WRITE of several packets may go as WRITE ONLYs, which are of one length. */
+	bool may_split;
 	/* UD: only to QPs that have the same of these bits as `dqpn`: of one process */
 	uint32_t dqpn, dqpn_mask;
 	/* 1 + the number of a plain ACK before requests, which may travel behind them, because the
@@ -264,6 +276,7 @@ static inline void rpwi_txb_reset(struct rpwi_txb *b)
 	b->dqpn = b->dqpn_mask = 0;
 	b->scratch_used = 0;
 	b->pkt_max = RPWI_TXB_PKTS;
+	b->by_datagrams = b->may_split = false;
 }
 
 /* An address vector, resolved: made by the device from ibv_ah_attr, read by rc (peer check) and io

@@ -120,6 +120,20 @@ static void one_that_speaks_is_not_asked_about(void **state)
 		pass(SECOND / 2);
 	}
 	assert_in_range(w.asked, 1, 5); /* whether there is a helper */
+	assert_true(alive_answers(&there));
+}
+
+/* As a NIC's host does not; nor is a forged answer one. */
+static void who_has_not_answered_is_not_known_as_a_ropeway(void **state)
+{
+	w.answers = false;
+	pass(5 * SECOND);
+	assert_in_range(w.asked, 1, 5);
+	answer_as(w.last.tid ^ 1, true);
+	assert_false(alive_answers(&there));
+	answer_as(w.last.tid, true);
+	assert_true(alive_answers(&there));
+	assert_false(alive_answers(&here));
 }
 
 static void its_end_is_noticed_by_an_answer(void **state)
@@ -225,6 +239,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_peer_that_is_there_is_left_alone),
 		T(one_that_speaks_is_not_asked_about),
+		T(who_has_not_answered_is_not_known_as_a_ropeway),
 		T(its_end_is_noticed_by_an_answer),
 		T(a_neighbor_that_has_ended_is_told_when_all_has_been_read),
 		T(a_neighbor_that_has_ended_is_told_though_others_never_cease),

@@ -217,9 +217,12 @@ static void check_batch(const struct rpwi_txb *b)
 
 static void transmit(void)
 {
-	bool hold = fuzz_u8(&run.in) & 1;
+	unsigned how = fuzz_u8(&run.in);
+	bool hold = how & 1;
 	for (int n = 0; n < TX_CALLS_MAX && rpwi_qp_tx_ready(&run.qp, hold, run.now_ns); n++) {
 		rpwi_txb_reset(&run.txb);
+		run.txb.by_datagrams = how & 2;
+		run.txb.may_split = how & 4;
 		rpwi_qp_tx(&run.qp, &run.txb, hold, run.now_ns);
 		check_batch(&run.txb);
 		if (run.txb.npkt && fuzz_u8(&run.in) == 0xee)

@@ -108,7 +108,7 @@ def listening(port):
     return any(f":{port:04X} " in line and line.split()[3] == "0A" for name in ("tcp", "tcp6") for line in open(f"/proc/net/{name}"))
 
 
-def run_pair(command, env, port, build, device, gid):
+def run_pair(command, env, port, build, device, gid, client_env=None):
     """None, or what went wrong."""
     line = command.format(d=device, g=gid, p=port, b=build)
     server = subprocess.Popen(line.split(), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent)
@@ -117,7 +117,7 @@ def run_pair(command, env, port, build, device, gid):
             break
         time.sleep(0.02)
     try:
-        client = subprocess.run(line.split() + ["127.0.0.1"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        client = subprocess.run(line.split() + ["127.0.0.1"], env=client_env or env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
         text, _ = server.communicate(timeout=20)
     except subprocess.TimeoutExpired as e:
         server.kill()
@@ -135,6 +135,23 @@ def gids(env):
             index, gid = int(words[1].rstrip("]:")), words[2]
             found.setdefault("IPv4" if gid.startswith("::ffff:") else "IPv6", index)
     return [("rpw_lo", index, family) for family, index in sorted(found.items())]
+
+
+def check_split(folder, name, env, port, build, device, gid, tally):
+    """WRITEs of several packets, of which one side alone takes a capture: their sender shows them as they were posted, and sends WRITE ONLYs where it does not
+    capture, so that all packets of a datagram have one length."""
+    plain = dict(env, ROPEWAY_WIRE="udp")
+    for side, split in ("client", False), ("server", True):
+        path = folder / f"{name}.split.{side}.pcapng"
+        capture = dict(plain, ROPEWAY_PCAP=str(path))
+        command = "ib_write_bw -n 200 -t 4 -s 20000 -m 4096 " + PERF
+        port += 1
+        wrong = run_pair(command, plain if side == "client" else capture, port, build, device, gid, capture if side == "client" else plain)
+        if not wrong:
+            seen = collections.Counter(map(opcode, pcapng_packets(path)))
+            if bool(seen[0x0a]) != split or not seen[0x06]:
+                wrong = f"WRITE ONLY {seen[0x0a]}, WRITE first {seen[0x06]}"
+        tally.say(f"{name} WRITEs of 5 packets in the {side}'s capture are {'WRITE ONLYs, once one was taken' if split else 'as posted'}", wrong)
 
 
 class Tally:
@@ -226,6 +243,8 @@ def main():
                 port += 1
                 wrong = run_pair(command, dict(env, ROPEWAY_PCAP=f"{folder}/{family}.{number}.%p.pcapng"), port, args.build, device, gid)
                 tally.say(f"{family} {command.split()[0].split('/')[-1]}", wrong)
+            check_split(folder, family, env, port, args.build, device, gid, tally)
+            port += 2
         if not tally.passed + tally.failed:
             tally.say("the loopback device has GIDs", "none found")
         check_captures(folder, tally)

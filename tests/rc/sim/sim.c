@@ -237,6 +237,12 @@ static void connect_end(struct sim_end *e, uint32_t sq_psn, uint32_t rq_psn)
 						IBV_QP_MAX_QP_RD_ATOMIC
 			    : 0),
 		NULL);
+	if (sim_chance(&e->w->rng_setup, 0.5)) { /* as if it had been written to, all of it */
+		const struct sim_region *r = &e->peer->region[SIM_REMOTE];
+		e->qp.wrote_rkey = r->rkey;
+		e->qp.wrote_va = r->iova;
+		e->qp.wrote_end = r->iova + r->len;
+	}
 }
 
 static void plan_stop(struct sim_world *w, struct sim_host *h)
@@ -321,6 +327,8 @@ static void pump(struct sim_world *w, struct sim_host *h)
 			rpwi_txb_reset(w->txb);
 			if (sim_chance(&w->rng_app, 0.1))
 				w->txb->pkt_max = (unsigned)sim_between(&w->rng_app, 1, 4);
+			w->txb->by_datagrams = sim_chance(&w->rng_app, 0.7);
+			w->txb->may_split = sim_chance(&w->rng_app, 0.5);
 			rpwi_qp_tx(&e->qp, w->txb, hold, w->now_ns);
 			if (w->txb->npkt)
 				sim_link_send(e, w->txb);
