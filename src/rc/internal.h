@@ -16,7 +16,6 @@ enum {
 	RPWI_READ_CHUNK_PKTS = 32,
 	RPWI_READ_CHUNK_BYTES = 131072,
 	RPWI_ACKREQ_EVERY = 16,
-	RPWI_ACK_PKTS_MAX = 32,
 	/* a message of so many bytes at most waits for others, behind so many that are sent; behind
 	 * one where so many are posted in a row */
 	RPWI_GATHER_BYTES = 1024,

@@ -781,7 +781,7 @@ bool rpwi_resp_ack_due(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns)
 		return !rpwi_resp_has_answers(qp);
 	if (!qp->ack_owed || rpwi_resp_has_answers(qp))
 		return false;
-	return !hold_ack || qp->ack_pkts >= RPWI_ACK_PKTS_MAX ||
+	return !hold_ack || qp->ack_pkts >= 2 * rpwi_gso_pkts(qp->attr.path_mtu) ||
 	       now_ns - qp->ack_since_ns >= RPWI_ACK_HOLD_NS;
 }
 
