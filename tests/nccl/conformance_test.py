@@ -226,6 +226,9 @@ class Bench(unittest.TestCase):
                 self.assertEqual(len(r["rounds"]), 3)
                 self.assertEqual(sorted(r["rounds"])[1], r["messages_per_second"])
                 self.assertAlmostEqual(r["bytes_per_second"], r["size"] * r["messages_per_second"], delta=r["bytes_per_second"] * 1e-4)
+            for what in ("connect", "close"):
+                self.assertEqual(len(p[what]["rounds"]), 3)
+                self.assertAlmostEqual(sorted(p[what]["rounds"])[1] * 1e6, p[what]["us"], delta=p[what]["us"] * 1e-3)
         first, second = (p["rows"][2] for p in found["plugins"])
         self.assertAlmostEqual(second["first_to_this"], sorted(a / b for a, b in zip(first["rounds"], second["rounds"]))[1], delta=second["first_to_this"] * 1e-3)
 
@@ -237,6 +240,7 @@ class Bench(unittest.TestCase):
         out = plugin("bench", EXTRA, *self.QUICK).stdout
         self.assertRegex(out, r"(?m)^8 bytes +[\d.]+ [kM]?/s +[\d.]+ [kMG]?B/s$")
         self.assertRegex(out, r"(?m)^latency")
+        self.assertRegex(out, r"(?m)^connect +[\d.]+ [um]?s$")
 
     def test_a_plugin_that_is_wrong_is_told_of(self):
         for number, says in ((13, "the plugin crashed in isend"), (1, "a receive has 70001 bytes where 70000 were sent"), (5, "v7")):

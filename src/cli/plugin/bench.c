@@ -6,7 +6,7 @@
  * round.
  *
  * What is timed is the receiver: from the moment when both sides have met until its last message is
- * there. Contents are verified before the first round and after the last, outside of what is
+ * there; of a connection, listen, and accept from when the other side has the handle. Contents are verified before the first round and after the last, outside of what is
  * timed. */
 #include <errno.h>
 #include <inttypes.h>
@@ -33,7 +33,8 @@ enum {
 	JOB_TIMEOUT_MS = 20000,
 	IDLE_LOOKS = 64,
 	LAT_TRIPS_MOST = 200000,
-	VERIFY_EACH = 24
+	VERIFY_EACH = 24,
+	CONNECTS = 9 /* of each round */
 };
 #define SIZE_MOST (256ull << 20)
 
@@ -48,7 +49,7 @@ struct options {
 	bool json;
 };
 
-enum kind { OPEN, STREAM, TRIPS };
+enum kind { OPEN, STREAM, TRIPS, CONNECT };
 struct job {
 	enum kind kind;
 	bool verify;
@@ -56,7 +57,8 @@ struct job {
 };
 struct result {
 	bool ok;
-	double seconds; /* of the whole stream; half a round trip */
+	double seconds; /* of the whole stream; half a round trip; until there is a comm */
+	double closing; /* of a comm */
 	char text[400];
 	char name[64], device[64];
 	int abi, devices;
@@ -288,6 +290,65 @@ static bool trips(struct bench_side *b, const struct job *j, struct result *r)
 	return side_meet_spinning(b->s);
 }
 
+/* Polls until there is a comm, as NCCL does. */
+static bool comm_come(struct bench_side *b, struct link *l)
+{
+	struct side *s = b->s;
+	unsigned looks = 0;
+	for (;;) {
+		int rc = s->role ? SIDE_CALL(s, "connect",
+					   ncclnet_connect(s->n, s->ctx, b->o->device, l->handle,
+						   &l->send, &l->device))
+				 : SIDE_CALL(s, "accept",
+					   ncclnet_accept(s->n, l->listen, &l->recv, &l->device));
+		if (rc)
+			return side_fail(s, "%s gives %d (%s)", s->role ? "connect" : "accept", rc,
+				ncclnet_result_name(rc));
+		if (l->send || l->recv)
+			return true;
+		if (!pause_looking(s, &looks))
+			return false;
+	}
+}
+
+/* The middle of a few. */
+static bool connects(struct bench_side *b, struct result *r)
+{
+	struct side *s = b->s;
+	double open[CONNECTS], closing[CONNECTS];
+	for (unsigned i = 0; i < CONNECTS; i++) {
+		struct link l = {.device = &l.device_memory};
+		uint64_t begin = rpwi_now_ns();
+		if (!s->role && !link_listen(s, &l, b->o->device))
+			return false;
+		uint64_t listen_ns = rpwi_now_ns() - begin;
+		if (s->role ? !side_take(s, l.handle, s->n->handle_bytes)
+			    : !side_give(s, l.handle, s->n->handle_bytes))
+			return false;
+		if (s->role)
+			link_guard(s, &l);
+		if (!side_meet_spinning(s))
+			return false;
+		begin = rpwi_now_ns();
+		if (!comm_come(b, &l))
+			return false;
+		open[i] = (double)(rpwi_now_ns() - begin + listen_ns) / 1e9;
+		if (!side_meet_spinning(s))
+			return false;
+		begin = rpwi_now_ns();
+		if (s->role)
+			SIDE_CALL(s, "closeSend", ncclnet_close_send(s->n, l.send));
+		else
+			SIDE_CALL(s, "closeRecv", ncclnet_close_recv(s->n, l.recv));
+		closing[i] = (double)(rpwi_now_ns() - begin) / 1e9;
+		l.send = l.recv = NULL;
+		link_close(s, &l);
+	}
+	r->seconds = rpwi_perf_median(open, CONNECTS);
+	r->closing = rpwi_perf_median(closing, CONNECTS);
+	return true;
+}
+
 static void side_body(struct side *s, void *arg)
 {
 	struct bench_side *b = arg;
@@ -299,7 +360,8 @@ static void side_body(struct side *s, void *arg)
 		side_step(s);
 		r.ok = j.kind == OPEN     ? open_all(b, &r)
 		       : j.kind == STREAM ? stream(b, &j, &r)
-					  : trips(b, &j, &r);
+		       : j.kind == TRIPS  ? trips(b, &j, &r)
+					  : connects(b, &r);
 		memcpy(r.text, s->text, sizeof(r.text));
 		if (!side_tell(s, &r, sizeof(r)) || !r.ok)
 			break;
@@ -322,7 +384,7 @@ struct plugin {
 	struct pair pair;
 	bool started;
 	struct result opened;
-	struct figures rate[CLI_SIZES_MAX], latency[CLI_SIZES_MAX];
+	struct figures rate[CLI_SIZES_MAX], latency[CLI_SIZES_MAX], connect, closing;
 };
 
 /* Says what went wrong: what a side says, or what became of it. A side that has ended matters more
@@ -428,6 +490,14 @@ static bool round_of(const struct options *o, struct plugin *plugin, unsigned ro
 				return false;
 			f->of[round] = trip ? seconds : (double)(j.n * o->comms) / seconds;
 		}
+	for (unsigned k = 0; k < o->plugins; k++) {
+		struct job j = {.kind = CONNECT};
+		struct result r;
+		if (!ask(o, &plugin[k], k, &j, 0, &r))
+			return false;
+		plugin[k].connect.of[round] = r.seconds;
+		plugin[k].closing.of[round] = r.closing;
+	}
 	return true;
 }
 
@@ -508,13 +578,12 @@ static const struct figures *figures_at(const struct plugin *p, size_t which)
 	return (const struct figures *)((const char *)p + which);
 }
 
-/* One size: of each plugin its figure, then the first one's ratios to the others. `which`: where
- * the figures are in struct plugin. */
-static void print_line(const struct options *o, const struct plugin *plugin, uint64_t size,
-	size_t which, bool trip)
+/* Of each plugin its figure, then the first one's ratios to the others. `which`: where the figures
+ * are in struct plugin. */
+static void print_line(const struct options *o, const struct plugin *plugin, const char *what,
+	uint64_t size, size_t which, bool trip)
 {
-	char label[CLI_SIZE_LEN];
-	printf("%-10s", size ? rpwi_cli_size(size, label) : "0 bytes");
+	printf("%-10s", what);
 	for (unsigned k = 0; k < o->plugins; k++) {
 		double v = middle(figures_at(&plugin[k], which), o->rounds);
 		char rate[24] = "", bytes[24];
@@ -530,6 +599,13 @@ static void print_line(const struct options *o, const struct plugin *plugin, uin
 		printf("  %6.2f", ratio(figures_at(&plugin[0], which),
 					  figures_at(&plugin[k], which), o->rounds, trip));
 	putchar('\n');
+}
+
+static void print_size(const struct options *o, const struct plugin *plugin, uint64_t size,
+	size_t which, bool trip)
+{
+	char label[CLI_SIZE_LEN];
+	print_line(o, plugin, size ? rpwi_cli_size(size, label) : "0 bytes", size, which, trip);
 }
 
 static void print_table(const struct options *o, const struct plugin *plugin, const int core[2])
@@ -549,10 +625,13 @@ static void print_table(const struct options *o, const struct plugin *plugin, co
 		printf("  %4s/%c", "A", 'A' + (int)k);
 	putchar('\n');
 	for (unsigned i = 0; i < o->sizes.n; i++)
-		print_line(o, plugin, o->sizes.size[i], offsetof(struct plugin, rate[i]), false);
+		print_size(o, plugin, o->sizes.size[i], offsetof(struct plugin, rate[i]), false);
 	puts("\nlatency: half a round trip");
 	for (unsigned i = 0; i < o->trips.n; i++)
-		print_line(o, plugin, o->trips.size[i], offsetof(struct plugin, latency[i]), true);
+		print_size(o, plugin, o->trips.size[i], offsetof(struct plugin, latency[i]), true);
+	puts("\na connection: listen and accept, while the other side polls connect; close");
+	print_line(o, plugin, "connect", 0, offsetof(struct plugin, connect), true);
+	print_line(o, plugin, "close", 0, offsetof(struct plugin, closing), true);
 	puts("\nContents verified before the first and after the last round.");
 }
 
@@ -562,6 +641,13 @@ static json_t *rounds_json(const struct figures *f, unsigned rounds)
 	for (unsigned i = 0; i < rounds; i++)
 		json_array_append_new(list, json_real(f->of[i]));
 	return list;
+}
+
+static json_t *times_json(
+	const struct options *o, const struct figures *first, const struct figures *f)
+{
+	return json_pack("{s:f, s:f, s:o}", "us", middle(f, o->rounds) * 1e6, "first_to_this",
+		ratio(first, f, o->rounds, true), "rounds", rounds_json(f, o->rounds));
 }
 
 static json_t *plugin_json(const struct options *o, const struct plugin *all, unsigned k)
@@ -583,9 +669,11 @@ static json_t *plugin_json(const struct options *o, const struct plugin *all, un
 				"us", middle(&p->latency[i], o->rounds) * 1e6, "first_to_this",
 				ratio(&all[0].latency[i], &p->latency[i], o->rounds, true),
 				"rounds", rounds_json(&p->latency[i], o->rounds)));
-	return json_pack("{s:s, s:s, s:i, s:s, s:i, s:o, s:o}", "path", o->path[k], "name",
-		p->opened.name, "abi", p->opened.abi, "device", p->opened.device, "devices",
-		p->opened.devices, "rows", rows, "latency", latency);
+	return json_pack("{s:s, s:s, s:i, s:s, s:i, s:o, s:o, s:o, s:o}", "path", o->path[k],
+		"name", p->opened.name, "abi", p->opened.abi, "device", p->opened.device, "devices",
+		p->opened.devices, "rows", rows, "latency", latency, "connect",
+		times_json(o, &all[0].connect, &p->connect), "close",
+		times_json(o, &all[0].closing, &p->closing));
 }
 
 static void print_json(const struct options *o, const struct plugin *plugin, const int core[2])
@@ -637,8 +725,9 @@ static const struct cli_option option[] = {
 static const struct cli_command command = {
 	.name = BENCH_NAME,
 	.usage = "FILE.so [OPTIONS]",
-	.about = "Messages and bytes a second, and latency, of a NCCL network plugin between two "
-		 "processes on two cores of this host, called as NCCL calls it.",
+	.about = "Messages and bytes a second, latency, and the time that a connection takes, of a "
+		 "NCCL network plugin between two processes on two cores of this host, called as "
+		 "NCCL calls it.",
 	.option = option,
 	.operands_least = 1,
 	.operands_most = 1,
