@@ -6,8 +6,8 @@
  * round.
  *
  * What is timed is the receiver: from the moment when both sides have met until its last message is
- * there; of a connection, listen, and accept from when the other side has the handle. Contents are verified before the first round and after the last, outside of what is
- * timed. */
+ * there; of a connection, listen, and accept from when the other side has the handle. Contents are
+ * verified before the first round and after the last, outside of what is timed. */
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
