@@ -581,8 +581,8 @@ static bool tx_only(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 }
 
 /* As many packets of a SEND or WRITE of several as there is room for. An ACK is asked for with the
- * last packet of a message, every so many packets, and when the window is full. False when nothing
- * went. */
+ * last packet of a message, every so many packets, and with the last one here: what is left of the
+ * window may be too little for more. False when nothing went. */
 static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint32_t pkts_max,
 	uint64_t now_ns)
 {
@@ -600,8 +600,7 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 	walk_open(&walk, w, k * mtu, RPWI_MIN(left, n * mtu));
 	for (; done < n && b->niov + w->nsge + 1 <= RPWI_TXB_IOVS; done++, k++) {
 		bool last = k + 1 == w->npsn;
-		bool ackreq = rc && (last || ++qp->since_ackreq >= RPWI_ACKREQ_EVERY ||
-					    done + 1 == window);
+		bool ackreq = rc && (last || ++qp->since_ackreq >= RPWI_ACKREQ_EVERY);
 		uint32_t len = RPWI_MIN(left, mtu);
 		unsigned niov = b->niov;
 		struct rpwi_txpkt *t = rpwi_txb_add(b);
@@ -639,6 +638,10 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 				middle = t->hdr;
 		}
 		left -= len;
+	}
+	if (done && rc) {
+		rpwi_pkt_set_psn(b->pkt[b->npkt - 1].hdr, qp->nxt + done - 1, true);
+		qp->since_ackreq = 0;
 	}
 	if (done)
 		sent(qp, done, done, w->len - (uint64_t)(qp->nxt - w->psn_first) * mtu - left,

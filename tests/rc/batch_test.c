@@ -62,6 +62,25 @@ static void a_window_smaller_than_a_datagram_is_used_up(void **state)
 	unpair();
 }
 
+/* Somebody is always asked for an answer, so no timer has to help. */
+static void no_window_stalls(void **state)
+{
+	for (unsigned path_mtu = IBV_MTU_256; path_mtu <= IBV_MTU_4096; path_mtu++)
+		for (uint32_t cwnd = 1; cwnd < 160; cwnd++) {
+			pair(CONFIG(.cwnd = cwnd));
+			S[0].qp.attr.path_mtu = path_mtu; /* how many fill a datagram */
+			assert_int_equal(post(0, IBV_WR_RDMA_WRITE, 1, AT, 200 * MTU, RAT, SIG), 0);
+			for (unsigned moved = 1; moved;) {
+				moved = rpwi_qp_tx_ready(&S[0].qp, false, now) ? batch(true) : 0;
+				flush_wire();
+				moved += emit(1);
+				flush_wire();
+			}
+			assert_int_equal(S[0].nwc, 1);
+			unpair();
+		}
+}
+
 static void writes_are_split_where_the_peer_has_taken_one(void **state)
 {
 	pair(CONFIG(.cwnd = 256));
@@ -206,6 +225,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_batch_fills_datagrams_and_begins_where_a_message_ended),
 		cmocka_unit_test(a_window_smaller_than_a_datagram_is_used_up),
+		cmocka_unit_test(no_window_stalls),
 		cmocka_unit_test(writes_are_split_where_the_peer_has_taken_one),
 		cmocka_unit_test(what_the_peer_gets_of_a_split_write_is_of_one_length),
 		cmocka_unit_test(others_are_never_split),
