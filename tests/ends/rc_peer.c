@@ -27,7 +27,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BYTES = 4096, RECVS = 8, LIMIT_MS = 20000 };
+enum {
+	BYTES = 4096,
+	RECVS = 8,
+	LIMIT_MS = 20000,
+	LOOK_MS = 20, /* between two looks: 64 such processes at once share two cores */
+};
 
 struct card {
 	uint32_t qpn, psn;
@@ -208,11 +213,11 @@ static void dies(const char *how)
 		ibv_dealloc_pd(pd);
 		ibv_close_device(ctx);
 	}
-	for (int left = 60000; left > 0 && !strcmp(how, "daemon"); left--) { /* it goes on */
-		struct ibv_wc wc;
+	for (int left = 60000 / LOOK_MS; left > 0 && !strcmp(how, "daemon"); left--) {
+		struct ibv_wc wc; /* it goes on */
 		if (ibv_poll_cq(cq, 1, &wc) == 1)
 			post_recv();
-		usleep(1000);
+		usleep(LOOK_MS * 1000);
 	}
 	sleep(60);
 }
@@ -254,7 +259,7 @@ static void survives(const char *what)
 			heard = true;
 		}
 		if (ibv_poll_cq(cq, 1, &wc) != 1) {
-			usleep(5000); /* 64 of them at once share two cores */
+			usleep(LOOK_MS * 1000);
 			continue;
 		}
 		if (wc.status == IBV_WC_SUCCESS) {

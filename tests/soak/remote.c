@@ -208,7 +208,7 @@ static void transfers(struct peer *p, unsigned n, bool notify)
 		o->kind = OP_GET;
 	bool quiet = !gets && chance(20);
 	bool over = config.mutant == MUTANT_OVERRUN && !me.id && have == 1 && !is_get[0] &&
-		    chance(10) && offset[0] + len[0] < AREA;
+		    chance(2) && offset[0] + len[0] < AREA;
 	rpw_request **req = quiet ? NULL : &o->r;
 	int rc = notify ? rpw_put_notify(p->ep, t[0].buf, t[0].len, p->key, t[0].offset,
 				  notify_data(first, p->out->put[first].key), req)
