@@ -580,9 +580,9 @@ static bool tx_only(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 	return true;
 }
 
-/* As many packets of a SEND or WRITE of several as there is room for. An ACK is asked for with the
- * last packet of a message, every so many packets, and with the last one here: what is left of the
- * window may be too little for more. False when nothing went. */
+/* As many packets of a SEND or WRITE of several as there is room for. An ACK is asked for every so
+ * many packets, and with the last one here: that of the message, or what is left of the window may
+ * be too little for more. False when nothing went. */
 static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint32_t pkts_max,
 	uint64_t now_ns)
 {
@@ -600,7 +600,7 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 	walk_open(&walk, w, k * mtu, RPWI_MIN(left, n * mtu));
 	for (; done < n && b->niov + w->nsge + 1 <= RPWI_TXB_IOVS; done++, k++) {
 		bool last = k + 1 == w->npsn;
-		bool ackreq = rc && (last || ++qp->since_ackreq >= RPWI_ACKREQ_EVERY);
+		bool ackreq = rc && ++qp->since_ackreq >= RPWI_ACKREQ_EVERY;
 		uint32_t len = RPWI_MIN(left, mtu);
 		unsigned niov = b->niov;
 		struct rpwi_txpkt *t = rpwi_txb_add(b);
@@ -615,15 +615,15 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 			qp->since_ackreq = 0;
 		t->payload_len = len;
 		t->stays = rc && t->iov_count == 1 && !(w->flags & IBV_SEND_INLINE);
-		if (w->split) {
-			h.va = w->raddr + (uint64_t)k * mtu;
-			h.dma_len = len;
-		}
 		if (middle && !last) {
 			memcpy(t->hdr, middle, RPWI_BTH_LEN);
 			rpwi_pkt_set_psn(t->hdr, qp->nxt + done, ackreq);
 			t->hdr_len = RPWI_BTH_LEN;
 		} else {
+			if (w->split) {
+				h.va = w->raddr + (uint64_t)k * mtu;
+				h.dma_len = len;
+			}
 			h.opcode = service_of(qp) | (w->split      ? info->only
 							    : !k   ? info->first
 							    : last ? info->last

@@ -290,27 +290,6 @@ static bool trips(struct bench_side *b, const struct job *j, struct result *r)
 	return side_meet_spinning(b->s);
 }
 
-/* Polls until there is a comm, as NCCL does. */
-static bool comm_come(struct bench_side *b, struct link *l)
-{
-	struct side *s = b->s;
-	unsigned looks = 0;
-	for (;;) {
-		int rc = s->role ? SIDE_CALL(s, "connect",
-					   ncclnet_connect(s->n, s->ctx, b->o->device, l->handle,
-						   &l->send, &l->device))
-				 : SIDE_CALL(s, "accept",
-					   ncclnet_accept(s->n, l->listen, &l->recv, &l->device));
-		if (rc)
-			return side_fail(s, "%s gives %d (%s)", s->role ? "connect" : "accept", rc,
-				ncclnet_result_name(rc));
-		if (l->send || l->recv)
-			return true;
-		if (!pause_looking(s, &looks))
-			return false;
-	}
-}
-
 /* The middle of a few. */
 static bool connects(struct bench_side *b, struct result *r)
 {
@@ -330,7 +309,7 @@ static bool connects(struct bench_side *b, struct result *r)
 		if (!side_meet_spinning(s))
 			return false;
 		begin = rpwi_now_ns();
-		if (!comm_come(b, &l))
+		if (s->role ? !link_connect(s, &l, b->o->device) : !link_accept(s, &l))
 			return false;
 		open[i] = (double)(rpwi_now_ns() - begin + listen_ns) / 1e9;
 		if (!side_meet_spinning(s))
