@@ -145,11 +145,12 @@ def lane(runner, denied, plain, device, seconds, quick):
                         + [Case("lane: READ 8 B, its target polls", "µs", read_polled, [Goal(PING, 0.4, at_least=False)])]))
     groups.append(Group("lane, READ", {READV: copies.read_us}, [latency(runner, "ib_read_lat", device, 4096, count, 1.8, READV, "lane: ")]))
 
-    def threads(n, size):
-        return runner.alone("threads", "-n", n, "-s", size, "-d", device, "-x", 1, "-r", 1, "-t", seconds / 4, preload=True)["all_per_s"] / 1e6
+    def threads(opcode, n, size):
+        return runner.alone("threads", "-o", opcode, "-n", n, "-s", size, "-d", device, "-x", 1, "-r", 1, "-t", seconds / 4, preload=True)["all_per_s"] / 1e6
 
-    groups += [Group(f"lane, threads, {size_text(size)}", {"one thread": lambda size=size: threads(1, size)},
-                     [Case(f"lane: READ {size_text(size)} by 2 threads, a QP each", "M/s", lambda size=size: threads(2, size), [Goal("one thread", 1.6)])]) for size in (8, 64 * KIB)]
+    one, two = "one thread", "process_vm_readv by 2 threads"
+    groups += [Group(f"lane, threads, {size_text(size)}", {one: lambda size=size: threads("read", 1, size), two: lambda size=size: threads("bare", 2, size)},
+                     [Case(f"lane: READ {size_text(size)} by 2 threads, a QP each", "M/s", lambda size=size: threads("read", 2, size), [Goal(one, 1.6), Goal(two)])]) for size in (8, 64 * KIB)]
     shm = "ropeway perf, shm, 8 B"
     groups.append(Group("lane, 8 B rate", {shm: lambda: plain.shm_rate(8, seconds / 2) / 1e6},
                         [rate(runner, program, device, seconds, Goal(shm, 0.4), "lane: ") for program in ("ib_send_bw", "ib_write_bw")]))

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -77,7 +78,8 @@ def read_line(path, default="?"):
 
 def machine(o):
     cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-    commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip() if not o.inside else ""
+    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    commit = "" if o.inside or not shutil.which("git") else subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     return {"cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release(), "rmem_max": read_line("/proc/sys/net/core/rmem_max"),
             "load": os.getloadavg()[0], "rounds": o.rounds, "date": datetime.date.today().isoformat(), "commit": commit or "?"}
 

@@ -6,15 +6,18 @@
  * software device. Two processes, forked before any device is opened; the other one registers
  * memory and sleeps. Each thread keeps -w messages in flight and polls its CQ. RDMA READ by
  * default: on the software device's lane it needs no processor of the process that is read, so two
- * cores show what two threads do. WRITE (-o write) needs one there. What was read or written is
- * compared at the end, by patterns that differ from QP to QP.
+ * cores show what two threads do. WRITE (-o write) needs one there. -o bare reads by
+ * process_vm_readv, without a QP: what the kernel gives several threads that read one process. What
+ * was read or written is compared at the end, by patterns that differ from QP to QP.
  */
+#define _GNU_SOURCE
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 
 #include "bench.h"
@@ -25,15 +28,18 @@ enum {
 	ROUNDS_MAX = 101,
 	DEADLINE_S = 300,
 	POLL_MAX = 16,
-	WINDOW_MAX = 128
+	WINDOW_MAX = 128,
+	APART = 4096, /* no two threads share a cache line, or a page */
 };
+enum opcode { READ, WRITE, BARE, OPCODES };
+static const char *const opcode_name[OPCODES] = {"read", "write", "bare"};
 
 static struct plan {
 	const char *device;
 	int gid_index;
 	unsigned threads, size, window, rounds;
 	uint64_t run_ns;
-	bool write;
+	enum opcode opcode;
 } plan = {.gid_index = 1, .threads = 2, .size = 8, .window = 1, .rounds = 5, .run_ns = 300000000};
 
 /* What one side tells the other; both are the same binary on the same host, so no byte order. */
@@ -50,6 +56,7 @@ static struct ibv_pd *pd;
 static struct ibv_mr *mr;
 static struct ibv_port_attr port;
 static uint8_t *mem; /* `size` bytes for each thread */
+static pid_t other;
 static struct worker {
 	_Alignas(128) pthread_t thread;
 	struct ibv_qp *qp;
@@ -65,6 +72,8 @@ static void fail(const char *what)
 	exit(1);
 }
 
+static size_t stride(void) { return (plan.size + APART - 1) / APART * APART; }
+
 /* Of thread t's memory, the i-th byte; `mine` of the side that measures. */
 static uint8_t pattern(unsigned t, size_t i, bool mine)
 {
@@ -74,7 +83,7 @@ static uint8_t pattern(unsigned t, size_t i, bool mine)
 static void open_side(bool mine)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
-	size_t bytes = (size_t)plan.size * plan.threads;
+	size_t bytes = stride() * plan.threads;
 
 	for (int i = 0; list && list[i] && !ctx; i++)
 		if (!plan.device || !strcmp(ibv_get_device_name(list[i]), plan.device))
@@ -94,7 +103,7 @@ static void open_side(bool mine)
 		fail("mmap");
 	for (unsigned t = 0; t < plan.threads; t++)
 		for (size_t i = 0; i < plan.size; i++)
-			mem[(size_t)t * plan.size + i] = pattern(t, i, mine);
+			mem[t * stride() + i] = pattern(t, i, mine);
 	mr = ibv_reg_mr(pd, mem, bytes,
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 	if (!mr)
@@ -184,22 +193,40 @@ static void compare(bool mine)
 {
 	for (unsigned t = 0; t < plan.threads; t++)
 		for (size_t i = 0; i < plan.size; i++)
-			if (mem[(size_t)t * plan.size + i] != pattern(t, i, mine)) {
+			if (mem[t * stride() + i] != pattern(t, i, mine)) {
 				fprintf(stderr, "threads: byte %zu of thread %u is wrong\n", i, t);
 				exit(1);
 			}
 }
 
+/* As work, by the kernel alone. */
+static void *work_bare(void *arg)
+{
+	struct worker *w = arg;
+	size_t offset = w->number * stride();
+	struct iovec to = {mem + offset, plan.size},
+		     from = {(void *)(uintptr_t)(there.addr + offset), plan.size};
+
+	while (!atomic_load_explicit(&go, memory_order_acquire))
+		;
+	uint64_t begin = now_ns();
+	for (w->done = 0, w->took_ns = 0; w->took_ns < plan.run_ns; w->took_ns = now_ns() - begin)
+		for (unsigned i = 0; i < CLOCK_EVERY; i++, w->done++)
+			if (process_vm_readv(other, &to, 1, &from, 1, 0) != (ssize_t)plan.size)
+				fail("process_vm_readv");
+	return NULL;
+}
+
 static void *work(void *arg)
 {
 	struct worker *w = arg;
-	uint64_t offset = (uint64_t)w->number * plan.size, posted = 0, done = 0, begin;
+	uint64_t offset = w->number * stride(), posted = 0, done = 0, begin;
 	struct ibv_sge sge = {
 		.addr = (uintptr_t)mem + offset, .length = plan.size, .lkey = mr->lkey};
 	struct ibv_send_wr *bad,
 		wr = {.sg_list = &sge,
 			.num_sge = 1,
-			.opcode = plan.write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
+			.opcode = plan.opcode == WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
 			.send_flags = IBV_SEND_SIGNALED,
 			.wr.rdma = {.remote_addr = there.addr + offset, .rkey = there.rkey}};
 	struct ibv_wc wc[POLL_MAX];
@@ -239,7 +266,8 @@ static double rate(unsigned threads)
 
 	go = false;
 	for (unsigned t = 0; t < threads; t++)
-		if (pthread_create(&worker[t].thread, NULL, work, &worker[t]))
+		if (pthread_create(&worker[t].thread, NULL, plan.opcode == BARE ? work_bare : work,
+			    &worker[t]))
 			fail("pthread_create");
 	atomic_store(&go, true);
 	for (unsigned t = 0; t < threads; t++) {
@@ -274,13 +302,13 @@ static int measure(int fd)
 		ratio[r] = all[r] / one[r];
 	}
 	swap(fd, &over, &over, 1);
-	if (!plan.write)
+	if (plan.opcode != WRITE)
 		compare(false);
 	double r = middle(ratio), low = ratio[0], high = ratio[plan.rounds - 1];
 	printf("{\"name\": \"threads\", \"opcode\": \"%s\", \"bytes\": %u, \"window\": %u, "
 	       "\"threads\": %u, \"one_per_s\": %.0f, \"all_per_s\": %.0f, \"ratio\": %.2f, "
 	       "\"ratio_low\": %.2f, \"ratio_high\": %.2f}\n",
-		plan.write ? "write" : "read", plan.size, plan.window, plan.threads, middle(one),
+		opcode_name[plan.opcode], plan.size, plan.window, plan.threads, middle(one),
 		middle(all), r, low, high);
 	fflush(stdout);
 	return 0;
@@ -293,7 +321,7 @@ static int be_used(int fd)
 
 	connect_sides(fd);
 	swap(fd, &over, &over, 1);
-	compare(plan.write);
+	compare(plan.opcode == WRITE);
 	return 0;
 }
 
@@ -301,7 +329,7 @@ static void usage(void)
 {
 	fprintf(stderr,
 		"usage: threads [-d device] [-x GID index] [-n threads] [-s message bytes]\n"
-		"               [-w messages in flight, of each] [-o read|write] [-r rounds]\n"
+		"               [-w messages in flight, of each] [-o read|write|bare] [-r rounds]\n"
 		"               [-t seconds]\n");
 	exit(2);
 }
@@ -328,8 +356,10 @@ static void parse(int argc, char **argv)
 			plan.window = (unsigned)atoi(optarg);
 			break;
 		case 'o':
-			plan.write = !strcmp(optarg, "write");
-			if (!plan.write && strcmp(optarg, "read"))
+			for (plan.opcode = READ; plan.opcode < OPCODES; plan.opcode++)
+				if (!strcmp(optarg, opcode_name[plan.opcode]))
+					break;
+			if (plan.opcode == OPCODES)
 				usage();
 			break;
 		case 'r':
@@ -351,16 +381,15 @@ static void parse(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	int fd[2], status;
-	pid_t child;
 
 	parse(argc, argv);
 	alarm(DEADLINE_S);
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd) < 0)
 		fail("socketpair");
-	child = fork();
-	if (child < 0)
+	other = fork();
+	if (other < 0)
 		fail("fork");
-	if (!child) {
+	if (!other) {
 		die_with_parent();
 		open_side(false);
 		_exit(be_used(fd[1]));
@@ -368,7 +397,7 @@ int main(int argc, char **argv)
 	close(fd[1]);
 	open_side(true);
 	measure(fd[0]);
-	if (waitpid(child, &status, 0) < 0 || status) {
+	if (waitpid(other, &status, 0) < 0 || status) {
 		fprintf(stderr, "threads: the other side failed\n");
 		return 1;
 	}

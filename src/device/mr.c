@@ -154,13 +154,19 @@ struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64
 }
 
 /* What the processor can map, the software device reaches: memory of memfd, udmabuf, a dma-buf
- * heap, a driver whose exporter knows mmap. A GPU's usually does not, and that is said as a device
- * says it that cannot do dma-buf. The mapping keeps the buffer alive, as a NIC's attachment does:
- * the descriptor may be closed. */
+ * heap, a driver whose exporter knows mmap. A GPU's does not, and that is said as a device says it
+ * that cannot do dma-buf. So is -1: with it NCCL, UCX and libfabric ask whether a device takes what
+ * a GPU exports, and whoever gets EBADF (which a kernel's device with dma-buf says) gives it the
+ * GPU's memory where the topology allows, and ends when that is refused. The mapping keeps the
+ * buffer alive, as a NIC's attachment does: the descriptor may be closed. */
 static void *dmabuf_map(uint64_t offset, size_t len, int fd, int access, size_t *lead)
 {
 	struct stat file;
 	*lead = offset % (uint64_t)sysconf(_SC_PAGESIZE);
+	if (fd == -1) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
 	if (fstat(fd, &file))
 		return NULL;
 	if (!len || len > (uint64_t)file.st_size || offset > (uint64_t)file.st_size - len) {

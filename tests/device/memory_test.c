@@ -298,8 +298,8 @@ static void refused_dma_buf(
 	assert_int_equal(errno, error);
 }
 
-/* EBADF for a descriptor that is none, EOPNOTSUPP for a buffer that the processor cannot reach: by
- * these programs tell what a device can. */
+/* EBADF for a descriptor that is none, EOPNOTSUPP for a buffer that the processor cannot reach, and
+ * for -1, by which programs ask what a device can. */
 static void what_is_no_dma_buf_is_refused_by_its_errno(void **state)
 {
 	struct pair p;
@@ -308,7 +308,8 @@ static void what_is_no_dma_buf_is_refused_by_its_errno(void **state)
 	    unmappable = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), ends[2];
 	assert_int_equal(ftruncate(fd, 65536), 0);
 	assert_int_equal(pipe(ends), 0);
-	refused_dma_buf(&p, 0, 4096, -1, RW, EBADF);
+	refused_dma_buf(&p, 0, 4096, -1, RW, EOPNOTSUPP);
+	refused_dma_buf(&p, 0, 4096, 1 << 20, RW, EBADF);
 	refused_dma_buf(&p, 0, 0, fd, RW, EINVAL);
 	refused_dma_buf(&p, 0, 65537, fd, RW, EINVAL);
 	refused_dma_buf(&p, 65535, 2, fd, RW, EINVAL);

@@ -180,8 +180,11 @@ static void run_until(struct stream *s, const struct event *last)
 		if (s->op[i].event) {
 			s->op[i].event->done = true;
 			on = s->op[i].event != last;
-		} else
+		} else {
 			memcpy(s->op[i].to, s->op[i].from, s->op[i].len);
+			if (s->op[i].len && getenv("FAKE_CUDA_WRONG"))
+				s->op[i].to[s->op[i].len / 2] ^= 1;
+		}
 	}
 	memmove(s->op, s->op + i, (s->n - i) * sizeof(s->op[0]));
 	s->n -= i;

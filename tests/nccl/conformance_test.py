@@ -232,6 +232,13 @@ class Bench(unittest.TestCase):
         first, second = (p["rows"][2] for p in found["plugins"])
         self.assertAlmostEqual(second["first_to_this"], sorted(a / b for a, b in zip(first["rounds"], second["rounds"]))[1], delta=second["first_to_this"] * 1e-3)
 
+    def test_both_ways_and_one_send_at_a_time(self):
+        got = plugin("bench", EXTRA, "--comms", 3, "--both", "--under-way", 1, "--json", *self.QUICK)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        found = json.loads(got.stdout)
+        self.assertEqual((found["under_way"], found["both"]), (1, True))
+        self.assertIn("3 comms, every other one back, 1 send under way on each", plugin("bench", EXTRA, "--comms", 3, "--both", "--under-way", 1, *self.QUICK).stdout)
+
     def test_a_plugin_that_leaves_sizes_alone(self):
         got = plugin("bench", Mutants.mutant(24), *self.QUICK, "--abi", 8)
         self.assertEqual(got.returncode, 0, got.stderr)

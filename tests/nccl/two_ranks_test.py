@@ -55,9 +55,33 @@ class TwoRanks(unittest.TestCase):
         self.fails(r"libnccl\.so\.2: .*cannot open(.|\n)*\nSKIPPED", env={"ROPEWAY_NCCL_LIBRARY": "/nonexistent.so"}, status=77)
         self.fails(r"libcuda\.so\.1: .*cannot open(.|\n)*\nSKIPPED", env={"ROPEWAY_CUDA_LIBRARY": "/nonexistent.so"}, status=77)
 
+    def test_mps_is_started_and_ended(self):
+        with tempfile.TemporaryDirectory() as folder:
+            control = pathlib.Path(folder, "nvidia-cuda-mps-control")
+            control.write_text('#!/bin/sh\necho "$* $CUDA_MPS_PIPE_DIRECTORY" >> $0.calls\n[ "$1" = -d ] || cat >> $0.calls\nexit ${FAKE_MPS_STATUS:-0}\n')
+            control.chmod(0o755)
+            calls = pathlib.Path(f"{control}.calls")
+            path = {"PATH": f"{folder}:{os.environ['PATH']}"}
+            got, text = run("--sizes", "4K", env=path)
+            self.assertEqual(got, 0, text)
+            self.assertIn("at the same time, by MPS", text)
+            self.assertRegex(calls.read_text(), r"^-d (/\S+)\n \1\nquit\n$")
+            self.fails(r"nvidia-cuda-mps-control -d ended with 3", env={**path, "FAKE_MPS_STATUS": "3"})
+            calls.unlink()
+            got, text = run("--sizes", "4K", "--turns", env=path)
+            self.assertEqual((got, calls.exists()), (0, False), text)
+            self.assertIn("take turns on the GPU: --turns", text)
+
+    def test_what_is_compared_can_be_chosen(self):
+        got, text = run("--sizes", "4K", "--nets", "IB", "Socket")
+        self.assertEqual(got, 0, text)
+        self.assertRegex(text, r"bytes +IB +Socket +ratio")
+        self.assertIn("over NET/IB and over NET/Socket", text)
+
     def test_wrong_usage(self):
         self.fails("a size is expected", "--sizes", "0", status=2)
         self.fails("4 bytes", "--sizes", "3", status=2)
+        self.fails("invalid choice", "--nets", "tcp", "Socket", status=2)
 
 
 if __name__ == "__main__":

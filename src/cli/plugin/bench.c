@@ -43,10 +43,10 @@ struct options {
 	const char *path[PLUGINS_MAX], *against[PLUGINS_MAX - 1];
 	int abi;
 	struct cli_sizes sizes, trips; /* rates of these; latencies of those */
-	unsigned plugins, comms, buffers, rounds;
+	unsigned plugins, comms, under_way, buffers, rounds;
 	double seconds;
 	int device;
-	bool json;
+	bool both, json;
 };
 
 enum kind { OPEN, STREAM, TRIPS, CONNECT };
@@ -134,7 +134,7 @@ static bool open_all(struct bench_side *b, struct result *r)
 		return side_fail(s, "getProperties gives %d (%s)", rc, ncclnet_result_name(rc));
 	snprintf(r->device, sizeof(r->device), "%s", p.name ? p.name : "");
 	for (unsigned i = 0; i < b->o->comms; i++)
-		if (!comm_open(b, &b->comm[i], 0, i))
+		if (!comm_open(b, &b->comm[i], b->o->both && i % 2, i))
 			return false;
 	return comm_open(b, &b->back, 1, COMMS_MAX);
 }
@@ -214,7 +214,7 @@ static inline int advance(
 	struct bench_side *b, struct bench_comm *l, const struct job *j, uint64_t last)
 {
 	int moved = 0, rc = 0;
-	if (l->posted < last && l->posted - l->done < UNDER_WAY)
+	if (l->posted < last && l->posted - l->done < (l->sends ? b->o->under_way : UNDER_WAY))
 		moved = rc = post(b, l, j);
 	if (rc >= 0 && l->done < l->posted)
 		rc = finish(b, l, j);
@@ -593,8 +593,9 @@ static void print_table(const struct options *o, const struct plugin *plugin, co
 		printf("%c  %s: %s v%d, device %d (%s) of %d\n", 'A' + (int)k, o->path[k],
 			plugin[k].opened.name, plugin[k].opened.abi, o->device,
 			plugin[k].opened.device, plugin[k].opened.devices);
-	printf("%u comm%s, %d sends under way on each; ", o->comms, o->comms == 1 ? "" : "s",
-		UNDER_WAY);
+	printf("%u comm%s%s, %u send%s under way on each; ", o->comms, o->comms == 1 ? "" : "s",
+		o->both ? ", every other one back" : "", o->under_way,
+		o->under_way == 1 ? "" : "s");
 	if (core[1] >= 0)
 		printf("cores %d and %d; ", core[0], core[1]);
 	printf("median of %u round%s\n\n%-10s", o->rounds, o->rounds == 1 ? "" : "s", "size");
@@ -660,8 +661,9 @@ static void print_json(const struct options *o, const struct plugin *plugin, con
 	json_t *list = json_array();
 	for (unsigned k = 0; k < o->plugins; k++)
 		json_array_append_new(list, plugin_json(o, plugin, k));
-	json_t *j = json_pack("{s:[i,i], s:i, s:i, s:i, s:o}", "cores", core[0], core[1], "comms",
-		(int)o->comms, "under_way", UNDER_WAY, "rounds", (int)o->rounds, "plugins", list);
+	json_t *j = json_pack("{s:[i,i], s:i, s:i, s:b, s:i, s:o}", "cores", core[0], core[1],
+		"comms", (int)o->comms, "under_way", (int)o->under_way, "both", o->both, "rounds",
+		(int)o->rounds, "plugins", list);
 	json_dumpf(j, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
 	putchar('\n');
 	json_decref(j);
@@ -684,6 +686,14 @@ static const struct cli_option option[] = {
 		.preset = "8", CLI_INTO(struct options, trips)},
 	{"comms", 0, CLI_NUMBER, "N", "connections used at once, in one direction", .least = 1,
 		.most = COMMS_MAX, .preset = "1", CLI_INTO(struct options, comms)},
+	{"both", 0, CLI_FLAG, NULL,
+		"every other connection the other way: each side sends and receives, as in an "
+		"all_reduce",
+		CLI_INTO(struct options, both)},
+	{"under-way", 0, CLI_NUMBER, "N",
+		"sends under way on each connection; NCCL has fewer than 8 where a GPU does not "
+		"keep up",
+		.least = 1, .most = UNDER_WAY, .preset = "8", CLI_INTO(struct options, under_way)},
 	{"buffers", 0, CLI_NUMBER, "N", "buffers used in turn, for each connection and side",
 		.least = UNDER_WAY, .most = BUFFERS_MAX, .preset = "8",
 		CLI_INTO(struct options, buffers)},
