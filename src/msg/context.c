@@ -137,8 +137,8 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	c->domain = msg_random();
 	c->boot_next_ns = 0;
 	c->timers_next_ns = RPWI_NEVER;
-	c->up = (struct tran_up){connect_ready, path_up_frame, path_up_room, transfer_up_done,
-		path_up_failed, &c->epfd};
+	c->up = (struct tran_up){connect_ready, path_up_frame, path_up_place, path_up_room,
+		transfer_up_done, path_up_failed, &c->epfd};
 	for (const struct tran_ops *const *p = tran_all; *p && c->tn < TRANSPORTS_MAX; p++)
 		c->t[c->tn++] = (typeof(c->t[0])){.ops = *p, .fd = -1};
 	boot_own_facts(&c->own);

@@ -49,6 +49,11 @@ static void requests_end(rpw_endpoint *ep, int status)
 		request_end(RPWI_CONTAINER_OF(ep->active_list.next, rpw_request, active), status);
 	while (!rpwi_list_empty(&ep->fetching))
 		fetch_end(RPWI_CONTAINER_OF(ep->fetching.next, rpw_request, link), status);
+	if (ep->placing) {
+		rpw_request *r = ep->placing;
+		ep->placing = NULL;
+		req_complete(r, status);
+	}
 	while (!rpwi_list_empty(&ep->receives)) {
 		rpw_request *r = RPWI_CONTAINER_OF(ep->receives.next, rpw_request, active);
 		tag_unpost(r);

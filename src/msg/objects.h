@@ -86,6 +86,7 @@ enum req_where {
 	AT_FETCH,  /* transfers under way, or about to be */
 	AT_SETTLE, /* puts done here, waiting for the transport's flush */
 	AT_LOG,    /* sent, buffer in use until acknowledged */
+	AT_PLACE,  /* a receive whose buffer is filled while its frame comes: ep->placing */
 };
 
 /* One stretch of a transfer. */
@@ -242,6 +243,8 @@ struct rpw_endpoint {
 	size_t eager_max;
 	struct link link; /* with the path */
 	unsigned settle_under_way, atomics;
+	/* the receive into which a long frame is being written: tag_place; or NULL */
+	rpw_request *placing;
 	struct rpwi_list active_list, fetching, settling, unexpected, objects, ams, receives,
 		object_receives, work;
 	size_t posted;

@@ -339,6 +339,19 @@ bool path_up_frame(void *user, const void *head, size_t head_len, const void *bo
 	return !ep->c->kept_one;
 }
 
+/* A frame that is not counted yet: when the path breaks it comes again, and first of all, whole or in
+ * parts. So its receive waits for it. */
+void *path_up_place(void *user, const void *head, size_t head_len, size_t body_len)
+{
+	rpw_endpoint *ep = user;
+	struct frame_head h;
+	if (ep->state != EP_UP || ep->todo & (TODO_FAIL | TODO_CLOSE) || ep->link.parts.p ||
+		ep->placing || head_len < sizeof(h))
+		return NULL;
+	memcpy(&h, head, sizeof(h));
+	return h.type == FRAME_TAG ? tag_place(ep, h.tag, body_len) : NULL;
+}
+
 void path_up_room(void *user)
 {
 	rpw_endpoint *ep = user;

@@ -5,6 +5,7 @@
 
 #include "msg/objects.h"
 
+void *path_up_place(void *user, const void *head, size_t head_len, size_t body_len);
 bool path_up_frame(
 	void *user, const void *head, size_t head_len, const void *body, size_t body_len);
 void path_up_room(void *user);

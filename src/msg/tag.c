@@ -21,7 +21,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { OTHER = CLASSES_MAX - 1, SEND_IOV_MAX = 8 };
+enum { OTHER = CLASSES_MAX - 1, SEND_IOV_MAX = 8, PLACED_UNDER_WAY = 2 };
 
 /* ---- posted receives ---- */
 
@@ -121,8 +121,7 @@ static rpw_request *oldest_for(rpw_endpoint *ep, uint64_t tag)
 	return best;
 }
 
-/* The receive that gets this message, taken out of the table; or NULL. */
-static inline rpw_request *posted_for(rpw_endpoint *ep, uint64_t tag)
+static inline rpw_request *first_for(rpw_endpoint *ep, uint64_t tag)
 {
 	rpw_context *c = ep->c;
 	rpw_request *best = NULL;
@@ -131,9 +130,40 @@ static inline rpw_request *posted_for(rpw_endpoint *ep, uint64_t tag)
 			best = older(NULL, match_first(&c->posted, tag, source(ep, 0)));
 	} else
 		best = oldest_for(ep, tag);
-	if (best)
-		taken(best);
 	return best;
+}
+
+/* The receive that gets this message, taken out of the table; or NULL. */
+static inline rpw_request *posted_for(rpw_endpoint *ep, uint64_t tag)
+{
+	rpw_request *r = first_for(ep, tag);
+	if (r)
+		taken(r);
+	return r;
+}
+
+void *tag_place(rpw_endpoint *ep, uint64_t tag, size_t len)
+{
+	rpw_request *r = first_for(ep, tag);
+	if (!r || !r->plain || len > r->len)
+		return NULL;
+	taken(r);
+	r->where = AT_PLACE;
+	r->done.from = ep;
+	ep->placing = r;
+	return r->buf;
+}
+
+/* The message for which a receive was taken when it began: here it is, be it over another path. */
+static rpw_request *placed_for(rpw_endpoint *ep, uint64_t tag, size_t len)
+{
+	rpw_request *r = ep->placing;
+	if (((tag ^ r->tag) & r->mask) || len > r->len) {
+		ep_breach(ep, "it sends another message than the one that it had begun");
+		return NULL;
+	}
+	ep->placing = NULL;
+	return r;
 }
 
 /* ---- delivery ---- */
@@ -168,7 +198,10 @@ static inline void deliver(
 	rpw_context *c = ep->c;
 	size_t n = RPWI_MIN(len, r->len);
 	int status = len <= r->len ? RPW_OK : RPW_ERR_TRUNCATED;
-	if (RPWI_LIKELY(r->plain)) {
+	if (RPWI_UNLIKELY(len && (!body || body == r->buf))) { /* it was put there as it came */
+		if (!body)
+			status = RPW_ERR_INVALID; /* where nothing is mapped */
+	} else if (RPWI_LIKELY(r->plain)) {
 		if (RPWI_UNLIKELY(c->polled))
 			rpwi_copy_up(r->buf, body, n);
 		else if (n)
@@ -210,7 +243,10 @@ static inline void round_ends(rpw_endpoint *ep, size_t len)
 
 void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 {
-	rpw_request *r = posted_for(ep, tag);
+	bool begun = RPWI_UNLIKELY(ep->placing != NULL);
+	rpw_request *r = begun ? placed_for(ep, tag, len) : posted_for(ep, tag);
+	if (RPWI_UNLIKELY(begun && !r))
+		return;
 	if (RPWI_LIKELY(r != NULL)) {
 		deliver(r, ep, tag, body, len);
 		credit_return(&ep->link, credit_units(len));
@@ -381,6 +417,29 @@ bool tag_eager(const rpw_request *r, uint32_t *units)
 	return credit_has(&ep->link, *units + (len > EAGER_SMALL ? WINDOW_LEAST : 0));
 }
 
+/* More than `most` requests of the endpoint are under way. */
+static bool more_under_way(const rpw_endpoint *ep, unsigned most)
+{
+	const struct rpwi_list *n = ep->active_list.next;
+	for (; n != &ep->active_list && most; most--)
+		n = n->next;
+	return n != &ep->active_list;
+}
+
+/* A long message as a frame, whose place the receiver knows when it begins to come. Frames behind
+ * it wait for all of it: so not where several are under way, whose fetches hide the round trip. */
+static bool placed(const rpw_request *r, uint32_t *units)
+{
+	rpw_endpoint *ep = r->ep;
+	if (r->gpu || r->iovcnt > SEND_IOV_MAX || ep->c->eager_option || r->len <= ep->eager_max ||
+		!ep->link.te || r->len > ep->link.te->limits.placed_max ||
+		more_under_way(ep, PLACED_UNDER_WAY))
+		return false;
+	*units = credit_units(r->len);
+	return credit_has(&ep->link, *units + WINDOW_LEAST) &&
+	       ep->link.ops->eager(ep->link.te, NULL, r->len);
+}
+
 static int eager(rpw_request *r, uint32_t units)
 {
 	rpw_endpoint *ep = r->ep;
@@ -420,7 +479,7 @@ int tag_send_begin(rpw_request *r)
 	uint32_t units = 0;
 	r->done.length = r->len;
 	bool to_fetch = r->gpu || (r->len >= STREAM_BYTES && ep->link.log_kept > 1);
-	if (!to_fetch && tag_eager(r, &units))
+	if ((!to_fetch && tag_eager(r, &units)) || placed(r, &units))
 		return eager(r, units);
 	if (units)
 		credit_need(&ep->link, units);

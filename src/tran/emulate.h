@@ -54,6 +54,16 @@ void emulate_moved(struct tran_ep *ep, void *cookie, int status);
 void emulate_frame(
 	struct tran_ep *ep, const void *head, size_t head_len, const void *body, size_t body_len);
 
+/* up->place, by this. */
+static inline void *emulate_place_up(
+	struct tran_ep *ep, const void *head, size_t head_len, size_t body_len)
+{
+	const struct tran_up *up = ep->tran->up;
+	return up->place && head_len && *(const uint8_t *)head < TRAN_OWN_HEADS
+		       ? up->place(ep->user, head, head_len, body_len)
+		       : NULL;
+}
+
 static inline bool emulate_frame_up(
 	struct tran_ep *ep, const void *head, size_t head_len, const void *body, size_t body_len)
 {

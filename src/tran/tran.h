@@ -73,6 +73,11 @@ struct tran_up {
 	 * next round, so that receives can be posted first. */
 	bool (*frame)(
 		void *user, const void *head, size_t head_len, const void *body, size_t body_len);
+	/* A long frame (limits.placed_max) begins to come: where does its body go? Written until
+	 * `frame` is called with it as the body (NULL: it is not mapped), the path breaks, or
+	 * ep_close. NULL: nowhere yet, the transport keeps it. NULL itself where nobody has a
+	 * place. */
+	void *(*place)(void *user, const void *head, size_t head_len, size_t body_len);
 	/* After RPWI_LATER from send: there is room again. */
 	void (*room)(void *user);
 	/* A get, put, atomic or flush is done (NULL), or has failed. */
@@ -109,6 +114,10 @@ struct tran_limits {
 	size_t frame_max; /* body bytes that one send takes */
 	/* above it, the receiver fetching (get) is faster: measured, see RATIONALE */
 	size_t eager_max;
+	/* a frame's body may have so many bytes, more than frame_max, where `eager` says so for
+	 * now: its place is asked for when it begins to come (up->place), so that it is copied no
+	 * oftener than what is fetched, a round trip sooner; 0: none */
+	size_t placed_max;
 	/* from here on, the sender putting where the receiver says is faster still; 0: nowhere */
 	size_t put_min;
 	size_t bulk_min,
@@ -238,12 +247,12 @@ struct tran_ops {
 	 * this returns. */
 	void (*ep_close)(struct tran_ep *ep);
 	/* NULL: always. Is a frame better now than a message that the receiver fetches, for one of
-	 * `len` bytes, at most limits.eager_max? They are at `buf`; NULL: in several places. Asked
+	 * `len` bytes, at most limits.eager_max, or placed_max? They are at `buf`; NULL: in several places. Asked
 	 * once for each such message. */
 	bool (*eager)(struct tran_ep *ep, const void *buf, size_t len);
 	/* One frame: taken whole and copied (0), or not at all (RPWI_LATER: up->room follows).
-	 * head_len <= TRAN_HEAD_MAX, body <= limits.frame_max. In order with all frames before
-	 * it. */
+	 * head_len <= TRAN_HEAD_MAX, body <= limits.frame_max, or placed_max. In order with all
+	 * frames before it. */
 	int (*send)(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
 		int iovcnt, size_t body_len);
 	/* After an endpoint to that peer did not come up: will the next one be made otherwise (with

@@ -209,7 +209,8 @@ static void on_failed(void *user, const struct rpwi_error *err)
 		fuzz_broken("failed twice, or without a reason");
 	e->failed = true;
 }
-static const struct tran_up up_calls = {on_ready, on_frame, on_room, on_done, on_failed, NULL};
+static const struct tran_up up_calls = {
+	on_ready, on_frame, NULL, on_room, on_done, on_failed, NULL};
 
 /* ---- what the program does ---- */
 

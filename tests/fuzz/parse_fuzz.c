@@ -122,7 +122,7 @@ static void nothing_failed(void *user, const struct rpwi_error *e)
 	fuzz_broken("failed, but it was not up");
 }
 static const struct tran_up up = {
-	nothing_ready, nothing_frame, nothing_room, nothing_done, nothing_failed, NULL};
+	nothing_ready, nothing_frame, NULL, nothing_room, nothing_done, nothing_failed, NULL};
 
 /* To endpoints of tcp and shm, on either side. */
 static void start(const struct tran_ops *ops, bool active, const uint8_t *p, size_t len)

@@ -152,7 +152,7 @@ static void on_failed(void *user, const struct rpwi_error *err)
 	e->failed = true;
 	e->ready = false;
 }
-static const struct tran_up up = {on_ready, on_frame, on_room, on_done, on_failed, NULL};
+static const struct tran_up up = {on_ready, on_frame, NULL, on_room, on_done, on_failed, NULL};
 
 /* ---- what programs do ---- */
 

@@ -95,7 +95,7 @@ static void on_failed(void *user, const struct rpwi_error *err)
 		fuzz_broken("failed twice, or without a reason");
 	e->failed = true;
 }
-static const struct tran_up up = {on_ready, on_frame, on_room, on_done, on_failed, NULL};
+static const struct tran_up up = {on_ready, on_frame, NULL, on_room, on_done, on_failed, NULL};
 
 static int listener = -1;
 static struct sockaddr_in listener_at = {.sin_family = AF_INET};

@@ -22,6 +22,8 @@ struct fake_knobs {
 	bool no_ready;        /* "fake_a": paths never come up */
 	bool refuse_make;     /* "fake_a": ep_make fails */
 	unsigned eager_max, frame_max;
+	/* "fake_b": longer frames are put into their places, in two rounds; 0: there are none */
+	unsigned placed_max, placed;
 	/* "fake_b" reaches memory of GPUs by itself, with these. */
 	void (*gpu_write)(void *to, const void *from, size_t len);
 	const void *(*gpu_read)(const void *from, size_t len);

@@ -28,6 +28,8 @@ struct item {
 	size_t head_len, len;
 	void *cookie;
 	int status;
+	bool begun; /* a long frame, half of which is in its place */
+	uint8_t *place;
 	uint8_t bytes[];
 };
 struct fep {
@@ -154,8 +156,20 @@ static unsigned ep_progress(struct fep *e)
 	}
 	while (!rpwi_list_empty(&e->in) && !chance(fake.late_percent) && !e->broken) {
 		struct item *i = RPWI_CONTAINER_OF(e->in.next, struct item, link);
+		uint8_t *body = i->bytes + i->head_len;
+		if (i->len > e->ep.limits.frame_max && !i->begun) {
+			i->begun = true;
+			i->place = up->place(e->ep.user, i->bytes, i->head_len, i->len);
+			fake.placed += i->place != NULL;
+			if (i->place)
+				memcpy(i->place, body, i->len / 2);
+			n++;
+			break;
+		}
 		rpwi_list_del(&i->link);
-		up->frame(e->ep.user, i->bytes, i->head_len, i->bytes + i->head_len, i->len);
+		if (i->place)
+			body = memcpy(i->place, body, i->len);
+		up->frame(e->ep.user, i->bytes, i->head_len, body, i->len);
 		free(i);
 		n++;
 	}
@@ -200,8 +214,10 @@ static int fmake(struct tran *t, const struct tran_control *control, void *user,
 	e->ep = (struct tran_ep){.tran = t,
 		.user = user,
 		.limits = {.frame_max = fake.frame_max, .eager_max = fake.eager_max}};
-	if (is_b(e))
+	if (is_b(e)) {
 		e->ep.limits.put_min = 4 * (size_t)fake.eager_max;
+		e->ep.limits.placed_max = fake.placed_max;
+	}
 	snprintf(e->ep.path, sizeof(e->ep.path), "in memory");
 	e->number = last_made = made_by[control->active] = ++numbers;
 	fake.made++;
@@ -256,11 +272,17 @@ static void fep_close(struct tran_ep *ep)
 	free(e);
 }
 
+static bool feager(struct tran_ep *ep, const void *buf, size_t len)
+{
+	return len <= ep->limits.eager_max || chance(70);
+}
+
 static int fsend(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
 	int iovcnt, size_t body_len)
 {
 	struct fep *e = (struct fep *)ep;
-	assert(head_len <= TRAN_HEAD_MAX && body_len <= e->ep.limits.frame_max);
+	assert(head_len <= TRAN_HEAD_MAX &&
+		body_len <= RPWI_MAX(e->ep.limits.frame_max, e->ep.limits.placed_max));
 	if (chance(fake.again_percent)) {
 		fake.agains++;
 		e->wants_room = true;
@@ -449,7 +471,8 @@ static const struct tran_rma_ops frma_ops = {.transfer = frma, .atomic = fatomic
 	{ \
 		.name = n, .caps = c, .usable = fusable, .open = o, .close = fclose_, \
 		.progress = fprogress, .arm = farm, .ep_make = fmake, .ep_start = fstart, \
-		.ep_close = fep_close, .send = fsend, .mem = &fmem_ops, .rma = &frma_ops, \
+		.ep_close = fep_close, .eager = feager, .send = fsend, .mem = &fmem_ops, \
+		.rma = &frma_ops, \
 	}
 static const struct tran_ops fake_a = OPS("fake_a", TRAN_SAME_HOST | TRAN_MAPS, fopen_a);
 static const struct tran_ops fake_b = OPS("fake_b", TRAN_CAN_BREAK | TRAN_GPU, fopen_b);

@@ -257,22 +257,25 @@ static void soak_with_broken_paths(void **state)
 {
 	if (strcmp(transport, "fake_b"))
 		return;
-	unsigned breaks = 0;
+	unsigned breaks = 0, placed = 0;
 	for (uint64_t seed = soak_seed_given(); seed < soak_seed_given() + 10; seed++) {
 		struct pair p;
 		fake = (struct fake_knobs){.seed = seed,
 			.again_percent = 10,
 			.late_percent = 30,
 			.eager_max = 6000,
-			.frame_max = 8192};
+			.frame_max = 8192,
+			.placed_max = seed & 1 ? 60000 : 0};
 		pair_open_with(&p, "fake_b", NULL);
 		fake.break_permille = 5;
 		soak_run(&p, seed, 1500);
 		fake.break_permille = 0;
 		breaks += fake.breaks;
+		placed += fake.placed;
 		pair_close(&p);
 	}
 	assert_true(breaks > 20);
+	assert_true(placed > 20);
 }
 #endif
 

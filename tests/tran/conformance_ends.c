@@ -220,7 +220,7 @@ static void case_errors(struct side *s)
 		s->t, word, sizeof word, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m));
 	REQUIRE(pair_say(s, &m->desc, sizeof m->desc) && pair_hear(s, &d, sizeof d, &len));
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
-	size_t most = e.ep->limits.frame_max;
+	size_t most = RPWI_MAX(e.ep->limits.frame_max, e.ep->limits.placed_max);
 	uint8_t *body = calloc(1, most + 1);
 	struct iovec iov = {body, most + 1};
 	IS_THE_LAST_ERROR(s->ops->send(e.ep, body, TRAN_HEAD_MAX + 1, NULL, 0, 0));

@@ -3,6 +3,7 @@
 #include "conformance.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Sizes around every boundary that a transport of ours has, up to frame_max. */
 static const size_t body_sizes[] = {0, 1, 7, 8, 9, 15, 16, 31, 32, 33, 40, 47, 48, 55, 56, 57, 63,
@@ -134,8 +135,8 @@ static void case_room(struct side *s)
 		REQUIRE(rc == RPWI_LATER,
 			"%llu frames, then %d: nothing bounds what a sender may queue",
 			(unsigned long long)sent, rc);
-		REQUIRE(s->ops->send(e.ep, head, sizeof head, &iov, 1, e.ep->limits.frame_max + 1) <
-			0);
+		size_t most = RPWI_MAX(e.ep->limits.frame_max, e.ep->limits.placed_max);
+		REQUIRE(s->ops->send(e.ep, head, sizeof head, &iov, 1, most + 1) < 0);
 		REQUIRE(pair_say(s, &sent, sizeof sent));
 		REQUIRE(pair_until(s, &e.has_room));
 		for (int i = 0; i < 500; i++)
@@ -153,9 +154,95 @@ static void case_room(struct side *s)
 	s->ops->ep_close(e.ep);
 }
 
+/* ---- long frames ---- */
+
+enum { LONGS = 120, SMALL = 24 };
+struct longs {
+	uint64_t next;
+	size_t least, most;
+	unsigned asked, placed;
+	uint8_t *place, *given;
+};
+
+/* The n-th: every other one is long, and of all lengths up to the longest. */
+static size_t nth_long(const struct longs *l, uint64_t n)
+{
+	return n % 2 ? SMALL : n % 10 ? l->least + n * 4099 % (l->most - l->least + 1) : l->most;
+}
+
+static void *long_place(struct end *e, const uint8_t *head, size_t head_len, size_t body_len)
+{
+	struct longs *l = e->arg;
+	REQUIRE(head_len == 8 && head_right(head, 8, l->next) && body_len == nth_long(l, l->next),
+		"the place of %zu bytes is asked for, the next frame has %zu", body_len,
+		nth_long(l, l->next));
+	l->asked++;
+	l->given = l->next % 3 ? l->place + l->next % 8 : NULL;
+	l->placed += l->given != NULL;
+	return l->given;
+}
+
+static void long_frame(
+	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+{
+	struct longs *l = e->arg;
+	uint64_t n = l->next++;
+	REQUIRE(head_len == 8 && head_right(head, 8, n) && body_len == nth_long(l, n));
+	REQUIRE(!l->given || body == l->given, "it was to be put elsewhere");
+	ssize_t at = pattern_check(body, body_len, 900 + n, 0);
+	REQUIRE(at < 0, "frame %llu of %zu differs at %zd", (unsigned long long)n, body_len, at);
+	l->given = NULL;
+}
+
+/* Longer than frame_max: put into a place, or kept, between small ones; to who looks and to who does
+ * not, so that the kernel takes a part. */
+static void case_long(struct side *s)
+{
+	struct end e = {.frame = long_frame, .place = long_place};
+	struct longs l = {0};
+	e.arg = &l;
+	REQUIRE(pair_connect(s, &e), "%s", e.why);
+	l.least = e.ep->limits.frame_max + 1;
+	l.most = e.ep->limits.placed_max;
+	uint8_t head[8], *body = calloc(1, l.most + 8);
+	l.place = body;
+	for (uint64_t n = 0; l.most && n < LONGS && s->which == 0; n++) {
+		size_t len = nth_long(&l, n);
+		head_fill(head, sizeof head, n);
+		pattern_fill(body, len, 900 + n, 0);
+		s->ops->eager(e.ep, body, len); /* what it says is advice */
+		REQUIRE(pair_send(&e, head, sizeof head, body, len), "%s", e.why);
+		memset(body, 0x5a, len); /* it was copied, or is gone */
+	}
+	if (s->which == 1 && l.most) {
+		struct tran *t = s->t;
+		s->t = NULL;
+		usleep(20000);
+		s->t = t;
+		REQUIRE(pair_until_count(s, &e.frames, LONGS), "%llu came",
+			(unsigned long long)e.frames);
+		REQUIRE(l.asked == LONGS / 2 && l.placed >= LONGS / 4);
+	}
+	REQUIRE(pair_sync(s));
+	/* One side leaves while one comes: its place is its own again, and others go on. */
+	if (s->which == 0 && l.most) {
+		head_fill(head, sizeof head, l.next = 0);
+		pattern_fill(body, l.most, 900, 0);
+		REQUIRE(pair_send(&e, head, sizeof head, body, l.most), "%s", e.why);
+	}
+	if (s->which == 1)
+		e.frame = NULL;
+	s->ops->ep_close(e.ep);
+	for (int i = 0; i < 50; i++)
+		s->ops->progress(s->t);
+	REQUIRE(pair_sync(s));
+	free(body);
+}
+
 const struct conformance_case frame_cases[] = {
 	{"order", case_order, false},
 	{"scatter", case_scatter, false},
 	{"room", case_room, false},
+	{"long", case_long, false},
 	{0},
 };

@@ -70,6 +70,12 @@ static bool up_frame(
 	return true;
 }
 
+static void *up_place(void *user, const void *head, size_t head_len, size_t body_len)
+{
+	struct end *e = user;
+	return e->place ? e->place(e, head, head_len, body_len) : NULL;
+}
+
 static void up_room(void *user)
 {
 	struct end *e = user;
@@ -96,7 +102,8 @@ static void up_failed(void *user, const struct rpwi_error *err)
 	snprintf(e->why, sizeof e->why, "%s", why ? why : "");
 }
 
-static const struct tran_up the_up = {up_ready, up_frame, up_room, up_done, up_failed, NULL};
+static const struct tran_up the_up = {
+	up_ready, up_frame, up_place, up_room, up_done, up_failed, NULL};
 
 int pair_open(struct side *s)
 {

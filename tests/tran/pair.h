@@ -21,6 +21,8 @@ struct end {
 	void (*frame)(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body,
 		size_t body_len);
 	void (*done)(struct end *e, void *cookie, int status);
+	/* of a long frame: NULL: no place */
+	void *(*place)(struct end *e, const uint8_t *head, size_t head_len, size_t body_len);
 	void *arg;
 	uint64_t frames, rooms, dones;
 };

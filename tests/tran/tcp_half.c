@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 struct half side[2];
+uint8_t *long_place;
 
 static void up_ready(void *user, const struct rpwi_error *e)
 {
@@ -37,6 +38,10 @@ static bool up_frame(
 	assert_true(pattern_check(body, body_len, h->seed + 2 * n + 1, 0) < 0);
 	return true;
 }
+static void *up_place(void *user, const void *head, size_t head_len, size_t body_len)
+{
+	return long_place;
+}
 static void up_room(void *user) { ((struct half *)user)->room = true; }
 static void up_done(void *user, void *cookie, const struct rpwi_error *e)
 {
@@ -54,7 +59,7 @@ static void up_failed(void *user, const struct rpwi_error *e)
 	h->status = status;
 	snprintf(h->why, sizeof h->why, "%s", why);
 }
-static const struct tran_up up = {up_ready, up_frame, up_room, up_done, up_failed, NULL};
+static const struct tran_up up = {up_ready, up_frame, up_place, up_room, up_done, up_failed, NULL};
 
 void progress(void)
 {

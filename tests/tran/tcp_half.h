@@ -32,6 +32,7 @@ struct half {
 	size_t handle_len;
 };
 extern struct half side[2]; /* 0 connects, 1 listens */
+extern uint8_t *long_place; /* of long frames */
 
 #define UNTIL(x) \
 	do { \

@@ -142,7 +142,7 @@ static void what_is_against_the_rules_fails_the_endpoint_with_a_sentence(void **
 		{{.kind = 0}, "unknown kind"},
 		{{.kind = TCP_LEAVE + 1}, "unknown kind"},
 		{{.kind = TCP_FRAME, .head_len = TRAN_HEAD_MAX + 1}, "head longer"},
-		{{.kind = TCP_FRAME, .len = TCP_FRAME_MAX + 1}, "length beyond"},
+		{{.kind = TCP_FRAME, .len = TCP_LONG_MAX + 1}, "length beyond"},
 		{{.kind = TCP_BULK, .len = TCP_BULK_MAX + 1}, "length beyond"},
 		{{.kind = TCP_BULK, .head_len = 1}, "head longer"},
 		{{.kind = TCP_BULK, .answer = 2}, "unknown answer"},
@@ -261,6 +261,53 @@ static void what_ends_badly_fails_its_operation_only(void **state)
 	close(fd);
 }
 
+static void write_all(int fd, const uint8_t *p, size_t len)
+{
+	for (size_t at = 0; at < len;) {
+		ssize_t n = send(fd, p + at, len - at, MSG_DONTWAIT);
+		at += n > 0 ? (size_t)n : 0;
+		progress();
+	}
+}
+
+/* An endpoint is closed while a long frame is put into its place, or kept: the place is the
+ * program's again, the rest is thrown away, and what is behind it goes to another endpoint. */
+static void a_long_frame_for_who_leaves(void **state)
+{
+	enum { LONG = TCP_FRAME_MAX + 50000, HALF = 90000 };
+	static uint8_t place[LONG], body[LONG], head[8], untouched[LONG];
+	for (int kept = 0; kept < 2; kept++) {
+		connect_both();
+		struct tran_ep *first[2] = {side[0].ep, side[1].ep};
+		connect_both();
+		struct tcp_stream *from = ep(0)->bundle->stream[0], *to = ep(1)->bundle->stream[0];
+		assert_ptr_equal(((struct tcp_ep *)first[1])->bundle, ep(1)->bundle);
+		long_place = kept ? NULL : place;
+		send_header(from->fd,
+			(struct tcp_header){.kind = TCP_FRAME,
+				.id = ((struct tcp_ep *)first[1])->number,
+				.head_len = sizeof head,
+				.len = LONG},
+			head, sizeof head);
+		pattern_fill(body, LONG, 5, 0);
+		write_all(from->fd, body, HALF);
+		UNTIL(to->frame && to->body_left == LONG - HALF);
+		assert_true(kept || !memcmp(place, body, HALF));
+		tran_tcp.ep_close(first[1]);
+		memset(place, 0x77, LONG);
+		write_all(from->fd, body + HALF, LONG - HALF);
+		assert_true(send_nth(0, 0));
+		UNTIL(side[1].frames == 1);
+		memset(untouched, 0x77, LONG);
+		assert_memory_equal(place, untouched, LONG);
+		assert_null(to->frame);
+		assert_int_equal(ep(1)->state, TCP_EP_UP);
+		tran_tcp.ep_close(first[0]);
+		close_both();
+	}
+	long_place = NULL;
+}
+
 int main(void)
 {
 	unsetenv("ROPEWAY_TCP_STREAMS");
@@ -273,6 +320,7 @@ int main(void)
 		TEST(what_is_against_the_rules_fails_the_endpoint_with_a_sentence),
 		TEST(bulk_data_against_the_rules),
 		TEST(what_ends_badly_fails_its_operation_only),
+		TEST(a_long_frame_for_who_leaves),
 	};
 	return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
 }

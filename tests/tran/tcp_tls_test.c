@@ -87,7 +87,7 @@ static void up_failed(void *user, const struct rpwi_error *e)
 	h->status = status;
 	snprintf(h->why, sizeof h->why, "%s", why);
 }
-static const struct tran_up up = {up_ready, up_frame, up_room, up_done, up_failed, NULL};
+static const struct tran_up up = {up_ready, up_frame, NULL, up_room, up_done, up_failed, NULL};
 
 /* ---- the one in between ---- */
 

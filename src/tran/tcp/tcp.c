@@ -353,6 +353,7 @@ const struct tran_ops tran_tcp = {
 	.ep_make = tcp_ep_make,
 	.ep_start = tcp_ep_start,
 	.ep_close = tcp_ep_close,
+	.eager = tcp_eager,
 	.send = tcp_send,
 	.unsent = tcp_unsent,
 	.mem = &emulated_mem,

@@ -199,6 +199,8 @@ void tcp_bulk_leave(struct tcp_ep *ep)
 		rpwi_list_del(&ep->turn[i]);
 	}
 	emulate_ep_close(&ep->base);
+	if (all && all->stream[0])
+		tcp_long_leave(all->stream[0], ep->number);
 	if (all) /* what comes for it is for nobody now */
 		tcp_bulk_resume(all);
 }
@@ -279,6 +281,8 @@ int tcp_bulk_ends(struct tcp_stream *s, const struct tcp_header *h, const char *
 void tcp_bulk_fault(struct tcp_stream *s)
 {
 	s->body = NULL;
+	if (s->frame)
+		s->frame->at = NULL;
 	/* our own operation's buffer is not mapped */
 	if (s->in && !s->in->status)
 		s->in->status = s->in->checked ? RPW_ERR_ACCESS : RPW_ERR_INVALID;

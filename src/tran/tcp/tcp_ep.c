@@ -43,6 +43,7 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 		.user = user,
 		.limits = {.frame_max = TCP_FRAME_MAX,
 			.eager_max = EAGER_MAX,
+			.placed_max = TCP_LONG_MAX,
 			.bulk_min = BULK_MIN,
 			.bulk_max = TCP_BULK_MAX}};
 	ep->active = active;

@@ -73,6 +73,7 @@ struct tran_bulk {
 	enum tcp_bulk_state state;
 	/* checked: buf may be unmapped by now; refused: nothing of it was sent, and nothing will */
 	bool sends, checked, refused;
+	bool rest; /* no message, but the end of a long frame */
 	uint32_t id;
 	int status;
 	char *buf, *copy; /* buf NULL: zeros go, what comes is thrown away */
@@ -82,6 +83,14 @@ struct tran_bulk {
 };
 
 enum { TCP_SPARE_MAX = 64 };
+
+/* A long frame that comes. */
+struct tcp_long {
+	uint32_t id, len;
+	uint16_t head_len;
+	uint8_t *at, *own; /* at: its place; NULL: nobody wants it. own: where there was none yet */
+	uint64_t head[TRAN_HEAD_MAX / 8];
+};
 
 enum tcp_stream_state {
 	TCP_CONNECTING, /* connect() is under way */
@@ -115,7 +124,8 @@ struct tcp_stream {
 	size_t rx_start, rx_end, rx_need; /* need: from rx_start on, to make the next step */
 	/* bulk data that comes: past rx to its place */
 	struct tran_bulk *in;
-	char *body; /* NULL: thrown away */
+	struct tcp_long *frame; /* or a long frame */
+	char *body;             /* NULL: thrown away */
 	size_t body_left;
 	bool in_body; /* from its header on to that of its end */
 	bool stalled; /* what comes next in rx is bulk data that nobody expects yet */
@@ -308,6 +318,7 @@ uint8_t *tcp_stream_reserve_word(struct tcp_stream *s, size_t len);
 /* Something was added: send it soon, or at once. */
 void tcp_stream_kick(struct tcp_stream *s);
 void tcp_stream_send(struct tcp_stream *s);
+bool tcp_eager(struct tran_ep *ep, const void *buf, size_t len);
 int tcp_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
 	int iovcnt, size_t body_len);
 
@@ -423,5 +434,8 @@ unsigned tcp_stream_read(struct tcp_stream *s);
 size_t tcp_polled_read_max(void);
 /* Take apart what is in rx. For tests too. */
 unsigned tcp_stream_parse(struct tcp_stream *s);
+/* Of a long frame: the stream ends; the endpoint does, and nobody wants the rest. */
+void tcp_long_drop(struct tcp_stream *s);
+void tcp_long_leave(struct tcp_stream *s, uint32_t number);
 
 #endif

@@ -2,8 +2,8 @@
 /* tcp_recv.c - what a stream received, taken apart and handed to whom it is for. It never sends by
  * itself. It takes no lock: a transport is used by one thread at a time.
  *
- * Frames are read by the buffer, many at a time, and handed up where they lie. Bulk bodies are read
- * straight into their place; so that little of them passes the buffer, at most BOUNCE_MAX bytes are
+ * Frames are read by the buffer, many at a time, and handed up where they lie. Bulk bodies, and
+ * those of long frames, are read straight into their place; so that little of them passes the buffer, at most BOUNCE_MAX bytes are
  * asked for where a bulk body may begin. Where the program may look at the place meanwhile
  * (tran_facts.polled) all of it passes the buffer: the kernel copies in no order, and ends within a
  * word.
@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -34,6 +35,61 @@ size_t tcp_polled_read_max(void)
 	return RPWI_MAX(RPWI_MIN(share, (size_t)POLLED_READ_MOST), (size_t)POLLED_READ_LEAST);
 }
 
+/* ---- long frames ---- */
+
+void tcp_long_drop(struct tcp_stream *s)
+{
+	if (s->frame)
+		free(s->frame->own);
+	free(s->frame);
+	s->frame = NULL;
+}
+
+void tcp_long_leave(struct tcp_stream *s, uint32_t number)
+{
+	if (!s->frame || s->frame->id != number)
+		return;
+	s->frame->at = NULL;
+	s->body = NULL;
+}
+
+/* Its body goes where the receive wants it; or, where there is none yet, into memory of its own. */
+static int long_begins(
+	struct tcp_stream *s, struct tcp_ep *ep, const struct tcp_header *h, const uint8_t *more)
+{
+	struct tcp_long *f = calloc(1, sizeof *f);
+	if (f && ep) {
+		f->id = h->id;
+		f->len = h->len;
+		f->head_len = h->head_len;
+		memcpy(f->head, more, h->head_len);
+		f->at = emulate_place_up(&ep->base, f->head, f->head_len, f->len);
+		if (!f->at)
+			f->at = f->own = malloc(f->len);
+	}
+	if (!f || (ep && !f->at)) {
+		free(f);
+		tcp_bundle_lost(s, RPW_ERR_NO_MEMORY, "no memory for a frame of %u bytes", h->len);
+		return 0;
+	}
+	s->frame = f;
+	s->body = (char *)f->at;
+	s->body_left = h->len;
+	return 0;
+}
+
+static void long_ends(struct tcp_stream *s)
+{
+	struct tcp_long *f = s->frame;
+	struct tcp_ep *ep = f->id ? tcp_ep_find(s->t, f->id) : NULL;
+	s->frame = NULL; /* it is handed up to who may close the stream */
+	s->body = NULL;
+	if (ep && ep->bundle == s->bundle && ep->state == TCP_EP_UP)
+		emulate_frame_up(&ep->base, f->head, f->head_len, f->at, f->len);
+	free(f->own);
+	free(f);
+}
+
 static int on_frame(
 	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
 {
@@ -42,8 +98,11 @@ static int on_frame(
 		return -1;
 	}
 	struct tcp_ep *ep = tcp_ep_find(s->t, h->id);
-	if (!ep || ep->bundle != s->bundle || ep->state != TCP_EP_UP)
-		return 0;                    /* closed meanwhile */
+	bool closed = !ep || ep->bundle != s->bundle || ep->state != TCP_EP_UP;
+	if (tcp_is_long(h))
+		return long_begins(s, closed ? NULL : ep, h, more);
+	if (closed) /* meanwhile */
+		return 0;
 	uint64_t aligned[TRAN_HEAD_MAX / 8]; /* who reads the head may do so by structs */
 	const void *head = more;
 	if ((uintptr_t)more % 8)
@@ -94,7 +153,7 @@ static bool place(struct tcp_stream *s, size_t n)
 {
 	const uint8_t *from = s->rx + s->rx_start;
 	bool up = s->t->base.polled;
-	if (s->in->checked)
+	if (s->in && s->in->checked)
 		return !tran_place(s->t->pid, s->body, from, n, up);
 	if (up)
 		rpwi_copy_up(s->body, from, n);
@@ -128,6 +187,11 @@ static size_t parse_step(struct tcp_stream *s, unsigned *things, const char **wh
 	size_t have = s->rx_end - s->rx_start;
 	if (s->body_left)
 		return body_from_rx(s);
+	if (s->frame) {
+		++*things;
+		long_ends(s);
+		return 0;
+	}
 	if (have < TCP_HEADER_LEN)
 		return TCP_HEADER_LEN;
 	struct tcp_header h;
@@ -160,8 +224,8 @@ unsigned tcp_stream_parse(struct tcp_stream *s)
 	unsigned things = 0;
 	size_t need = 0;
 	const char *why = NULL;
-	while (s->rx_start < s->rx_end && !need && !s->stalled && s->state == TCP_UP &&
-		s->bundle->state == TCP_BUNDLE_UP) {
+	while ((s->rx_start < s->rx_end || (s->frame && !s->body_left)) && !need && !s->stalled &&
+		s->state == TCP_UP && s->bundle->state == TCP_BUNDLE_UP) {
 		need = parse_step(s, &things, &why);
 		if (why) {
 			against_the_rules(s, why);

@@ -18,7 +18,10 @@
 #include "tran/tcp/tcp_tx.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 enum {
@@ -81,7 +84,8 @@ static struct tran_bulk *first_out(const struct tcp_stream *s)
 static size_t body_len(const struct tran_bulk *b) { return b->refused ? 0 : b->len; }
 static size_t bulk_len(const struct tran_bulk *b)
 {
-	return sizeof(b->head) + (b->refused ? 0 : b->len + TCP_HEADER_LEN);
+	return sizeof(b->head) + (b->refused ? 0 : b->len) +
+	       (b->refused || b->rest ? 0 : TCP_HEADER_LEN);
 }
 
 /* Whose turn it is gives one message. */
@@ -120,7 +124,7 @@ static int bulk_iov(const struct tran_bulk *b, size_t sent, struct iovec *iov, u
 		sent = b->len;
 	}
 	sent -= body_len(b);
-	if (!b->refused) {
+	if (!b->refused && !b->rest) {
 		tcp_put_header(tail, &(struct tcp_header){.kind = TCP_END,
 					     .answer = b->status ? TCP_NO_ACCESS : TCP_OK,
 					     .id = rpwi_get_be32(b->head + 4)});
@@ -333,25 +337,97 @@ static void send_direct(struct tcp_stream *s, struct iovec *iov, int n, size_t f
 		tx_sent(s, 0);
 }
 
+/* Nothing waits to be sent before it, and the kernel takes all of it now: then a long message goes
+ * as a frame, and no byte is copied here. Else the receiver fetches it: the round trip costs nothing
+ * where others are under way. */
+bool tcp_eager(struct tran_ep *tran_ep, const void *buf, size_t len)
+{
+	const struct tcp_ep *ep = (const struct tcp_ep *)tran_ep;
+	const struct tcp_stream *s = ep->bundle ? ep->bundle->stream[0] : NULL;
+	int unacked = 0, room = 0;
+	socklen_t room_len = sizeof room;
+	if (len <= ep->base.limits.eager_max)
+		return true;
+	return s && ep->bundle->state == TCP_BUNDLE_UP && !s->blocked && !s->send_errno &&
+	       !tcp_has_to_send(s) && !ioctl(s->fd, SIOCOUTQ, &unacked) &&
+	       !getsockopt(s->fd, SOL_SOCKET, SO_SNDBUF, &room, &room_len) &&
+	       (size_t)unacked + len <= (size_t)room / 4 * 3;
+}
+
+/* What the kernel did not take of a long frame waits as bulk data half sent does: before all else. */
+static void keep_rest(struct tcp_stream *s, const struct iovec *iov, int n, size_t sent, size_t len)
+{
+	struct tran_bulk *b = calloc(1, sizeof *b);
+	char *copy = b ? malloc(len - sent) : NULL;
+	if (!copy) {
+		free(b);
+		tcp_bundle_lost(s, RPW_ERR_NO_MEMORY, "no memory for the rest of a frame");
+		return;
+	}
+	*b = (struct tran_bulk){.sends = true,
+		.rest = true,
+		.state = TCP_BULK_GOES,
+		.stream = s,
+		.buf = copy,
+		.copy = copy,
+		.len = len - sent,
+		.sent = sizeof b->head};
+	rpwi_list_init(&b->of_ep);
+	for (int i = 0; i < n; i++) {
+		size_t cut = RPWI_MIN(sent, iov[i].iov_len);
+		sent -= cut;
+		if (iov[i].iov_len > cut)
+			copy = mempcpy(
+				copy, (const char *)iov[i].iov_base + cut, iov[i].iov_len - cut);
+	}
+	rpwi_list_add_tail(&s->out, &b->link);
+	s->out_count++;
+}
+
+/* tx takes no long frame: what the kernel has no room for then is kept by itself. */
+static bool has_room(const struct tcp_stream *s, bool is_long, size_t len)
+{
+	if (s->bundle->word_count)
+		return false;
+	return is_long ? !tcp_has_to_send(s) && !s->blocked && !s->send_errno
+		       : tcp_tx_used(s) + len <= TCP_BUFFER_LEN - WORD_ROOM;
+}
+
+static int send_long(struct tcp_stream *s, struct iovec *iov, int n, size_t len)
+{
+	ssize_t r = send_some(s, iov, n, 0);
+	if (r < 0 && s->send_errno)
+		return RPWI_LATER; /* nothing went: the path is over */
+	if (r < (ssize_t)len)
+		keep_rest(s, iov, n, r > 0 ? (size_t)r : 0, len);
+	if (r < (ssize_t)len || tcp_io_waits(s)) {
+		s->blocked = true;
+		if (s->state == TCP_UP && rpwi_list_empty(&s->sending))
+			rpwi_list_add_tail(&s->t->sending, &s->sending);
+	}
+	return 0;
+}
+
 int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const struct iovec *body,
 	int bodycnt, size_t body_len)
 {
 	struct tcp_ep *ep = (struct tcp_ep *)tran_ep;
 	if (ep->state != TCP_EP_UP)
 		return tran_path_over(&ep->base);
-	if (head_len > TRAN_HEAD_MAX || body_len > TCP_FRAME_MAX)
+	if (head_len > TRAN_HEAD_MAX || body_len > TCP_LONG_MAX)
 		return rpwi_fail(RPW_ERR_INVALID,
 			"tcp: a frame of %zu and %zu bytes, %d and %d are the most", head_len,
-			body_len, TRAN_HEAD_MAX, TCP_FRAME_MAX);
+			body_len, TRAN_HEAD_MAX, TCP_LONG_MAX);
 	struct tcp_bundle *b = ep->bundle;
 	struct tcp_stream *s = b->stream[0];
 	size_t len = TCP_HEADER_LEN + head_len + body_len;
 	if (b->state != TCP_BUNDLE_UP)
 		return tran_path_over(&ep->base);
-	if (tcp_tx_used(s) + len > TCP_BUFFER_LEN - WORD_ROOM || b->word_count) {
+	bool is_long = body_len > TCP_FRAME_MAX;
+	if (!has_room(s, is_long, len)) {
 		if (!s->blocked)
 			tcp_stream_send(s);
-		if (tcp_tx_used(s) + len > TCP_BUFFER_LEN - WORD_ROOM || b->word_count) {
+		if (!has_room(s, is_long, len)) {
 			if (rpwi_list_empty(&ep->rooming))
 				rpwi_list_add_tail(&b->rooming, &ep->rooming);
 			return RPWI_LATER;
@@ -365,6 +441,10 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 	struct iovec iov[DIRECT_IOV_MAX + 3];
 	iov[1] = (struct iovec){header, sizeof header};
 	iov[2] = (struct iovec){(void *)head, head_len};
+	if (is_long && bodycnt <= DIRECT_IOV_MAX) {
+		memcpy(iov + 3, body, (size_t)bodycnt * sizeof *body);
+		return send_long(s, iov + 1, 2 + bodycnt, len);
+	}
 	/* Room first: a frame that was taken is never lost. */
 	if (body_len >= DIRECT_MIN && bodycnt <= DIRECT_IOV_MAX && !tcp_has_bulk(s) &&
 		!s->blocked && !s->send_errno && tx_room(s, len)) {

@@ -142,6 +142,7 @@ void tcp_stream_close(struct tcp_stream *s)
 		s->in->stream = NULL;
 	}
 	s->in = NULL;
+	tcp_long_drop(s);
 	tcp_buffer_put(t, s->rx);
 	s->rx = NULL;
 	drop_unsent(s);

@@ -49,6 +49,7 @@ enum {
 	TCP_BULK_ID_LEN = 4,
 	TCP_ATTACH_LEN = 4 + TCP_NONCE_LEN,
 	TCP_FRAME_MAX = 128 * 1024, /* body of a frame */
+	TCP_LONG_MAX = 512 * 1024,  /* of a long one, which is put into its place as it comes */
 	TCP_BULK_MAX = 1024 * 1024, /* of one message of bulk data */
 	TCP_STREAMS_MAX = 4,
 };
@@ -100,7 +101,7 @@ static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const c
 		bool id;
 		uint64_t value_max;
 	} limits[] = {
-		{TRAN_HEAD_MAX, 0, true, TCP_FRAME_MAX},
+		{TRAN_HEAD_MAX, 0, true, TCP_LONG_MAX},
 		{0, TCP_NO_ACCESS, true, TCP_BULK_MAX},
 		{0, TCP_NO_ACCESS, true, 0},
 		{0, 0, false, 0},
@@ -123,13 +124,18 @@ static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const c
 	return *why ? -1 : 0;
 }
 
-/* Bytes that follow the header and must be there before it can be acted on; the body of a frame is
- * not among them. */
+static inline bool tcp_is_long(const struct tcp_header *h)
+{
+	return h->kind == TCP_FRAME && h->len > TCP_FRAME_MAX;
+}
+
+/* Bytes that follow the header and must be there before it can be acted on; the body of a long
+ * frame, or of bulk data, is not among them. */
 static inline size_t tcp_more_len(const struct tcp_header *h)
 {
 	switch (h->kind) {
 	case TCP_FRAME:
-		return (size_t)h->head_len + h->len;
+		return (size_t)h->head_len + (tcp_is_long(h) ? 0 : h->len);
 	case TCP_BULK:
 		return TCP_BULK_ID_LEN;
 	case TCP_ATTACH:
