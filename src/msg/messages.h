@@ -11,8 +11,8 @@ void tag_unpost(rpw_request *r);
 void object_unpost(rpw_request *r);
 const char *tag_whose(const rpw_context *c);
 int tag_send_begin(rpw_request *r);
-/* Where a message goes of which the first bytes come: a posted receive's buffer, which is filled from
- * here on; NULL: none, or none that lies in one piece of the host's memory. */
+/* Where a message goes of which the first bytes come: a posted receive's buffer, which is filled
+ * from here on; NULL: none, or none that lies in one piece of the host's memory. */
 void *tag_place(rpw_endpoint *ep, uint64_t tag, size_t len);
 bool tag_eager(const rpw_request *r, uint32_t *units);
 void object_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);

@@ -339,8 +339,8 @@ bool path_up_frame(void *user, const void *head, size_t head_len, const void *bo
 	return !ep->c->kept_one;
 }
 
-/* A frame that is not counted yet: when the path breaks it comes again, and first of all, whole or in
- * parts. So its receive waits for it. */
+/* A frame that is not counted yet: when the path breaks it comes again, and first of all, whole or
+ * in parts. So its receive waits for it. */
 void *path_up_place(void *user, const void *head, size_t head_len, size_t body_len)
 {
 	rpw_endpoint *ep = user;

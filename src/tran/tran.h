@@ -247,8 +247,8 @@ struct tran_ops {
 	 * this returns. */
 	void (*ep_close)(struct tran_ep *ep);
 	/* NULL: always. Is a frame better now than a message that the receiver fetches, for one of
-	 * `len` bytes, at most limits.eager_max, or placed_max? They are at `buf`; NULL: in several places. Asked
-	 * once for each such message. */
+	 * `len` bytes, at most limits.eager_max, or placed_max? They are at `buf`; NULL: in several
+	 * places. Asked once for each such message. */
 	bool (*eager)(struct tran_ep *ep, const void *buf, size_t len);
 	/* One frame: taken whole and copied (0), or not at all (RPWI_LATER: up->room follows).
 	 * head_len <= TRAN_HEAD_MAX, body <= limits.frame_max, or placed_max. In order with all

@@ -194,8 +194,8 @@ static void long_frame(
 	l->given = NULL;
 }
 
-/* Longer than frame_max: put into a place, or kept, between small ones; to who looks and to who does
- * not, so that the kernel takes a part. */
+/* Longer than frame_max: put into a place, or kept, between small ones; to who looks and to who
+ * does not, so that the kernel takes a part. */
 static void case_long(struct side *s)
 {
 	struct end e = {.frame = long_frame, .place = long_place};

@@ -306,6 +306,8 @@ int tcp_watch(const struct tcp *t, int op, int fd, uint32_t events, const void *
 void tcp_stream_watch(struct tcp_stream *s, bool on);
 void tcp_hot_add(struct tcp_stream *s);
 /* It is in no list. */
+/* The endpoint of the long frame that comes ends: its place is the program's again. */
+void tcp_long_leave(struct tcp_stream *s, uint32_t number);
 void tcp_bulk_spare(struct tcp *t, struct tran_bulk *b);
 void tcp_hot_del(struct tcp_stream *s);
 void tcp_stream_close(struct tcp_stream *s);
@@ -434,8 +436,5 @@ unsigned tcp_stream_read(struct tcp_stream *s);
 size_t tcp_polled_read_max(void);
 /* Take apart what is in rx. For tests too. */
 unsigned tcp_stream_parse(struct tcp_stream *s);
-/* Of a long frame: the stream ends; the endpoint does, and nobody wants the rest. */
-void tcp_long_drop(struct tcp_stream *s);
-void tcp_long_leave(struct tcp_stream *s, uint32_t number);
 
 #endif

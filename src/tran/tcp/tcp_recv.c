@@ -3,10 +3,10 @@
  * itself. It takes no lock: a transport is used by one thread at a time.
  *
  * Frames are read by the buffer, many at a time, and handed up where they lie. Bulk bodies, and
- * those of long frames, are read straight into their place; so that little of them passes the buffer, at most BOUNCE_MAX bytes are
- * asked for where a bulk body may begin. Where the program may look at the place meanwhile
- * (tran_facts.polled) all of it passes the buffer: the kernel copies in no order, and ends within a
- * word.
+ * those of long frames, are read straight into their place; so that little of bulk bodies passes
+ * the buffer, at most BOUNCE_MAX bytes are asked for where one may begin. Where the program may
+ * look at the place meanwhile (tran_facts.polled) all of it passes the buffer: the kernel copies in
+ * no order, and ends within a word.
  */
 #include "tran/tcp/tcp_tx.h"
 
@@ -36,22 +36,6 @@ size_t tcp_polled_read_max(void)
 }
 
 /* ---- long frames ---- */
-
-void tcp_long_drop(struct tcp_stream *s)
-{
-	if (s->frame)
-		free(s->frame->own);
-	free(s->frame);
-	s->frame = NULL;
-}
-
-void tcp_long_leave(struct tcp_stream *s, uint32_t number)
-{
-	if (!s->frame || s->frame->id != number)
-		return;
-	s->frame->at = NULL;
-	s->body = NULL;
-}
 
 /* Its body goes where the receive wants it; or, where there is none yet, into memory of its own. */
 static int long_begins(

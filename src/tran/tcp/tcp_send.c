@@ -338,8 +338,8 @@ static void send_direct(struct tcp_stream *s, struct iovec *iov, int n, size_t f
 }
 
 /* Nothing waits to be sent before it, and the kernel takes all of it now: then a long message goes
- * as a frame, and no byte is copied here. Else the receiver fetches it: the round trip costs nothing
- * where others are under way. */
+ * as a frame, and no byte is copied here. Else the receiver fetches it: the round trip costs
+ * nothing where others are under way. */
 bool tcp_eager(struct tran_ep *tran_ep, const void *buf, size_t len)
 {
 	const struct tcp_ep *ep = (const struct tcp_ep *)tran_ep;
@@ -354,14 +354,16 @@ bool tcp_eager(struct tran_ep *tran_ep, const void *buf, size_t len)
 	       (size_t)unacked + len <= (size_t)room / 4 * 3;
 }
 
-/* What the kernel did not take of a long frame waits as bulk data half sent does: before all else. */
+/* What the kernel did not take of a long frame waits as bulk data half sent does: before all
+ * else. */
 static void keep_rest(struct tcp_stream *s, const struct iovec *iov, int n, size_t sent, size_t len)
 {
 	struct tran_bulk *b = calloc(1, sizeof *b);
 	char *copy = b ? malloc(len - sent) : NULL;
 	if (!copy) {
 		free(b);
-		tcp_bundle_lost(s, RPW_ERR_NO_MEMORY, "no memory for the rest of a frame");
+		s->send_errno = ENOMEM; /* half a frame is sent: the stream is over */
+		tcp_hot_add(s);
 		return;
 	}
 	*b = (struct tran_bulk){.sends = true,

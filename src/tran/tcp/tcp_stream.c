@@ -128,6 +128,22 @@ static void drop_unsent(struct tcp_stream *s)
 	s->tx = NULL;
 }
 
+static void long_drop(struct tcp_stream *s)
+{
+	if (s->frame)
+		free(s->frame->own);
+	free(s->frame);
+	s->frame = NULL;
+}
+
+void tcp_long_leave(struct tcp_stream *s, uint32_t number)
+{
+	if (!s->frame || s->frame->id != number)
+		return;
+	s->frame->at = NULL;
+	s->body = NULL;
+}
+
 void tcp_stream_close(struct tcp_stream *s)
 {
 	if (s->state == TCP_DEAD)
@@ -142,7 +158,7 @@ void tcp_stream_close(struct tcp_stream *s)
 		s->in->stream = NULL;
 	}
 	s->in = NULL;
-	tcp_long_drop(s);
+	long_drop(s);
 	tcp_buffer_put(t, s->rx);
 	s->rx = NULL;
 	drop_unsent(s);
