@@ -21,7 +21,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { OTHER = CLASSES_MAX - 1, SEND_IOV_MAX = 8, PLACED_UNDER_WAY = 2 };
+enum { OTHER = CLASSES_MAX - 1, SEND_IOV_MAX = 8 };
 
 /* ---- posted receives ---- */
 
@@ -426,14 +426,14 @@ static bool more_under_way(const rpw_endpoint *ep, unsigned most)
 	return n != &ep->active_list;
 }
 
-/* A long message as a frame, whose place the receiver knows when it begins to come. Frames behind
- * it wait for all of it: so not where several are under way, whose fetches hide the round trip. */
+/* A long message as a frame, whose place the receiver knows when it begins to come. Not where more
+ * are under way, whose fetches hide the round trip. */
 static bool placed(const rpw_request *r, uint32_t *units)
 {
 	rpw_endpoint *ep = r->ep;
 	if (r->gpu || r->iovcnt > SEND_IOV_MAX || ep->c->eager_option || r->len <= ep->eager_max ||
 		!ep->link.te || r->len > ep->link.te->limits.placed_max ||
-		more_under_way(ep, PLACED_UNDER_WAY))
+		more_under_way(ep, ep->link.te->limits.placed_under_way))
 		return false;
 	*units = credit_units(r->len);
 	return credit_has(&ep->link, *units + WINDOW_LEAST) &&

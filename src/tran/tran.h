@@ -116,8 +116,10 @@ struct tran_limits {
 	size_t eager_max;
 	/* a frame's body may have so many bytes, more than frame_max, where `eager` says so for
 	 * now: its place is asked for when it begins to come (up->place), so that it is copied no
-	 * oftener than what is fetched, a round trip sooner; 0: none */
+	 * oftener than what is fetched, a round trip sooner; 0: none. Frames behind it wait for all
+	 * of it: only where at most placed_under_way requests are under way, itself one of them */
 	size_t placed_max;
+	unsigned placed_under_way;
 	/* from here on, the sender putting where the receiver says is faster still; 0: nowhere */
 	size_t put_min;
 	size_t bulk_min,

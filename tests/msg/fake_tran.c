@@ -217,6 +217,7 @@ static int fmake(struct tran *t, const struct tran_control *control, void *user,
 	if (is_b(e)) {
 		e->ep.limits.put_min = 4 * (size_t)fake.eager_max;
 		e->ep.limits.placed_max = fake.placed_max;
+		e->ep.limits.placed_under_way = numbers % 2 ? 2 : 1000;
 	}
 	snprintf(e->ep.path, sizeof(e->ep.path), "in memory");
 	e->number = last_made = made_by[control->active] = ++numbers;

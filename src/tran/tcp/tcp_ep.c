@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-enum { ATTEMPT_MS_MIN = 1000, EAGER_MAX = 64 * 1024, BULK_MIN = 16 * 1024 };
+enum { ATTEMPT_MS_MIN = 1000, EAGER_MAX = 64 * 1024, BULK_MIN = 16 * 1024, PLACED_UNDER_WAY = 2 };
 
 static struct tcp_ep *ep_of(struct tran_ep *ep) { return (struct tcp_ep *)ep; }
 
@@ -44,6 +44,7 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 		.limits = {.frame_max = TCP_FRAME_MAX,
 			.eager_max = EAGER_MAX,
 			.placed_max = TCP_LONG_MAX,
+			.placed_under_way = PLACED_UNDER_WAY,
 			.bulk_min = BULK_MIN,
 			.bulk_max = TCP_BULK_MAX}};
 	ep->active = active;
