@@ -39,7 +39,7 @@
 #include "tran/tran.h"
 
 enum {
-	TCP_VERSION = 3,
+	TCP_VERSION = 4, /* 4: long frames */
 	TCP_NONCE_LEN = 16,
 	TCP_ADDRESSES_MAX = 16,
 	TCP_HANDLE_FIXED = 4 + 2 + 2 + 2 + 4 + TCP_NONCE_LEN + 2,
