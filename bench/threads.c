@@ -10,7 +10,6 @@
  * process_vm_readv, without a QP: what the kernel gives several threads that read one process. What
  * was read or written is compared at the end, by patterns that differ from QP to QP.
  */
-#define _GNU_SOURCE
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -34,6 +34,7 @@ static struct fuzz_run {
 	struct tran_ep *ep, *second;
 	struct end {
 		bool ready, failed;
+		void *place; /* of a long frame that comes: freed with it, or with its endpoint */
 	} first_end, second_end;
 	struct tran_mem *mem;
 	uint8_t *region; /* of the registered memory, with guards around it */
@@ -55,6 +56,11 @@ static void on_ready(void *user, const struct rpwi_error *err)
 	e->ready = status == 0;
 	e->failed = status < 0;
 }
+static void place_free(struct end *e)
+{
+	free(e->place); /* nobody may touch it from now on */
+	e->place = NULL;
+}
 static bool on_frame(
 	void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
@@ -64,14 +70,25 @@ static bool on_frame(
 		fuzz_broken("a frame after the end, or before the beginning");
 	if (head_len && *(const uint8_t *)head >= TRAN_OWN_HEADS)
 		fuzz_broken("a frame of the emulation");
-	if (head_len > TRAN_HEAD_MAX || body_len > TCP_FRAME_MAX || (uintptr_t)head % 8)
+	if (head_len > TRAN_HEAD_MAX || body_len > TCP_LONG_MAX || (uintptr_t)head % 8)
 		fuzz_broken("a frame beyond its limits");
+	if (e->place && body != e->place)
+		fuzz_broken("a long frame that is not in its place");
 	fuzz_readable(head, head_len, 1);
 	fuzz_readable(body, body_len, 61);
 	if (fuzz_u8(&run.in) < 32)
 		tran_tcp.send(
 			ep, head, head_len, &(struct iovec){(void *)body, body_len}, 1, body_len);
+	place_free(e);
 	return true;
+}
+static void *on_place(void *user, const void *head, size_t head_len, size_t body_len)
+{
+	struct end *e = user;
+	if (e->place || e->failed || body_len <= TCP_FRAME_MAX || body_len > TCP_LONG_MAX)
+		fuzz_broken("a place for what has none");
+	fuzz_readable(head, head_len, 1);
+	return e->place = fuzz_u8(&run.in) < 128 ? malloc(body_len) : NULL;
 }
 static void on_room(void *user) {}
 static void on_done(void *user, void *cookie, const struct rpwi_error *err)
@@ -94,8 +111,9 @@ static void on_failed(void *user, const struct rpwi_error *err)
 	if (!e->ready || e->failed || status >= 0 || !why[0])
 		fuzz_broken("failed twice, or without a reason");
 	e->failed = true;
+	place_free(e);
 }
-static const struct tran_up up = {on_ready, on_frame, NULL, on_room, on_done, on_failed, NULL};
+static const struct tran_up up = {on_ready, on_frame, on_place, on_room, on_done, on_failed, NULL};
 
 static int listener = -1;
 static struct sockaddr_in listener_at = {.sin_family = AF_INET};
@@ -431,6 +449,7 @@ static void close_second(void)
 {
 	if (run.second)
 		tran_tcp.ep_close(run.second);
+	place_free(&run.second_end);
 	run.second = NULL;
 }
 
@@ -439,6 +458,7 @@ static void close_ep(void)
 	if (!run.ep)
 		return;
 	tran_tcp.ep_close(run.ep);
+	place_free(&run.first_end);
 	run.ep = NULL;
 	for (unsigned i = 0; i < run.ops; i++)
 		free(run.op[i].local); /* nobody may touch them from now on */
