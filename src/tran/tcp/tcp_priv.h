@@ -305,9 +305,9 @@ int tcp_watch(const struct tcp *t, int op, int fd, uint32_t events, const void *
 /* In the epoll set, or not: then only progress looks at it. */
 void tcp_stream_watch(struct tcp_stream *s, bool on);
 void tcp_hot_add(struct tcp_stream *s);
-/* It is in no list. */
 /* The endpoint of the long frame that comes ends: its place is the program's again. */
 void tcp_long_leave(struct tcp_stream *s, uint32_t number);
+/* It is in no list. */
 void tcp_bulk_spare(struct tcp *t, struct tran_bulk *b);
 void tcp_hot_del(struct tcp_stream *s);
 void tcp_stream_close(struct tcp_stream *s);

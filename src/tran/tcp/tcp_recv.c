@@ -35,10 +35,17 @@ size_t tcp_polled_read_max(void)
 	return RPWI_MAX(RPWI_MIN(share, (size_t)POLLED_READ_MOST), (size_t)POLLED_READ_LEAST);
 }
 
+/* Whom a frame is for; NULL: it was closed meanwhile. */
+static struct tcp_ep *frame_ep(const struct tcp_stream *s, uint32_t id)
+{
+	struct tcp_ep *ep = tcp_ep_find(s->t, id);
+	return ep && ep->bundle == s->bundle && ep->state == TCP_EP_UP ? ep : NULL;
+}
+
 /* ---- long frames ---- */
 
 /* Its body goes where the receive wants it; or, where there is none yet, into memory of its own. */
-static int long_begins(
+static void long_begins(
 	struct tcp_stream *s, struct tcp_ep *ep, const struct tcp_header *h, const uint8_t *more)
 {
 	struct tcp_long *f = calloc(1, sizeof *f);
@@ -54,21 +61,20 @@ static int long_begins(
 	if (!f || (ep && !f->at)) {
 		free(f);
 		tcp_bundle_lost(s, RPW_ERR_NO_MEMORY, "no memory for a frame of %u bytes", h->len);
-		return 0;
+		return;
 	}
 	s->frame = f;
 	s->body = (char *)f->at;
 	s->body_left = h->len;
-	return 0;
 }
 
 static void long_ends(struct tcp_stream *s)
 {
 	struct tcp_long *f = s->frame;
-	struct tcp_ep *ep = f->id ? tcp_ep_find(s->t, f->id) : NULL;
+	struct tcp_ep *ep = f->id ? frame_ep(s, f->id) : NULL;
 	s->frame = NULL; /* it is handed up to who may close the stream */
 	s->body = NULL;
-	if (ep && ep->bundle == s->bundle && ep->state == TCP_EP_UP)
+	if (ep)
 		emulate_frame_up(&ep->base, f->head, f->head_len, f->at, f->len);
 	free(f->own);
 	free(f);
@@ -81,11 +87,12 @@ static int on_frame(
 		*why = "a frame on a stream for bulk data";
 		return -1;
 	}
-	struct tcp_ep *ep = tcp_ep_find(s->t, h->id);
-	bool closed = !ep || ep->bundle != s->bundle || ep->state != TCP_EP_UP;
-	if (tcp_is_long(h))
-		return long_begins(s, closed ? NULL : ep, h, more);
-	if (closed) /* meanwhile */
+	struct tcp_ep *ep = frame_ep(s, h->id);
+	if (tcp_is_long(h)) {
+		long_begins(s, ep, h, more);
+		return 0;
+	}
+	if (!ep)
 		return 0;
 	uint64_t aligned[TRAN_HEAD_MAX / 8]; /* who reads the head may do so by structs */
 	const void *head = more;

@@ -20,7 +20,6 @@
 #include <errno.h>
 #include <linux/sockios.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -82,10 +81,10 @@ static struct tran_bulk *first_out(const struct tcp_stream *s)
 	return RPWI_CONTAINER_OF(s->out.next, struct tran_bulk, link);
 }
 static size_t body_len(const struct tran_bulk *b) { return b->refused ? 0 : b->len; }
+static bool has_end(const struct tran_bulk *b) { return !b->refused && !b->rest; }
 static size_t bulk_len(const struct tran_bulk *b)
 {
-	return sizeof(b->head) + (b->refused ? 0 : b->len) +
-	       (b->refused || b->rest ? 0 : TCP_HEADER_LEN);
+	return sizeof(b->head) + body_len(b) + (has_end(b) ? TCP_HEADER_LEN : 0);
 }
 
 /* Whose turn it is gives one message. */
@@ -124,7 +123,7 @@ static int bulk_iov(const struct tran_bulk *b, size_t sent, struct iovec *iov, u
 		sent = b->len;
 	}
 	sent -= body_len(b);
-	if (!b->refused && !b->rest) {
+	if (has_end(b)) {
 		tcp_put_header(tail, &(struct tcp_header){.kind = TCP_END,
 					     .answer = b->status ? TCP_NO_ACCESS : TCP_OK,
 					     .id = rpwi_get_be32(b->head + 4)});
@@ -301,17 +300,24 @@ void tcp_stream_kick(struct tcp_stream *s)
 		s->t->unsent = true;
 }
 
-static void append(struct tcp_stream *s, const struct iovec *iov, int n, size_t skip)
+/* All but the first `skip` bytes. How many they are. */
+static size_t copy_behind(uint8_t *to, const struct iovec *iov, int n, size_t skip)
 {
+	size_t len = 0;
 	for (int i = 0; i < n; i++) {
 		size_t cut = RPWI_MIN(skip, iov[i].iov_len);
 		skip -= cut;
 		if (iov[i].iov_len == cut)
 			continue; /* an empty piece may have no address */
-		memcpy(s->tx + s->tx_end, (const char *)iov[i].iov_base + cut,
-			iov[i].iov_len - cut);
-		s->tx_end += iov[i].iov_len - cut;
+		memcpy(to + len, (const char *)iov[i].iov_base + cut, iov[i].iov_len - cut);
+		len += iov[i].iov_len - cut;
 	}
+	return len;
+}
+
+static void append(struct tcp_stream *s, const struct iovec *iov, int n, size_t skip)
+{
+	s->tx_end += copy_behind(s->tx + s->tx_end, iov, n, skip);
 }
 
 /* Everything that waits and this frame in one write; what the kernel does not take is copied.
@@ -375,13 +381,7 @@ static void keep_rest(struct tcp_stream *s, const struct iovec *iov, int n, size
 		.len = len - sent,
 		.sent = sizeof b->head};
 	rpwi_list_init(&b->of_ep);
-	for (int i = 0; i < n; i++) {
-		size_t cut = RPWI_MIN(sent, iov[i].iov_len);
-		sent -= cut;
-		if (iov[i].iov_len > cut)
-			copy = mempcpy(
-				copy, (const char *)iov[i].iov_base + cut, iov[i].iov_len - cut);
-	}
+	copy_behind((uint8_t *)copy, iov, n, sent);
 	rpwi_list_add_tail(&s->out, &b->link);
 	s->out_count++;
 }
