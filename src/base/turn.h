@@ -26,6 +26,16 @@ struct rpwi_turn {
 	bool was_taken;   /* somebody ran in a yield just before this look */
 };
 
+/* For the core's other thread, between two looks. */
+static inline void rpwi_turn_pause(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
 /* A look has found something, or nothing. True: rpwi_turn_give before the next. */
 static inline bool rpwi_turn_ends(struct rpwi_turn *t, bool found)
 {

@@ -88,24 +88,16 @@ void plugin_comm_say(struct plugin_comm *c, const char *what)
 static bool work_in_flight(struct plugin_comm *c)
 {
 	for (unsigned i = 0; i < PLUGIN_REQUESTS; i++)
-		if (atomic_load_explicit(&c->request[i].state, memory_order_acquire) ==
-				REQUEST_BUSY &&
-			!plugin_request_collect(&c->request[i]))
+		if (plugin_request_busy(&c->request[i]))
 			return true;
 	return false;
 }
 
 static void requests_end(struct plugin_comm *c)
 {
-	for (unsigned i = 0; i < PLUGIN_REQUESTS; i++) {
-		struct plugin_request *q = &c->request[i];
-		for (int k = 0;
-			atomic_load_explicit(&q->state, memory_order_acquire) == REQUEST_BUSY &&
-			k < q->n;
-			k++)
-			if (q->r[k])
-				rpw_request_destroy(q->r[k]);
-	}
+	for (unsigned i = 0; i < PLUGIN_REQUESTS; i++)
+		if (plugin_request_busy(&c->request[i]))
+			plugin_request_abandon(&c->request[i]);
 }
 
 /* Nobody has a say in it any more: its endpoint goes, and the comm. */

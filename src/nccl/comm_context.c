@@ -14,7 +14,8 @@
  * that the comm had, and ends where that was the last one.
  *
  * Locks: life, then progress thread's lock, then a comm context's, which the progress thread only
- * tries: a user who holds a comm context never waits for it. */
+ * tries: a user who holds a comm context never waits for it. Helper threads (helpers.c): theirs is
+ * the last. */
 #include "nccl/plugin.h"
 
 #include <errno.h>
@@ -162,6 +163,7 @@ static void forget(struct comm_context *l)
 
 static void context_free(struct comm_context *l)
 {
+	helpers_leave(l);
 	rpw_context_destroy(l->c);
 	pthread_mutex_destroy(&l->lock);
 	free(l);
@@ -212,6 +214,7 @@ static bool retire(void)
 		return false; /* somebody begins, or stops it */
 	bool alone = !progress.count && !atomic_load(&progress.stop);
 	if (alone) {
+		helpers_stop();
 		progress.running = false;
 		progress_close();
 		pthread_detach(pthread_self());
@@ -270,7 +273,7 @@ static int progress_start(void)
 			strerror(rc));
 		return RPW_ERR_SYSTEM;
 	}
-	pthread_setname_np(progress.thread, "ropeway-progress");
+	pthread_setname_np(progress.thread, "rpw-progress");
 	progress.running = true;
 	progress.born = rpwi_born();
 	return 0;
@@ -281,6 +284,7 @@ static void progress_stop(void)
 	atomic_store(&progress.stop, true);
 	wake();
 	pthread_join(progress.thread, NULL);
+	helpers_stop();
 	progress_close();
 	progress.running = false;
 }
@@ -426,6 +430,17 @@ bool comm_context_try(struct comm_context *l)
 		return false;
 	used(l);
 	return true;
+}
+
+bool comm_context_enter_to_post(struct comm_context *l)
+{
+	if (!atomic_load_explicit(&l->is_helped, memory_order_relaxed)) {
+		comm_context_enter(l);
+		return true;
+	}
+	bool in = comm_context_try(l);
+	atomic_store_explicit(&l->wanted, !in, memory_order_relaxed);
+	return in;
 }
 
 void comm_context_leave_to_progress(struct comm_context *l)

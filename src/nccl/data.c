@@ -59,24 +59,46 @@ static void failed(struct plugin_request *q, int i, const rpw_completion *done)
 		q->result = result;
 }
 
-bool plugin_request_collect(struct plugin_request *q)
+static void is_done(struct plugin_request *q)
 {
-	for (int i = 0; i < q->n; i++) {
-		rpw_completion done = RPW_COMPLETION_INIT;
-		if (!q->r[i] || rpw_request_test(q->r[i], &done) == RPW_IN_PROGRESS)
-			continue;
-		rpw_request_destroy(q->r[i]);
-		q->r[i] = NULL;
-		q->left--;
-		if (RPWI_UNLIKELY(done.status))
-			failed(q, i, &done);
-		else if (q->comm->kind == PLUGIN_RECV)
-			q->sizes[i] = int_size(done.length);
-	}
-	if (q->left)
-		return false;
+	if (q->is_long)
+		helpers_took(q->comm->cc);
 	atomic_store_explicit(&q->state, REQUEST_DONE, memory_order_release);
-	return true;
+}
+
+/* Called by whoever moves the comm context. */
+static void one_done(rpw_request *r, const rpw_completion *done, void *request)
+{
+	struct plugin_request *q = request;
+	int i = 0;
+	while (q->r[i] != r)
+		i++;
+	rpw_request_destroy(r);
+	q->r[i] = NULL;
+	if (RPWI_UNLIKELY(done->status))
+		failed(q, i, done);
+	else if (q->comm->kind == PLUGIN_RECV)
+		q->sizes[i] = int_size(done->length);
+	if (!--q->left)
+		is_done(q);
+}
+
+/* Nobody is told of those that end after this. */
+static void let_go(struct plugin_request *q)
+{
+	for (int i = 0; i < q->n; i++)
+		if (q->r[i]) {
+			rpw_request_on_done(q->r[i], NULL, NULL);
+			rpw_request_destroy(q->r[i]);
+			q->r[i] = NULL;
+		}
+	q->left = 0;
+}
+
+void plugin_request_abandon(struct plugin_request *q)
+{
+	let_go(q);
+	is_done(q);
 }
 
 static int check_request(const struct plugin_request *q, int abi, const int *done)
@@ -124,6 +146,26 @@ static bool left(struct plugin_request *q)
 	return gone;
 }
 
+/* Moves the comm context, unless somebody else does. */
+static void move(struct plugin_request *q)
+{
+	struct comm_context *l = q->comm->cc;
+	bool moved = false;
+	if (!comm_context_try(l))
+		return;
+	for (unsigned i = 0; i < ROUNDS && plugin_request_busy(q); i++) {
+		if (rpw_context_progress(l->c) <= 0)
+			break;
+		moved = true;
+	}
+	/* what its sender waits for: nobody may call again soon */
+	if (q->comm->may_hold && !plugin_request_busy(q) && !all_gone(l))
+		rpw_context_progress(l->c);
+	comm_context_leave(l);
+	if (moved && atomic_load_explicit(&l->long_ones, memory_order_relaxed))
+		helpers_wake();
+}
+
 int plugin_test(int abi, void *request, int *done, int *sizes)
 {
 	struct plugin_request *q = request;
@@ -132,20 +174,9 @@ int plugin_test(int abi, void *request, int *done, int *sizes)
 	int rc = check_request(q, abi, done);
 	if (RPWI_UNLIKELY(rc))
 		return rc;
-	if (atomic_load_explicit(&q->state, memory_order_acquire) == REQUEST_BUSY) {
-		struct comm_context *l = q->comm->cc;
-		if (!comm_context_try(l))
-			return NCCL_SUCCESS; /* somebody else moves it */
-		bool complete = plugin_request_collect(q);
-		for (unsigned i = 0; !complete && i < ROUNDS && rpw_context_progress(l->c) > 0; i++)
-			complete = plugin_request_collect(q);
-		/* what the sender waits for: nobody may call again soon */
-		if (complete && q->comm->may_hold && !all_gone(l))
-			rpw_context_progress(l->c);
-		comm_context_leave(l);
-		if (!complete)
-			return NCCL_SUCCESS;
-	} else if (!q->result && !left(q))
+	if (plugin_request_busy(q) || (q->was_busy && q->comm->may_hold))
+		move(q);
+	if (plugin_request_busy(q) || (!q->result && !left(q)))
 		return NCCL_SUCCESS;
 	for (int i = 0; sizes && i < q->n; i++)
 		sizes[i] = q->sizes[i];
@@ -161,8 +192,14 @@ int plugin_test(int abi, void *request, int *done, int *sizes)
  * is heard of at any moment, and callers look for it in test. */
 static int posted(struct plugin_request *q, void **request)
 {
+	q->was_busy = q->left;
+	q->is_long = q->is_long && q->left;
+	if (q->is_long)
+		helpers_take(q->comm->cc);
 	atomic_store_explicit(
 		&q->state, q->left ? REQUEST_BUSY : REQUEST_DONE, memory_order_release);
+	for (int i = 0; i < q->n; i++)
+		rpw_request_on_done(q->r[i], one_done, q);
 	*request = q;
 	return NCCL_SUCCESS;
 }
@@ -179,13 +216,15 @@ int plugin_isend(
 		plugin_warn("isend was given %zd bytes at %p", (ssize_t)size, data);
 		return NCCL_INVALID_ARGUMENT;
 	}
-	comm_context_enter(c->cc);
+	if (RPWI_UNLIKELY(!comm_context_enter_to_post(c->cc)))
+		return NCCL_SUCCESS; /* NCCL tries again */
 	struct plugin_request *q = take(c);
 	if (RPWI_UNLIKELY(!q)) {
 		comm_context_leave(c->cc);
-		return NCCL_SUCCESS; /* full: NCCL tries again */
+		return NCCL_SUCCESS; /* full: likewise */
 	}
 	q->n = 1;
+	q->is_long = size >= PLUGIN_LONG_BYTES;
 	q->result = 0;
 	q->sizes[0] = int_size(size);
 	int status = rpw_send(c->ep, data, size, wire_tag(tag), &q->r[0]);
@@ -219,12 +258,9 @@ static int check_group(int n, void **data, const size_t *sizes, const int *int_s
 static void unpost(struct plugin_request *q, int status)
 {
 	for (int i = 0; i < q->n; i++)
-		if (q->r[i]) {
+		if (q->r[i])
 			rpw_request_cancel(q->r[i]);
-			rpw_request_destroy(q->r[i]);
-			q->r[i] = NULL;
-		}
-	q->left = 0;
+	let_go(q);
 	q->result = plugin_comm_failed(q->comm, status, "receiving from");
 }
 
@@ -238,18 +274,21 @@ int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, c
 		rc = check_group(n, data, sizes, int_sizes);
 	if (RPWI_UNLIKELY(rc))
 		return rc;
-	comm_context_enter(c->cc);
+	if (RPWI_UNLIKELY(!comm_context_enter_to_post(c->cc)))
+		return NCCL_SUCCESS;
 	struct plugin_request *q = take(c);
 	if (RPWI_UNLIKELY(!q)) {
 		comm_context_leave(c->cc);
 		return NCCL_SUCCESS;
 	}
 	q->n = q->left = 0;
+	q->is_long = false;
 	q->result = 0;
 	q->gone_after = 0;
 	int status = RPW_IN_PROGRESS;
 	for (int i = 0; i < n && status == RPW_IN_PROGRESS; i++) {
 		q->room[i] = sizes ? sizes[i] : (size_t)int_sizes[i];
+		q->is_long |= q->room[i] >= PLUGIN_LONG_BYTES;
 		q->tags[i] = tags[i];
 		q->sizes[i] = 0;
 		q->r[i] = NULL;

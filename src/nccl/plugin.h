@@ -3,8 +3,8 @@
  * a table of each in front of it. DESIGN.md tells how it works.
  *
  * Threads: NCCL's proxy thread (isend, irecv, test) and its service thread (regMr, connect, accept,
- * close) come at once; the progress thread is a third. What belongs to a comm context is touched
- * with the comm context's lock held. */
+ * close) come at once, beside the progress thread and the helper threads. What belongs to a comm
+ * context is touched with the comm context's lock held. */
 #ifndef ROPEWAY_NCCL_PLUGIN_H
 #define ROPEWAY_NCCL_PLUGIN_H
 
@@ -106,6 +106,13 @@ struct comm_context {
 	uint64_t id, seen, quiet_ns; /* the uses at the last look; until when it counts as in use */
 	bool fired, tailed_off;
 	struct rpwi_list tails; /* each of them is a user, too */
+	/* The helper threads' (helpers.c). */
+	struct rpwi_list helped;
+	bool listed; /* or was to be, and there are none */
+	_Atomic bool is_helped;
+	_Atomic bool wanted;        /* somebody is about to post: no helper goes in */
+	_Atomic bool owes;          /* a helper has moved it, and not to the end */
+	_Atomic unsigned long_ones; /* requests of PLUGIN_LONG_BYTES and more under way */
 };
 /* enum rpw_status; one user */
 int comm_context_new(const struct plugin_device *d, struct comm_context **out);
@@ -115,6 +122,8 @@ const char *plugin_transports(
 	const struct plugin_device *d, const char *automatic, char *list, size_t len);
 void comm_context_enter(struct comm_context *l);
 bool comm_context_try(struct comm_context *l);
+/* For isend and irecv. False: a helper thread is in it; they say so to NCCL, which calls again. */
+bool comm_context_enter_to_post(struct comm_context *l);
 static inline void comm_context_leave(struct comm_context *l) { pthread_mutex_unlock(&l->lock); }
 /* Leaves it to the progress thread from now on: nobody is going to poll. */
 void comm_context_leave_to_progress(struct comm_context *l);
@@ -127,6 +136,22 @@ void comm_context_leave_tail(struct comm_context *l, struct comm_tail *t);
 /* Until no comm context has a tail, PLUGIN_CLOSE_MS at the longest. */
 void comm_context_settle(void);
 
+/* ---- helpers.c: helper threads ---- */
+
+enum { PLUGIN_LONG_BYTES = 128 * 1024 };
+/* With the comm context's lock held: one more message of PLUGIN_LONG_BYTES is under way. */
+void helpers_take(struct comm_context *l);
+static inline void helpers_took(struct comm_context *l)
+{
+	atomic_fetch_sub_explicit(&l->long_ones, 1, memory_order_relaxed);
+}
+/* It is about to be freed: no helper is in it any more. */
+void helpers_leave(struct comm_context *l);
+/* Something moved. */
+void helpers_wake(void);
+/* No comm context is left. */
+void helpers_stop(void);
+
 /* ---- comms ---- */
 
 enum plugin_kind { PLUGIN_LISTEN, PLUGIN_SEND, PLUGIN_RECV };
@@ -137,6 +162,7 @@ struct plugin_request {
 	struct plugin_comm *comm;
 	_Atomic uint8_t state;
 	uint8_t n, left; /* receives of the group; those that are not done */
+	bool is_long, was_busy;
 	int result;
 	/* of a send that was complete at once: the comm context's `gone` from which it is done; 0:
 	 * now */
@@ -170,9 +196,12 @@ struct plugin_comm {
 
 struct plugin_comm *plugin_comm_new(
 	enum plugin_kind kind, int abi, struct comm_context *cc, const struct plugin_device *d);
-/* Takes those of its operations that are complete; true: it is done. With the comm context's lock
- * held. */
-bool plugin_request_collect(struct plugin_request *q);
+static inline bool plugin_request_busy(const struct plugin_request *q)
+{
+	return atomic_load_explicit(&q->state, memory_order_acquire) == REQUEST_BUSY;
+}
+/* Its operations go on without it, and it is free. With the comm context's lock held. */
+void plugin_request_abandon(struct plugin_request *q);
 void plugin_comm_free(struct plugin_comm *c);
 /* 0, or enum nccl_result and a line: not ours, of another kind, of another version's table. kind
  * -1: send or receive. */

@@ -29,4 +29,8 @@ void sizes_of_all_kinds(void **unused);
 void quiet_sender(void **unused);
 void comms_and_threads_at_once(void **unused);
 
+/* helpers_test.c */
+void helpers_come_and_go(void **unused);
+void who_posts_gets_in(void **unused);
+
 #endif

@@ -102,7 +102,7 @@ static void ok(int result, const char *what)
 
 static int rank;
 static void *comm, *stream;
-static device_ptr from, to;
+static device_ptr from, to, mark;
 static uint32_t *host;
 
 /* No two elements, ranks or rounds alike. */
@@ -172,6 +172,14 @@ static double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+/* Until both ranks are here, and have what was sent to them: what a rank sends is in the kernel's
+ * buffers long before. */
+static void meet(void)
+{
+	ok(nccl.all_reduce(mark, mark, 1, UINT32, SUM, comm, stream), "ncclAllReduce");
+	cuda(cu.stream_wait(stream), "waiting for the GPU");
+}
+
 /* Timed on data that stays; verified on data of its own, twice, so that each rank has been the
  * root. */
 static void measure(const struct operation *op, size_t bytes, unsigned rounds)
@@ -184,10 +192,12 @@ static void measure(const struct operation *op, size_t bytes, unsigned rounds)
 		cuda(cu.stream_wait(stream), op->name);
 		wrong += wrong_elements(op, round, count);
 	}
+	meet();
 	double began = now_s();
 	for (unsigned i = 0; i < rounds; i++)
 		op->run(round, count);
 	cuda(cu.stream_wait(stream), op->name);
+	meet();
 	printf("RESULT %s %zu %.9f %zu\n", op->name, bytes, (now_s() - began) / rounds,
 		wrong + wrong_elements(op, round, count));
 	fflush(stdout);
@@ -234,6 +244,7 @@ int main(int argc, char **argv)
 	cuda(cu.stream_new(&stream, 1), "cuStreamCreate");
 	share_id(argv[2], &id);
 	ok(nccl.init(&comm, 2, id, rank), "ncclCommInitRank");
+	cuda(cu.alloc(&mark, sizeof(uint32_t)), "cuMemAlloc");
 	for (int i = 4; i < argc; i++) {
 		size_t bytes = strtoull(argv[i], NULL, 10);
 		host = malloc(bytes + 1);

@@ -54,6 +54,13 @@ def main():
 
     expected = {all_reduce: lambda n, count: element(0, n, count) + element(1, n, count), send_recv: lambda n, count: element(1 - rank, n, count),
                 broadcast: lambda n, count: element(n % 2, n, count)}
+    mark = torch.zeros(1, dtype=torch.int32, device="cuda")
+
+    def meet():
+        """Until both ranks are here, and have what was sent to them: one that only sends has what it sent in the kernel's buffers long before."""
+        dist.all_reduce(mark)
+        torch.cuda.synchronize()
+
     number = 0
     for size in sizes:
         count = size // 4
@@ -63,11 +70,11 @@ def main():
                 number += 1
                 wrong += int((run(element(rank, number, count), number) != expected[run](number, count)).sum().item())
             data = element(rank, number, count)
-            torch.cuda.synchronize()
+            meet()
             began = time.monotonic()
             for _ in range(rounds):
                 run(data, number)
-            torch.cuda.synchronize()
+            meet()
             seconds = (time.monotonic() - began) / rounds
             print(f"RESULT {run.__name__} {size} {seconds:.9f} {wrong}", flush=True)
     dist.destroy_process_group()

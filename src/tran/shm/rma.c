@@ -28,6 +28,7 @@
 
 #include "base/copy.h"
 #include "base/error.h"
+#include "base/turn.h"
 #include "ropeway.h"
 #include "shm.h"
 
@@ -43,15 +44,6 @@ enum {
 	TICKS_COMPANY = 64,
 	JOB_TURN = 8
 };
-
-static void pause_briefly(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
 
 const char *rpwi_shm_rma_path(const struct shm_link *l)
 {
@@ -415,7 +407,7 @@ static bool peer_beats(struct shm_link *l)
 	if (peer_comes_round(l, now_ns))
 		return true;
 	for (int i = 0; i < BEAT_LOOKS; i++) {
-		pause_briefly();
+		rpwi_turn_pause();
 		if (beat_look(l, now_ns))
 			return true;
 	}
