@@ -337,6 +337,7 @@ int rpw_context_progress(rpw_context *c)
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	c->in_progress = true;
+	c->mover = pthread_self();
 	int n = 0;
 	/* also those without endpoints now and then: what was closed may still have something to
 	 * say, or to hear */

@@ -11,6 +11,7 @@
 #include "ropeway.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -356,6 +357,7 @@ struct rpw_context {
 	 * says so */
 	bool kept_one;
 	bool in_progress, debug, closes; /* closes: an endpoint has TODO_CLOSE */
+	pthread_t mover;                 /* who made progress last */
 	pid_t pid;
 	uint64_t born; /* a forked child is refused */
 	bool polled;   /* rpw_context_options */

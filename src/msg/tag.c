@@ -145,7 +145,9 @@ static inline rpw_request *posted_for(rpw_endpoint *ep, uint64_t tag)
 void *tag_place(rpw_endpoint *ep, uint64_t tag, size_t len)
 {
 	rpw_request *r = first_for(ep, tag);
-	if (!r || !r->plain || len > r->len)
+	if (!r) /* acknowledgements for ours would have to wait, too */
+		return rpwi_list_empty(&ep->active_list) ? TRAN_PLACE_LATER : NULL;
+	if (!r->plain || len > r->len)
 		return NULL;
 	taken(r);
 	r->where = AT_PLACE;
@@ -426,14 +428,14 @@ static bool more_under_way(const rpw_endpoint *ep, unsigned most)
 	return n != &ep->active_list;
 }
 
-/* A long message as a frame, whose place the receiver knows when it begins to come. Not where more
- * are under way, whose fetches hide the round trip. */
+/* A long message as a frame, whose place the receiver knows when it begins to come. */
 static bool placed(const rpw_request *r, uint32_t *units)
 {
 	rpw_endpoint *ep = r->ep;
 	if (r->gpu || r->iovcnt > SEND_IOV_MAX || ep->c->eager_option || r->len <= ep->eager_max ||
 		!ep->link.te || r->len > ep->link.te->limits.placed_max ||
-		more_under_way(ep, ep->link.te->limits.placed_under_way))
+		(!pthread_equal(ep->c->mover, pthread_self()) &&
+			more_under_way(ep, ep->link.te->limits.placed_under_way)))
 		return false;
 	*units = credit_units(r->len);
 	return credit_has(&ep->link, *units + WINDOW_LEAST) &&

@@ -75,7 +75,9 @@ struct tran_up {
 		void *user, const void *head, size_t head_len, const void *body, size_t body_len);
 	/* A long frame (limits.placed_max) begins to come: where does its body go? Written until
 	 * `frame` is called with it as the body (NULL: it is not mapped), the path breaks, or
-	 * ep_close. NULL: nowhere yet, the transport keeps it. NULL itself where nobody has a
+	 * ep_close. NULL: nowhere yet, the transport keeps it. TRAN_PLACE_LATER: nowhere yet, and
+	 * the peer waits for nothing that this side says: the transport may leave it, and what is
+	 * behind it, where it is for a while, and ask again. NULL itself where nobody has a
 	 * place. */
 	void *(*place)(void *user, const void *head, size_t head_len, size_t body_len);
 	/* After RPWI_LATER from send: there is room again. */
@@ -89,6 +91,7 @@ struct tran_up {
 	 * of data.u64 tells them apart. NULL, or left aside: it has a set of its own. */
 	const int *set;
 };
+#define TRAN_PLACE_LATER ((void *)1)
 enum { TRAN_MARK = 1 }; /* set: the transport's; nobody else has it set */
 
 enum tran_caps {
@@ -117,8 +120,10 @@ struct tran_limits {
 	/* a frame's body may have so many bytes, more than frame_max, where `eager` says so for
 	 * now: its place is asked for when it begins to come (up->place), so that it is copied no
 	 * oftener than what is fetched, a round trip sooner; 0: none. Frames behind it wait for all
-	 * of it: only where at most placed_under_way requests are under way, itself one of them */
+	 * of it */
 	size_t placed_max;
+	/* where another thread makes progress than the one that sends: only if at most so many
+	 * requests are under way, itself one of them. What is fetched is that thread's work */
 	unsigned placed_under_way;
 	/* from here on, the sender putting where the receiver says is faster still; 0: nowhere */
 	size_t put_min;

@@ -88,7 +88,10 @@ static void *on_place(void *user, const void *head, size_t head_len, size_t body
 	if (e->place || e->failed || body_len <= TCP_FRAME_MAX || body_len > TCP_LONG_MAX)
 		fuzz_broken("a place for what has none");
 	fuzz_readable(head, head_len, 1);
-	return e->place = fuzz_u8(&run.in) < 128 ? malloc(body_len) : NULL;
+	uint8_t way = fuzz_u8(&run.in);
+	if (way >= 224)
+		return TRAN_PLACE_LATER;
+	return e->place = way < 128 ? malloc(body_len) : NULL;
 }
 static void on_room(void *user) {}
 static void on_done(void *user, void *cookie, const struct rpwi_error *err)

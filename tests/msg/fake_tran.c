@@ -158,8 +158,13 @@ static unsigned ep_progress(struct fep *e)
 		struct item *i = RPWI_CONTAINER_OF(e->in.next, struct item, link);
 		uint8_t *body = i->bytes + i->head_len;
 		if (i->len > e->ep.limits.frame_max && !i->begun) {
-			i->begun = true;
 			i->place = up->place(e->ep.user, i->bytes, i->head_len, i->len);
+			if (i->place == TRAN_PLACE_LATER) {
+				i->place = NULL;
+				if (chance(90))
+					break;
+			}
+			i->begun = true;
 			fake.placed += i->place != NULL;
 			if (i->place)
 				memcpy(i->place, body, i->len / 2);

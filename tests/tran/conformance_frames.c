@@ -158,9 +158,9 @@ static void case_room(struct side *s)
 
 enum { LONGS = 120, SMALL = 24 };
 struct longs {
-	uint64_t next;
+	uint64_t next, asked_for;
 	size_t least, most;
-	unsigned asked, placed;
+	unsigned asked, placed, later;
 	uint8_t *place, *given;
 };
 
@@ -176,7 +176,16 @@ static void *long_place(struct end *e, const uint8_t *head, size_t head_len, siz
 	REQUIRE(head_len == 8 && head_right(head, 8, l->next) && body_len == nth_long(l, l->next),
 		"the place of %zu bytes is asked for, the next frame has %zu", body_len,
 		nth_long(l, l->next));
-	l->asked++;
+	if (l->asked_for != l->next ||
+		!l->asked) { /* some are to be asked for again, or for ever */
+		l->asked++;
+		l->asked_for = l->next;
+		l->later = l->next % 8 == 2 ? 20 : l->next % 24 == 12 ? UINT32_MAX : 0;
+	}
+	if (l->later) {
+		l->later--;
+		return TRAN_PLACE_LATER;
+	}
 	l->given = l->next % 3 ? l->place + l->next % 8 : NULL;
 	l->placed += l->given != NULL;
 	return l->given;

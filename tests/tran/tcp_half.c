@@ -10,6 +10,8 @@
 
 struct half side[2];
 uint8_t *long_place;
+unsigned long_asked, long_came;
+const uint8_t *long_body;
 
 static void up_ready(void *user, const struct rpwi_error *e)
 {
@@ -31,6 +33,12 @@ static bool up_frame(
 	void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct half *h = user;
+	if (body_len > TCP_FRAME_MAX) {
+		long_came++;
+		long_body = body;
+		assert_true(pattern_check(body, body_len, 5, 0) < 0);
+		return true;
+	}
 	uint64_t n = h->frames++;
 	assert_int_equal(head_len, 24);
 	assert_int_equal(body_len, nth_len((unsigned)n));
@@ -40,6 +48,7 @@ static bool up_frame(
 }
 static void *up_place(void *user, const void *head, size_t head_len, size_t body_len)
 {
+	long_asked++;
 	return long_place;
 }
 static void up_room(void *user) { ((struct half *)user)->room = true; }

@@ -32,7 +32,11 @@ struct half {
 	size_t handle_len;
 };
 extern struct half side[2]; /* 0 connects, 1 listens */
-extern uint8_t *long_place; /* of long frames */
+/* of long frames: where the next one belongs, how often that was asked, how many came, where the
+ * last one was */
+extern uint8_t *long_place;
+extern unsigned long_asked, long_came;
+extern const uint8_t *long_body;
 
 #define UNTIL(x) \
 	do { \

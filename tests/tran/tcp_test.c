@@ -308,6 +308,66 @@ static void a_long_frame_for_who_leaves(void **state)
 	long_place = NULL;
 }
 
+/* A long frame without a receive is left where it is for a while by who polls, and is kept at last;
+ * then some do not wait. Who sleeps, and what shares its stream, is not held up. */
+static void a_long_frame_waits_for_its_receive(void **state)
+{
+	enum { LONG = TCP_FRAME_MAX + 70000, LOOKS = 64 };
+	static uint8_t place[LONG], body[LONG], head[8];
+	uint8_t *const later = TRAN_PLACE_LATER;
+	connect_both();
+	const struct tcp_stream *to = ep(1)->bundle->stream[0];
+	pattern_fill(body, LONG, 5, 0);
+	assert_true(send_nth(0, 0)); /* from now on it is looked at each time */
+	UNTIL(side[1].frames == 1 && to->hot);
+	const struct {
+		const char *what;
+		uint8_t *first, *then;
+		unsigned asks_least, asks_most;
+		bool sleeps;
+	} rows[] = {{"there at once", place, place, 1, 1, false},
+		{"there after a while", later, place, 11, 11, false},
+		{"never", later, later, LOOKS, UINT32_MAX, false},
+		{"the next one does not wait", later, later, 1, 1, false},
+		{"but the one after it", later, place, 11, 11, false},
+		{"one that cannot be put there", later, NULL, 11, 11, false},
+		{"nobody polls any more", later, later, 11, 12, true},
+		{"nor waits for the next", later, later, 1, 1, false},
+		{"it waits again", later, place, 11, 11, false}};
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(rows); i++) {
+		print_message("%s\n", rows[i].what);
+		memset(place, 0x77, LONG);
+		long_place = rows[i].first;
+		long_asked = 0;
+		struct iovec iov = {body, LONG};
+		assert_int_equal(tran_tcp.send(side[0].ep, head, sizeof head, &iov, 1, LONG), 0);
+		UNTIL(long_asked == 10 || long_came == i + 1);
+		assert_true(long_came == i + 1 || (to->stalled && !to->frame));
+		if (rows[i].sleeps) {
+			int fd;
+			uint64_t deadline = RPWI_NEVER;
+			assert_int_equal(tran_tcp.arm(side[1].t, &fd, &deadline), 1);
+		} else if (rows[i].asks_most > 1)
+			long_place = rows[i].then;
+		UNTIL(long_came == i + 1);
+		assert_in_range(long_asked, rows[i].asks_least, rows[i].asks_most);
+		assert_int_equal(long_body == place, rows[i].then == place);
+	}
+	struct tran_ep *first[2] = {side[0].ep, side[1].ep};
+	connect_both();
+	assert_ptr_equal(((struct tcp_ep *)first[1])->bundle, ep(1)->bundle);
+	long_place = later;
+	long_asked = 0;
+	unsigned before = long_came;
+	struct iovec iov = {body, LONG};
+	assert_int_equal(tran_tcp.send(side[0].ep, head, sizeof head, &iov, 1, LONG), 0);
+	UNTIL(long_came == before + 1);
+	assert_int_equal(long_asked, 1);
+	tran_tcp.ep_close(first[0]);
+	tran_tcp.ep_close(first[1]);
+	long_place = NULL;
+}
+
 int main(void)
 {
 	unsetenv("ROPEWAY_TCP_STREAMS");
@@ -321,6 +381,7 @@ int main(void)
 		TEST(bulk_data_against_the_rules),
 		TEST(what_ends_badly_fails_its_operation_only),
 		TEST(a_long_frame_for_who_leaves),
+		TEST(a_long_frame_waits_for_its_receive),
 	};
 	return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
 }

@@ -194,7 +194,7 @@ static unsigned read_hot(struct tcp *t)
 		things += n;
 		if (hot[i]->state != TCP_UP)
 			continue;
-		if (hot[i]->idle_polls > IDLE_POLLS_MAX)
+		if (hot[i]->idle_polls > IDLE_POLLS_MAX && !hot[i]->wait_until_ns)
 			tcp_hot_del(hot[i]);
 		else if (n && ++hot[i]->hot_reads == UNWATCH_READS)
 			tcp_stream_watch(hot[i], false);
@@ -329,6 +329,10 @@ static int tcp_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 		!rpwi_list_empty(&t->unread) || !rpwi_list_empty(&t->moved))
 		return 1;
 	for (unsigned i = 0; i < t->hot_count; i++) {
+		if (t->hot[i]->wait_until_ns) { /* in vain: nobody polls any more */
+			t->hot[i]->wait_until_ns = 1;
+			return 1;
+		}
 		t->hot[i]->hot_reads = 0;
 		tcp_stream_watch(t->hot[i], true);
 		if (t->hot[i]->unwatched)

@@ -128,7 +128,11 @@ struct tcp_stream {
 	char *body;             /* NULL: thrown away */
 	size_t body_left;
 	bool in_body; /* from its header on to that of its end */
-	bool stalled; /* what comes next in rx is bulk data that nobody expects yet */
+	/* what comes next in rx is bulk data that nobody expects yet, or a long frame that waits
+	 * for its receive */
+	bool stalled;
+	uint64_t wait_since_ns, wait_until_ns; /* of the latter; until 0: it does not wait */
+	unsigned looks, in_vain, not_again;    /* how often none came; so many frames do not wait */
 
 	/* to be sent: tx first, unless a message of bulk data is half sent */
 	uint8_t *tx;

@@ -26,6 +26,10 @@ enum {
 	POLLED_READ_LEAST = 64 * 1024,
 	POLLED_READ_MOST = 256 * 1024,
 	READS_MAX = 8, /* in one progress */
+	WAIT_NS = 300 * 1000,
+	WAIT_MOST_NS = 20 * 1000 * 1000,
+	WAIT_LOOKS = 64,
+	IN_VAIN_MAX = 63,
 };
 
 size_t tcp_polled_read_max(void)
@@ -44,28 +48,77 @@ static struct tcp_ep *frame_ep(const struct tcp_stream *s, uint32_t id)
 
 /* ---- long frames ---- */
 
-/* Its body goes where the receive wants it; or, where there is none yet, into memory of its own. */
-static void long_begins(
+/* May bulk data come by stream 0? */
+static bool expects(const struct tcp_bundle *b)
+{
+	return b->expecting[0] || (b->expecting[1] && !tcp_has_bulk_stream(b));
+}
+
+/* A receive for it is mostly posted in a moment, by a program that posts ahead, between two of its
+ * operations or while it fetches what came before; what is kept for it instead is copied once more.
+ * So who polls leaves it, for WAIT_NS and WAIT_LOOKS; after a time in vain some do not wait. */
+static bool long_waits(struct tcp_stream *s)
+{
+	const struct tcp_bundle *b = s->bundle;
+	uint64_t now_ns = rpwi_now_ns();
+	/* nothing else is behind it that anybody waits for */
+	bool alone = b->members.next == b->members.prev && !expects(b);
+	if (!s->hot || !alone)
+		return false;
+	if (!s->wait_until_ns) {
+		if (s->not_again) {
+			s->not_again--;
+			return false;
+		}
+		s->wait_since_ns = now_ns;
+		s->wait_until_ns = now_ns + WAIT_NS;
+		s->looks = 0;
+		return true;
+	}
+	if (s->wait_until_ns > s->wait_since_ns && now_ns - s->wait_since_ns < WAIT_MOST_NS) {
+		if (b->expecting[1]) { /* it fetches */
+			s->wait_until_ns = now_ns + WAIT_NS;
+			s->looks = 0;
+		}
+		if (now_ns < s->wait_until_ns || ++s->looks < WAIT_LOOKS)
+			return true;
+	}
+	s->in_vain = RPWI_MIN(2 * s->in_vain + 1, (unsigned)IN_VAIN_MAX);
+	s->not_again = s->in_vain;
+	return false;
+}
+
+/* Its body goes where the receive wants it; or, where there is none yet, into memory of its own.
+ * 1: it has to wait. */
+static int long_begins(
 	struct tcp_stream *s, struct tcp_ep *ep, const struct tcp_header *h, const uint8_t *more)
 {
+	uint64_t aligned[TRAN_HEAD_MAX / 8];
+	memcpy(aligned, more, h->head_len);
+	void *at = ep ? emulate_place_up(&ep->base, aligned, h->head_len, h->len) : NULL;
+	bool later = at == TRAN_PLACE_LATER;
+	if (later && long_waits(s))
+		return 1;
+	if (s->wait_until_ns && !later)
+		s->in_vain = 0;
+	s->wait_until_ns = 0;
 	struct tcp_long *f = calloc(1, sizeof *f);
 	if (f && ep) {
 		f->id = h->id;
 		f->len = h->len;
 		f->head_len = h->head_len;
 		memcpy(f->head, more, h->head_len);
-		f->at = emulate_place_up(&ep->base, f->head, f->head_len, f->len);
-		if (!f->at)
-			f->at = f->own = malloc(f->len);
+		f->at = later || !at ? f->own = malloc(f->len) : at;
 	}
 	if (!f || (ep && !f->at)) {
 		free(f);
 		tcp_bundle_lost(s, RPW_ERR_NO_MEMORY, "no memory for a frame of %u bytes", h->len);
-		return;
+		return 0;
 	}
 	s->frame = f;
 	s->body = (char *)f->at;
 	s->body_left = h->len;
+	return 0;
 }
 
 static void long_ends(struct tcp_stream *s)
@@ -88,10 +141,8 @@ static int on_frame(
 		return -1;
 	}
 	struct tcp_ep *ep = frame_ep(s, h->id);
-	if (tcp_is_long(h)) {
-		long_begins(s, ep, h, more);
-		return 0;
-	}
+	if (tcp_is_long(h))
+		return long_begins(s, ep, h, more);
 	if (!ep)
 		return 0;
 	uint64_t aligned[TRAN_HEAD_MAX / 8]; /* who reads the head may do so by structs */
@@ -195,8 +246,10 @@ static size_t parse_step(struct tcp_stream *s, unsigned *things, const char **wh
 	s->rx_start += need;
 	++*things;
 	s->stalled = on_header(s, &h, p + TCP_HEADER_LEN, why) > 0;
-	if (s->stalled)
+	if (s->stalled) {
 		s->rx_start -= need;
+		--*things;
+	}
 	return 0;
 }
 
@@ -244,12 +297,6 @@ static bool past_rx(const struct tcp_stream *s)
 	return s->body_left && (s->body ? !by_rx : s->rx_start == s->rx_end);
 }
 
-/* May bulk data come by stream 0? */
-static bool expects(const struct tcp_bundle *b)
-{
-	return b->expecting[0] || (b->expecting[1] && !tcp_has_bulk_stream(b));
-}
-
 /* One read. What was asked for in *asked. */
 static ssize_t read_some(struct tcp_stream *s, size_t *asked)
 {
@@ -295,12 +342,12 @@ static void read_ended(struct tcp_stream *s, ssize_t r)
 			s, RPW_ERR_UNREACHABLE, "the tcp stream broke: %s", strerror(errno));
 }
 
-/* It stopped before bulk data that nobody expected: is it expected now? */
+/* It stopped before bulk data that nobody expected, or a long frame: is it expected now? */
 static unsigned resumed(struct tcp_stream *s)
 {
 	s->stalled = false;
 	unsigned things = tcp_stream_parse(s);
-	if (s->state == TCP_UP && !s->stalled) {
+	if (s->state == TCP_UP && !s->stalled && !s->hot) {
 		tcp_stream_watch(s, true);
 		tcp_hot_add(s);
 	}
@@ -343,7 +390,7 @@ unsigned tcp_stream_read(struct tcp_stream *s)
 	}
 	if (!things)
 		s->idle_polls++;
-	if (s->stalled && s->state == TCP_UP) {
+	if (s->stalled && s->state == TCP_UP && !s->wait_until_ns) {
 		tcp_hot_del(s);
 		tcp_stream_watch(s, false);
 	}

@@ -39,7 +39,7 @@
 #include "tran/tran.h"
 
 enum {
-	TCP_VERSION = 4, /* 4: long frames */
+	TCP_VERSION = 5, /* 5: long frames from 96 KiB to 1 MiB */
 	TCP_NONCE_LEN = 16,
 	TCP_ADDRESSES_MAX = 16,
 	TCP_HANDLE_FIXED = 4 + 2 + 2 + 2 + 4 + TCP_NONCE_LEN + 2,
@@ -48,8 +48,8 @@ enum {
 	TCP_HEADER_LEN = 16,
 	TCP_BULK_ID_LEN = 4,
 	TCP_ATTACH_LEN = 4 + TCP_NONCE_LEN,
-	TCP_FRAME_MAX = 128 * 1024, /* body of a frame */
-	TCP_LONG_MAX = 512 * 1024,  /* of a long one, which is put into its place as it comes */
+	TCP_FRAME_MAX = 96 * 1024,  /* body of a frame */
+	TCP_LONG_MAX = 1024 * 1024, /* of a long one, which is put into its place as it comes */
 	TCP_BULK_MAX = 1024 * 1024, /* of one message of bulk data */
 	TCP_STREAMS_MAX = 4,
 };
