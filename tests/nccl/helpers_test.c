@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <sched.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { LONG = 1 << 20 };
@@ -113,4 +114,31 @@ void who_posts_gets_in(void **unused)
 	pair_close(&p);
 	free(from);
 	free(to);
+}
+
+/* A child that has forked beside these threads has none of them, and ends as any program does. */
+void a_forked_child_ends(void **unused)
+{
+	struct pair p;
+#ifdef __SANITIZE_THREAD__
+	print_message(
+		"skipped: ThreadSanitizer's runtime does not end in the child of such a process\n");
+	skip();
+#endif
+	pair_open(&p, 12);
+	pair_message(&p, LONG, 1);
+	for (int i = 0; i < 20; i++) {
+		pid_t child = fork();
+		int status = -1;
+		assert_true(child >= 0);
+		if (!child) {
+			alarm(20);
+			exit(7);
+		}
+		pair_message(&p, LONG, 1);
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_true(WIFEXITED(status));
+		assert_int_equal(WEXITSTATUS(status), 7);
+	}
+	pair_close(&p);
 }

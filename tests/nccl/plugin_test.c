@@ -240,6 +240,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(virtual_device),
 		cmocka_unit_test(helpers_come_and_go),
 		cmocka_unit_test(who_posts_gets_in),
+		cmocka_unit_test(a_forked_child_ends),
 		cmocka_unit_test(comms_and_threads_at_once),
 	};
 	return pair_main(argc, argv, tests, RPWI_ARRAY_LEN(tests));

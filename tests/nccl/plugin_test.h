@@ -32,5 +32,6 @@ void comms_and_threads_at_once(void **unused);
 /* helpers_test.c */
 void helpers_come_and_go(void **unused);
 void who_posts_gets_in(void **unused);
+void a_forked_child_ends(void **unused);
 
 #endif
