@@ -85,7 +85,7 @@ static bool on_frame(
 static void *on_place(void *user, const void *head, size_t head_len, size_t body_len)
 {
 	struct end *e = user;
-	if (e->place || e->failed || body_len <= TCP_FRAME_MAX || body_len > TCP_LONG_MAX)
+	if (e->place || e->failed || body_len > TCP_LONG_MAX)
 		fuzz_broken("a place for what has none");
 	fuzz_readable(head, head_len, 1);
 	uint8_t way = fuzz_u8(&run.in);
@@ -375,7 +375,7 @@ static void say_sense(unsigned stream)
 		(const struct tcp_ep *)(run.second && fuzz_u8(&run.in) & 1 ? run.second : run.ep);
 	size_t len = TCP_HEADER_LEN, more = 0;
 	h.id = h.kind == TCP_OPEN ? 0 : to ? to->number : fuzz_u8(&run.in);
-	if (h.kind == TCP_FRAME) {
+	if (h.kind == TCP_FRAME || h.kind == TCP_LONG) {
 		if (what < 3) {
 			more = put_emulation(bytes + len, &h);
 		} else {

@@ -140,9 +140,11 @@ static void what_is_against_the_rules_fails_the_endpoint_with_a_sentence(void **
 		const char *why;
 	} rows[] = {
 		{{.kind = 0}, "unknown kind"},
-		{{.kind = TCP_LEAVE + 1}, "unknown kind"},
+		{{.kind = TCP_LONG + 1}, "unknown kind"},
 		{{.kind = TCP_FRAME, .head_len = TRAN_HEAD_MAX + 1}, "head longer"},
-		{{.kind = TCP_FRAME, .len = TCP_LONG_MAX + 1}, "length beyond"},
+		{{.kind = TCP_FRAME, .len = TCP_FRAME_MAX + 1}, "length beyond"},
+		{{.kind = TCP_LONG, .len = TCP_LONG_MAX + 1}, "length beyond"},
+		{{.kind = TCP_LONG, .head_len = TRAN_HEAD_MAX + 1}, "head longer"},
 		{{.kind = TCP_BULK, .len = TCP_BULK_MAX + 1}, "length beyond"},
 		{{.kind = TCP_BULK, .head_len = 1}, "head longer"},
 		{{.kind = TCP_BULK, .answer = 2}, "unknown answer"},
@@ -284,7 +286,7 @@ static void a_long_frame_for_who_leaves(void **state)
 		assert_ptr_equal(((struct tcp_ep *)first[1])->bundle, ep(1)->bundle);
 		long_place = kept ? NULL : place;
 		send_header(from->fd,
-			(struct tcp_header){.kind = TCP_FRAME,
+			(struct tcp_header){.kind = TCP_LONG,
 				.id = ((struct tcp_ep *)first[1])->number,
 				.head_len = sizeof head,
 				.len = LONG},

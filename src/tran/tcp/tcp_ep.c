@@ -41,7 +41,7 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 	}
 	ep->base = (struct tran_ep){.tran = tran,
 		.user = user,
-		.limits = {.frame_max = TCP_FRAME_MAX,
+		.limits = {.frame_max = tran->polled ? TCP_POLLED_FRAME_MAX : TCP_FRAME_MAX,
 			.eager_max = EAGER_MAX,
 			.placed_max = TCP_LONG_MAX,
 			.placed_under_way = PLACED_UNDER_WAY,

@@ -141,7 +141,7 @@ static int on_frame(
 		return -1;
 	}
 	struct tcp_ep *ep = frame_ep(s, h->id);
-	if (tcp_is_long(h))
+	if (h->kind == TCP_LONG)
 		return long_begins(s, ep, h, more);
 	if (!ep)
 		return 0;
@@ -171,6 +171,7 @@ static int on_header(
 	}
 	switch (h->kind) {
 	case TCP_FRAME:
+	case TCP_LONG:
 		return on_frame(s, h, more, why);
 	case TCP_BULK:
 		return tcp_bulk_begins(s, h, more, why);

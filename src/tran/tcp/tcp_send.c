@@ -425,7 +425,7 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 	size_t len = TCP_HEADER_LEN + head_len + body_len;
 	if (b->state != TCP_BUNDLE_UP)
 		return tran_path_over(&ep->base);
-	bool is_long = body_len > TCP_FRAME_MAX;
+	bool is_long = body_len > ep->base.limits.frame_max;
 	if (!has_room(s, is_long, len)) {
 		if (!s->blocked)
 			tcp_stream_send(s);
@@ -436,7 +436,7 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 		}
 	}
 	uint8_t header[TCP_HEADER_LEN];
-	tcp_put_header(header, &(struct tcp_header){.kind = TCP_FRAME,
+	tcp_put_header(header, &(struct tcp_header){.kind = is_long ? TCP_LONG : TCP_FRAME,
 				       .head_len = (uint16_t)head_len,
 				       .id = ep->peer.number,
 				       .len = (uint32_t)body_len});

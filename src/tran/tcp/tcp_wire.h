@@ -39,7 +39,7 @@
 #include "tran/tran.h"
 
 enum {
-	TCP_VERSION = 5, /* 5: long frames from 96 KiB to 1 MiB */
+	TCP_VERSION = 5, /* 5: a kind for long frames */
 	TCP_NONCE_LEN = 16,
 	TCP_ADDRESSES_MAX = 16,
 	TCP_HANDLE_FIXED = 4 + 2 + 2 + 2 + 4 + TCP_NONCE_LEN + 2,
@@ -48,8 +48,11 @@ enum {
 	TCP_HEADER_LEN = 16,
 	TCP_BULK_ID_LEN = 4,
 	TCP_ATTACH_LEN = 4 + TCP_NONCE_LEN,
-	TCP_FRAME_MAX = 96 * 1024,  /* body of a frame */
-	TCP_LONG_MAX = 1024 * 1024, /* of a long one, which is put into its place as it comes */
+	TCP_FRAME_MAX = 96 * 1024, /* body of a frame */
+	/* of a context whose memory is polled: longer ones are long frames, which lose nothing
+	 * there, since all of it is copied from a buffer */
+	TCP_POLLED_FRAME_MAX = 24 * 1024,
+	TCP_LONG_MAX = 1024 * 1024, /* of a long one */
 	TCP_BULK_MAX = 1024 * 1024, /* of one message of bulk data */
 	TCP_STREAMS_MAX = 4,
 };
@@ -64,6 +67,7 @@ enum tcp_kind {
 	TCP_ATTACH = 0xa5,
 	TCP_ATTACHED = 0xa6,
 	TCP_LEAVE = 0xa7,
+	TCP_LONG = 0xa8, /* a frame whose body is put into its place as it comes */
 };
 
 /* Not enum rpw_status, whose values may grow. */
@@ -101,17 +105,17 @@ static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const c
 		bool id;
 		uint64_t value_max;
 	} limits[] = {
-		{TRAN_HEAD_MAX, 0, true, TCP_LONG_MAX},
+		{TRAN_HEAD_MAX, 0, true, TCP_FRAME_MAX},
 		{0, TCP_NO_ACCESS, true, TCP_BULK_MAX},
 		{0, TCP_NO_ACCESS, true, 0},
 		{0, 0, false, 0},
 		{0, 0, true, 0},
 		{0, 0, true, 0},
 		{0, TCP_NO_ACCESS, true, 0},
+		{TRAN_HEAD_MAX, 0, true, TCP_LONG_MAX},
 	};
-	_Static_assert(
-		RPWI_ARRAY_LEN(limits) == TCP_LEAVE - TCP_FRAME + 1, "one row for each kind");
-	if (h->kind < TCP_FRAME || h->kind > TCP_LEAVE) {
+	_Static_assert(RPWI_ARRAY_LEN(limits) == TCP_LONG - TCP_FRAME + 1, "one row for each kind");
+	if (h->kind < TCP_FRAME || h->kind > TCP_LONG) {
 		*why = "an unknown kind of header";
 		return -1;
 	}
@@ -124,18 +128,15 @@ static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const c
 	return *why ? -1 : 0;
 }
 
-static inline bool tcp_is_long(const struct tcp_header *h)
-{
-	return h->kind == TCP_FRAME && h->len > TCP_FRAME_MAX;
-}
-
 /* Bytes that follow the header and must be there before it can be acted on; the body of a long
  * frame, or of bulk data, is not among them. */
 static inline size_t tcp_more_len(const struct tcp_header *h)
 {
 	switch (h->kind) {
 	case TCP_FRAME:
-		return (size_t)h->head_len + (tcp_is_long(h) ? 0 : h->len);
+		return (size_t)h->head_len + h->len;
+	case TCP_LONG:
+		return h->head_len;
 	case TCP_BULK:
 		return TCP_BULK_ID_LEN;
 	case TCP_ATTACH:
