@@ -434,7 +434,7 @@ static bool placed(const rpw_request *r, uint32_t *units)
 	rpw_endpoint *ep = r->ep;
 	if (r->gpu || r->iovcnt > SEND_IOV_MAX || ep->c->eager_option || r->len <= ep->eager_max ||
 		!ep->link.te || r->len > ep->link.te->limits.placed_max ||
-		(!pthread_equal(ep->c->mover, pthread_self()) &&
+		(!(ep->c->polled && pthread_equal(ep->c->mover, pthread_self())) &&
 			more_under_way(ep, ep->link.te->limits.placed_under_way)))
 		return false;
 	*units = credit_units(r->len);

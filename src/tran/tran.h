@@ -122,8 +122,9 @@ struct tran_limits {
 	 * oftener than what is fetched, a round trip sooner; 0: none. Frames behind it wait for all
 	 * of it */
 	size_t placed_max;
-	/* where another thread makes progress than the one that sends: only if at most so many
-	 * requests are under way, itself one of them. What is fetched is that thread's work */
+	/* only if at most so many requests are under way, itself one of them: its receive may not
+	 * be posted yet, and what is kept for it is copied twice. Not where memory is polled, and
+	 * who sends makes progress, too (else what is fetched is the other thread's work) */
 	unsigned placed_under_way;
 	/* from here on, the sender putting where the receiver says is faster still; 0: nowhere */
 	size_t put_min;

@@ -43,7 +43,7 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 		.user = user,
 		.limits = {.frame_max = tran->polled ? TCP_POLLED_FRAME_MAX : TCP_FRAME_MAX,
 			.eager_max = EAGER_MAX,
-			.placed_max = TCP_LONG_MAX,
+			.placed_max = tran->polled ? TCP_LONG_MAX : TCP_LONG_MAX / 2,
 			.placed_under_way = PLACED_UNDER_WAY,
 			.bulk_min = BULK_MIN,
 			.bulk_max = TCP_BULK_MAX}};

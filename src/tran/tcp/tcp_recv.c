@@ -54,16 +54,17 @@ static bool expects(const struct tcp_bundle *b)
 	return b->expecting[0] || (b->expecting[1] && !tcp_has_bulk_stream(b));
 }
 
-/* A receive for it is mostly posted in a moment, by a program that posts ahead, between two of its
- * operations or while it fetches what came before; what is kept for it instead is copied once more.
- * So who polls leaves it, for WAIT_NS and WAIT_LOOKS; after a time in vain some do not wait. */
+/* A receive for it is mostly posted in a moment where memory is polled, by NCCL, which posts ahead:
+ * between two of its operations, or while it fetches what came before; what is kept for it instead
+ * is copied once more. So who polls leaves it, for WAIT_NS and WAIT_LOOKS; after a time in vain
+ * some do not wait. */
 static bool long_waits(struct tcp_stream *s)
 {
 	const struct tcp_bundle *b = s->bundle;
 	uint64_t now_ns = rpwi_now_ns();
 	/* nothing else is behind it that anybody waits for */
 	bool alone = b->members.next == b->members.prev && !expects(b);
-	if (!s->hot || !alone)
+	if (!s->t->base.polled || !s->hot || !alone)
 		return false;
 	if (!s->wait_until_ns) {
 		if (s->not_again) {

@@ -416,10 +416,10 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 	struct tcp_ep *ep = (struct tcp_ep *)tran_ep;
 	if (ep->state != TCP_EP_UP)
 		return tran_path_over(&ep->base);
-	if (head_len > TRAN_HEAD_MAX || body_len > TCP_LONG_MAX)
+	if (head_len > TRAN_HEAD_MAX || body_len > ep->base.limits.placed_max)
 		return rpwi_fail(RPW_ERR_INVALID,
-			"tcp: a frame of %zu and %zu bytes, %d and %d are the most", head_len,
-			body_len, TRAN_HEAD_MAX, TCP_LONG_MAX);
+			"tcp: a frame of %zu and %zu bytes, %d and %zu are the most", head_len,
+			body_len, TRAN_HEAD_MAX, ep->base.limits.placed_max);
 	struct tcp_bundle *b = ep->bundle;
 	struct tcp_stream *s = b->stream[0];
 	size_t len = TCP_HEADER_LEN + head_len + body_len;

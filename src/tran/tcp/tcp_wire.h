@@ -48,7 +48,7 @@ enum {
 	TCP_HEADER_LEN = 16,
 	TCP_BULK_ID_LEN = 4,
 	TCP_ATTACH_LEN = 4 + TCP_NONCE_LEN,
-	TCP_FRAME_MAX = 96 * 1024, /* body of a frame */
+	TCP_FRAME_MAX = 128 * 1024, /* body of a frame */
 	/* of a context whose memory is polled: longer ones are long frames, which lose nothing
 	 * there, since all of it is copied from a buffer */
 	TCP_POLLED_FRAME_MAX = 24 * 1024,

@@ -257,6 +257,9 @@ static int take(struct verbs_ep *ep, const struct verbs_offer *own, const struct
 	memcpy(ep->remote_gid, ep->remote.gid[c->peer_gid].raw, 16);
 	ep->peer_nonce = peer->nonce;
 	ep->p = p;
+	/* a lane's READ comes in no order, a WRITE upwards */
+	if (p->software && ep->t->base.polled)
+		ep->base.limits.put_min = 1;
 	ep->own_port = port->port;
 	ep->own_gid_index = port->gid[c->own_gid].index;
 	ep->mtu = RPWI_MIN(port->mtu, ep->remote.mtu);
