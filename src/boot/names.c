@@ -9,13 +9,13 @@
 #include "boot/boot_priv.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "base/thread.h"
 
 enum { THREADS_MAX = 4, STACK_BYTES = 512 * 1024 };
 
@@ -161,18 +161,14 @@ static int thread_start(struct boot_names *n)
 {
 	pthread_t id;
 	pthread_attr_t attr;
-	sigset_t all, before;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
 	n->threads++;
-	int rc = pthread_create(&id, &attr, thread, n);
+	int rc = rpwi_thread_start(&id, &attr, thread, n);
 	if (rc)
 		n->threads--;
 	pthread_attr_destroy(&attr);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return -rc;
 }
 

@@ -19,7 +19,6 @@
 #include "nccl/plugin.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -28,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/born.h"
+#include "base/thread.h"
 
 enum { PROGRESS_MS = 20, BUSY_MS = 1, SOON_MS = 2, EVENTS_MAX = 64, ROUNDS_MAX = 64 };
 enum { WAKE, SOON }; /* in the set, beside the IDs of comm contexts */
@@ -248,7 +248,6 @@ static void *progress_run(void *unused)
 
 static int progress_start(void)
 {
-	sigset_t all, before;
 	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = WAKE},
 			   soon = {.events = EPOLLIN, .data.u64 = SOON};
 	progress.epfd = epoll_create1(EPOLL_CLOEXEC);
@@ -261,11 +260,8 @@ static int progress_start(void)
 				 epoll_ctl(progress.epfd, EPOLL_CTL_ADD, progress.soonfd, &soon)
 			 ? errno
 			 : 0;
-	sigfillset(&all); /* NCCL's program handles its signals in threads of its own */
-	pthread_sigmask(SIG_SETMASK, &all, &before);
 	if (!rc)
-		rc = pthread_create(&progress.thread, NULL, progress_run, NULL);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+		rc = rpwi_thread_start(&progress.thread, NULL, progress_run, NULL);
 	if (rc) {
 		progress_close();
 		plugin_warn("the thread that keeps idle connections alive cannot be started: %s; "

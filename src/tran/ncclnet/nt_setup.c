@@ -13,12 +13,12 @@
 #include "tran/ncclnet/nt_priv.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include "base/thread.h"
 
 enum {
 	FRAMES = 0,
@@ -300,15 +300,10 @@ static int thread_new(struct nt_setup *s, void *(*run)(void *))
 {
 	pthread_attr_t detached;
 	pthread_t thread;
-	sigset_t all, before;
-	sigfillset(&all);
 	pthread_attr_init(&detached);
 	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-	/* the program's signals are for its own threads */
-	pthread_sigmask(SIG_SETMASK, &all, &before);
 	__atomic_add_fetch(&s->inside, 1, __ATOMIC_ACQ_REL);
-	int err = pthread_create(&thread, &detached, run, s);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	int err = rpwi_thread_start(&thread, &detached, run, s);
 	pthread_attr_destroy(&detached);
 	if (err)
 		__atomic_sub_fetch(&s->inside, 1, __ATOMIC_ACQ_REL);

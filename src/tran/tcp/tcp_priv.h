@@ -131,8 +131,10 @@ struct tcp_stream {
 	/* what comes next in rx is bulk data that nobody expects yet, or a long frame that waits
 	 * for its receive */
 	bool stalled;
-	uint64_t wait_since_ns, wait_until_ns; /* of the latter; until 0: it does not wait */
-	unsigned looks, in_vain, not_again;    /* how often none came; so many frames do not wait */
+	/* of the latter: until 0, it does not wait; before since, it has waited long enough */
+	uint64_t wait_since_ns, wait_until_ns;
+	unsigned looks;              /* since it waits */
+	unsigned in_vain, not_again; /* how often none came; so many frames do not wait */
 
 	/* to be sent: tx first, unless a message of bulk data is half sent */
 	uint8_t *tx;
