@@ -29,12 +29,11 @@
 
 enum {
 	CLIENTS_MAX = 4096,
-	LINGER_MS = 3000, /* after the last one */
-	HEIR_MS = 1000,   /* a child that goes on has so long to say so */
 	ROUNDS = 3,
 	ACCEPTS_A_ROUND = 64,
 };
-static const uint64_t ROUND_NS[ROUNDS] = {0, 400 * RPWI_NS_PER_MS, 1200 * RPWI_NS_PER_MS};
+static const uint64_t ROUND_NS[ROUNDS] = {
+	0, 400 * RPWI_NS_PER_MS, RPWI_NS_PER_MS *RPWI_HELPER_SAYS_MS};
 
 struct client {
 	int fd, pid_fd; /* -1: none, or not any more */
@@ -150,13 +149,13 @@ static bool is_readable(int fd)
 /* When something is next to be done, in ms; -1: never. */
 static int next_ms(uint64_t now_ns, uint64_t idle_ns)
 {
-	uint64_t at = nclients ? RPWI_NEVER : idle_ns + LINGER_MS * RPWI_NS_PER_MS;
+	uint64_t at = nclients ? RPWI_NEVER : idle_ns + RPWI_HELPER_LINGER_MS * RPWI_NS_PER_MS;
 	for (unsigned i = 0; i < nclients; i++) {
 		const struct client *c = &client[i];
 		if (c->ended_ns)
 			at = RPWI_MIN(at, c->ended_ns + ROUND_NS[c->round]);
 		else if (c->dead_ns)
-			at = RPWI_MIN(at, c->dead_ns + HEIR_MS * RPWI_NS_PER_MS);
+			at = RPWI_MIN(at, c->dead_ns + RPWI_HELPER_HEIR_MS * RPWI_NS_PER_MS);
 	}
 	if (at == RPWI_NEVER)
 		return -1;
@@ -169,7 +168,8 @@ static void tend(struct client *c, uint64_t now_ns)
 		hear(c, now_ns);
 	if (!c->ended_ns && !c->dead_ns && c->pid_fd >= 0 && is_readable(c->pid_fd))
 		c->dead_ns = now_ns;
-	if (!c->ended_ns && c->dead_ns && now_ns - c->dead_ns >= HEIR_MS * RPWI_NS_PER_MS)
+	if (!c->ended_ns && c->dead_ns &&
+		now_ns - c->dead_ns >= RPWI_HELPER_HEIR_MS * RPWI_NS_PER_MS)
 		end(c, now_ns);
 	while (c->ended_ns && c->round < ROUNDS && c->ended_ns + ROUND_NS[c->round] <= now_ns)
 		say_goodbye(c, now_ns);
@@ -181,7 +181,7 @@ static void serve(int listener)
 	for (;;) {
 		uint64_t now_ns = rpwi_now_ns();
 		unsigned n = 0;
-		if (!nclients && now_ns - idle_ns >= LINGER_MS * RPWI_NS_PER_MS)
+		if (!nclients && now_ns - idle_ns >= RPWI_HELPER_LINGER_MS * RPWI_NS_PER_MS)
 			return;
 		fds[n++] = (struct pollfd){.fd = listener, .events = POLLIN};
 		for (unsigned i = 0; i < nclients; i++) {

@@ -10,6 +10,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* It ends so long after the last process that it speaks for: a child that goes on has so long to
+ * say so, peers are told so often, and then it waits for the next process. */
+enum {
+	RPWI_HELPER_HEIR_MS = 1000,
+	RPWI_HELPER_SAYS_MS = 1200,
+	RPWI_HELPER_LINGER_MS = 3000,
+	RPWI_HELPER_STAYS_MS = RPWI_HELPER_HEIR_MS + RPWI_HELPER_SAYS_MS + RPWI_HELPER_LINGER_MS,
+};
 bool rpwi_helper_is_off(void);
 /* A connection to the one that is there: a descriptor, or -errno: -ECONNREFUSED nobody, -EPERM
  * another user has its name. */

@@ -2,12 +2,13 @@
 /* break_test.c - two processes whose verbs path is lost while much is under way: they go on by TCP,
  * and nothing is lost, doubled or out of order.
  *
- * The path is lost as by a firewall: a socket filter drops all that comes to UDP port 4791 of one
- * of the two processes, or of both. What the deaf one sent has arrived, but it never learns so:
+ * The path is lost as by a firewall: socket filters drop all that comes to UDP port 4791 of one of
+ * the two processes, or of both, and what the other's device hands over. What the deaf one sent has arrived, but it never learns so:
  * that is what must not be delivered twice. Runs in a network namespace of its own
  * (tests/tran/verbs_test.c). */
 #include <linux/filter.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -57,17 +58,18 @@ static void wait_for(rpw_request *r, rpw_completion *done, const char *what)
 	rpw_request_destroy(r);
 }
 
-/* Packets that land at the other process's device are handed over by such a socket. */
-static bool takes_datagrams_of_this_host(int fd, int family)
+/* Packets that land at the other process's device are handed over by such a socket, one that may
+ * be opened at any time: io/dest.c. */
+static bool takes_packets_of_this_host(int fd, int family)
 {
 	int type = 0;
 	socklen_t len = sizeof(type);
 	return family == AF_UNIX && !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) &&
-	       type == SOCK_DGRAM;
+	       type == SOCK_SEQPACKET;
 }
 
-/* From now on nothing that is sent to this process's device arrives. */
-static void go_deaf(void)
+/* Nothing more arrives at the sockets that there are; how many of them are the device's port. */
+static unsigned stop_ears(void)
 {
 	struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
 	struct sock_fprog prog = {.len = 1, .filter = &drop};
@@ -79,13 +81,28 @@ static void go_deaf(void)
 			continue;
 		bool device = (a.sin6_family == AF_INET || a.sin6_family == AF_INET6) &&
 			      ntohs(a.sin6_port) == 4791;
-		if (!device && !takes_datagrams_of_this_host(fd, a.sin6_family))
-			continue;
-		expect(!setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)),
-			"filter");
-		found += device;
+		if (device || takes_packets_of_this_host(fd, a.sin6_family))
+			found += !setsockopt(
+					 fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)) &&
+				 device;
 	}
-	expect(found > 0, "no socket on port 4791: is this the software device?");
+	return found;
+}
+
+static _Noreturn void *stay_deaf(void *unused)
+{
+	for (;;) {
+		stop_ears();
+		usleep(1000);
+	}
+}
+
+/* From now on nothing that is sent to this process's device arrives. */
+static void go_deaf(void)
+{
+	pthread_t thread;
+	expect(stop_ears() > 0, "no socket on port 4791: is this the software device?");
+	expect(!pthread_create(&thread, NULL, stay_deaf, NULL), "thread");
 }
 
 /* What the n-th message of a side is. */

@@ -21,7 +21,7 @@
 #include "base/base.h"
 #include "io/helper.h"
 
-enum { HELPER_TRIES = 40, HELPER_WAIT_MS = 100 };
+enum { HELPER_WAIT_MS = 100, HELPER_TRIES = RPWI_HELPER_STAYS_MS / HELPER_WAIT_MS + 10 };
 
 enum {
 	HEAD_BYTES = DOCTOR_NONCE_BYTES + 1 + 2,
@@ -53,10 +53,12 @@ int doctor_echo_open(struct doctor_echo *e)
 	setsockopt(e->fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &discover, sizeof(discover));
 	setsockopt(e->fd, IPPROTO_IP, IP_MTU_DISCOVER, &discover4, sizeof(discover4));
 	int rc = bind(e->fd, (struct sockaddr *)&a, sizeof(a));
-	/* The helper of programs that have just ended holds it for another 3 s (io/helper.h). */
-	for (int i = 0; rc && errno == EADDRINUSE && i < HELPER_TRIES && rpwi_helper_is_there();
-		i++) {
+	/* The helper of programs that have just ended holds it for some seconds more, and for a moment
+	 * after its name has gone. */
+	bool held = true;
+	for (int i = 0; rc && errno == EADDRINUSE && i < HELPER_TRIES && held; i++) {
 		const struct timespec ts = {.tv_nsec = HELPER_WAIT_MS * RPWI_NS_PER_MS};
+		held = rpwi_helper_is_there();
 		nanosleep(&ts, NULL);
 		a.sin6_port = htons(DOCTOR_ROCE_PORT);
 		rc = bind(e->fd, (struct sockaddr *)&a, sizeof(a));
