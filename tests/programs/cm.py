@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """Programs on librdmacm and what stands on it, unmodified, on the software device: two processes on one host through `ropeway run`, and two such pairs at a time.
 
-  cm.py [--build DIR] [--only REGEX] [--list] [--jobs N]
+  cm.py [--build DIR] [--only REGEX] [--list] [--jobs N] [--mixed]
         Stock programs (table PROGRAMS below), raw peers (cm/raw_peer.py), then the cases of tests/programs/cm: what rdma_cm does, event by event, held against kernel rxe's account
-        of the same cases (cm/rxe.txt; where ropeway's own is right as well, cm/own.txt has it with the reason).
+        of the same cases (cm/rxe.txt; where ropeway's own is right as well, cm/own.txt has it with the reason). --mixed: of the programs those whose sides are started one by one; one
+        side sends by UDP alone, the server and the client in turn.
   cm.py --no-lib ...              the same on a device of this machine's: kernel rxe in the guest, as a test of this table
   cm.py --measure-rxe             boots the guest, runs the cases of tests/programs/cm there and writes cm/rxe.txt
 
@@ -155,7 +156,7 @@ class Place:
     def __init__(self, args):
         self.build, self.lib = args.build, not args.no_lib
         self.addresses = {4: (args.address, SECOND), 6: (args.address6, args.address6)}
-        self.device = args.device
+        self.device, self.mixed = args.device, args.mixed
         self.prefix = [f"{args.build}/ropeway", "run", "--"] if self.lib else []
         self.ports = iter(range(20000 + os.getpid() % 10000, 60000))
         self.lock = threading.Lock()
@@ -170,6 +171,10 @@ class Place:
                 if done.returncode:
                     raise Failed(f"mpicc: {done.stderr}")
             return self.mpi.name if self.mpi else ""
+
+    def wire(self, role, port):
+        """Ports are given out in turn, so sides take turns."""
+        return {"ROPEWAY_WIRE": "udp" if role == ("server", "client")[port % 2] else "auto"} if self.mixed else {}
 
     def next_port(self):
         with self.lock:
@@ -238,7 +243,7 @@ def run_pair(place, program, number, folder, limit_s):
     processes = []
 
     def start(role, command):
-        process = Process(place, command.format(**words), env, f"{folder}/{role}{number}.{len(processes)}")
+        process = Process(place, command.format(**words), env | place.wire(role, port), f"{folder}/{role}{number}.{len(processes)}")
         processes.append((role, process))
         return process
 
@@ -305,6 +310,8 @@ def run_program(place, program, pairs, limit_s):
 
 def program_tests(args):
     for program in PROGRAMS:
+        if args.mixed and not program.server:
+            continue
         for pairs in (1, 2) if program.twice else (1,):
             yield f"{program.name}{', two at a time' if pairs > 1 else ''}", lambda place, program=program, pairs=pairs: run_program(place, program, pairs, args.limit)
 
@@ -456,8 +463,8 @@ def run_all(args):
             print(f"SKIPPED {program.name}: no {missing(program)} here")
             skipped += 1 + program.twice
     programs = [(name, test) for name, test in program_tests(args) if re.search(args.only, name) and not any(missing(p) and name.startswith(p.name) for p in PROGRAMS)]
-    cases = [(name, test) for name, test in case_tests(args) if re.search(args.only, name)]
-    raw = [(name, test) for name, test in RAW_TESTS if re.search(args.only, name) and not args.no_lib]
+    cases = [(name, test) for name, test in case_tests(args) if re.search(args.only, name) and not args.mixed]
+    raw = [(name, test) for name, test in RAW_TESTS if re.search(args.only, name) and not args.no_lib and not args.mixed]
     if args.list:
         print("\n".join(name for name, _ in programs + cases + raw))
         return 0
@@ -517,6 +524,7 @@ def main():
     parser.add_argument("--only", default="", metavar="REGEX")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--no-lib", action="store_true")
+    parser.add_argument("--mixed", action="store_true")
     parser.add_argument("--measure-rxe", action="store_true")
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--address6", default="::1")
