@@ -3,9 +3,9 @@
  * and nothing is lost, doubled or out of order.
  *
  * The path is lost as by a firewall: socket filters drop all that comes to UDP port 4791 of one of
- * the two processes, or of both, and what the other's device hands over. What the deaf one sent has arrived, but it never learns so:
- * that is what must not be delivered twice. Runs in a network namespace of its own
- * (tests/tran/verbs_test.c). */
+ * the two processes, or of both, and what the other's device hands over. What the deaf one sent has
+ * arrived, but it never learns so: that is what must not be delivered twice. Runs in a network
+ * namespace of its own (tests/tran/verbs_test.c). */
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <pthread.h>

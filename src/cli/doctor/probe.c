@@ -53,8 +53,8 @@ int doctor_echo_open(struct doctor_echo *e)
 	setsockopt(e->fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &discover, sizeof(discover));
 	setsockopt(e->fd, IPPROTO_IP, IP_MTU_DISCOVER, &discover4, sizeof(discover4));
 	int rc = bind(e->fd, (struct sockaddr *)&a, sizeof(a));
-	/* The helper of programs that have just ended holds it for some seconds more, and for a moment
-	 * after its name has gone. */
+	/* The helper of programs that have just ended holds it for some seconds more, and for a
+	 * moment after its name has gone. */
 	bool held = true;
 	for (int i = 0; rc && errno == EADDRINUSE && i < HELPER_TRIES && held; i++) {
 		const struct timespec ts = {.tv_nsec = HELPER_WAIT_MS * RPWI_NS_PER_MS};
