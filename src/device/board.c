@@ -16,8 +16,11 @@
  * faster and goes by number: the same call reads the nonce, of the same address space, and where it
  * is another one what was read is thrown away.
  *
- * WRITEs are not done so: the kernel's copy promises no order within the message, and programs poll
- * memory that WRITEs fill (base/copy.h).
+ * WRITEs are not done so while the peer runs: the kernel's copy promises no order within the
+ * message, and programs poll memory that WRITEs fill (base/copy.h). A process that is stopped polls
+ * nothing, and nobody else does its WRITEs: there they are (rc/stopped.c), through the descriptor
+ * alone. A late WRITE would do harm, so the writer announces it (lane_ring.h, `over`), and
+ * ibv_dereg_mr and what changes a QP wait for its end, should the process go on in the middle.
  */
 #include "device/board.h"
 
@@ -31,11 +34,13 @@
 
 enum {
 	BOARD_MAGIC = 0x626f6172,
-	BOARD_VERSION = 1,
+	BOARD_VERSION = 2,
 	BOARD_KEYS = 4096, /* regions beyond that, and those whose place is taken, are not on it */
 	LONG_READ = 8192,  /* from here on by process_vm_readv */
 	LAST_BYTES = 64,
 	BOUNCE_BYTES = RPWI_PEER_READ_MAX + 4096,
+	WRITER_MS = 1000, /* is waited for */
+	SEEN_LAST = 8,
 };
 _Static_assert(RPWI_COPY_WAY_MORE <= 4096 && BOUNCE_BYTES % 4096 == 0, "whole pages");
 
@@ -46,11 +51,12 @@ struct board_key {
 	uint64_t iova, length, addr;
 };
 
-/* What a QP's word says. 0: none that takes READs. */
+/* What a QP's word says. 0: none that takes either. */
 #define BOARD_QP_TAKES_READS (1ull << 63)
-static uint64_t qp_word(uint32_t pd, uint32_t peer_qpn)
+#define BOARD_QP_TAKES_WRITES (1ull << 62)
+static uint64_t qp_word(uint64_t takes, uint32_t pd, uint32_t peer_qpn)
 {
-	return BOARD_QP_TAKES_READS | (uint64_t)pd << 24 | (peer_qpn & RPWI_QPN_MASK);
+	return takes ? takes | (uint64_t)pd << 24 | (peer_qpn & RPWI_QPN_MASK) : 0;
 }
 static uint32_t word_pd(uint64_t word) { return (uint32_t)(word >> 24); }
 static uint32_t word_peer(uint64_t word) { return (uint32_t)(word & RPWI_QPN_MASK); }
@@ -183,28 +189,54 @@ static _Atomic uint64_t *qp_place(const struct dqp *q)
 		       : NULL;
 }
 
-static bool takes_reads(const struct rpwi_qp *t)
+static uint64_t what_it_takes(const struct rpwi_qp *t)
 {
-	return t->type == IBV_QPT_RC && t->av.loopback_zone && t->attr.max_dest_rd_atomic &&
-	       (t->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) &&
-	       (t->state == IBV_QPS_RTR || t->state == IBV_QPS_RTS || t->state == IBV_QPS_SQD);
+	unsigned flags = t->attr.qp_access_flags;
+	if (t->type != IBV_QPT_RC || !t->av.loopback_zone ||
+		(t->state != IBV_QPS_RTR && t->state != IBV_QPS_RTS && t->state != IBV_QPS_SQD))
+		return 0;
+	return (flags & IBV_ACCESS_REMOTE_READ && t->attr.max_dest_rd_atomic ? BOARD_QP_TAKES_READS
+									     : 0) |
+	       (flags & IBV_ACCESS_REMOTE_WRITE ? BOARD_QP_TAKES_WRITES : 0);
+}
+
+bool board_writers_end(void)
+{
+	const struct timespec a_while = {.tv_nsec = 50000};
+	uint64_t until_ns = 0;
+	for (pid_t pid; RPWI_UNLIKELY(pid = rpwi_lanes_over(lanes)); nanosleep(&a_while, NULL)) {
+		uint64_t now_ns = rpwi_now_ns();
+		until_ns = until_ns ? until_ns : now_ns + WRITER_MS * RPWI_NS_PER_MS;
+		if (now_ns < until_ns)
+			continue;
+		rpwi_warn("process %d, a peer, was stopped while it wrote into the memory of this "
+			  "one, and does not go on",
+			(int)pid);
+		return false;
+	}
+	return true;
 }
 
 void board_qp(struct dqp *q)
 {
-	uint64_t word = takes_reads(&q->t) ? qp_word(q->pd->id, q->t.attr.dest_qp_num) : 0;
+	uint64_t word = qp_word(what_it_takes(&q->t), q->pd->id, q->t.attr.dest_qp_num);
 	_Atomic uint64_t *at;
 	if (RPWI_LIKELY(word == q->board_word) || !(at = qp_place(q)))
 		return;
+	bool had = q->board_word;
 	q->board_word = word;
-	atomic_store_explicit(at, word, memory_order_release);
+	atomic_store_explicit(at, word, memory_order_seq_cst);
+	if (had)
+		board_writers_end();
 }
 
 void board_qp_gone(struct dqp *q)
 {
 	_Atomic uint64_t *at = qp_place(q);
 	if (at)
-		atomic_store_explicit(at, 0, memory_order_release);
+		atomic_store_explicit(at, 0, memory_order_seq_cst);
+	if (q->board_word)
+		board_writers_end();
 	q->board_word = 0;
 }
 
@@ -216,10 +248,10 @@ static bool is_board(const struct board *b, size_t bytes)
 	       b->head.version == BOARD_VERSION && b->head.bytes == sizeof(*b);
 }
 
-/* The region around [addr, addr + len) that a QP of `pd` may READ: where in the peer's memory, and
- * the turn of its entry. 0: none. */
-static uint64_t region(const struct board *b, uint32_t rkey, uint32_t pd, uint64_t addr,
-	uint32_t len, uint32_t *turn)
+/* The region around [addr, addr + len) that a QP of `pd` has that right to: where in the peer's
+ * memory, and the turn of its entry. 0: none. */
+static uint64_t region(const struct board *b, int right, uint32_t rkey, uint32_t pd, uint64_t addr,
+	uint64_t len, uint32_t *turn)
 {
 	const struct board_key *at = key_place((struct board *)(uintptr_t)b, rkey);
 	*turn = atomic_load_explicit(&at->turn, memory_order_acquire);
@@ -232,7 +264,7 @@ static uint64_t region(const struct board *b, uint32_t rkey, uint32_t pd, uint64
 	atomic_thread_fence(memory_order_acquire);
 	if ((*turn & 1) || atomic_load_explicit(&at->turn, memory_order_relaxed) != *turn)
 		return 0;
-	if (k.key != rkey || k.pd != pd || !(k.access & IBV_ACCESS_REMOTE_READ) || addr < k.iova ||
+	if (k.key != rkey || k.pd != pd || !(k.access & (uint32_t)right) || addr < k.iova ||
 		len > k.length || addr - k.iova > k.length - len)
 		return 0;
 	return k.addr + (addr - k.iova);
@@ -309,9 +341,10 @@ const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint3
 	const _Atomic uint64_t *word_at = &b->qp[qpn & (RPWI_SLOT_QPNS - 1)];
 	uint64_t nonce = atomic_load_explicit(&b->head.nonce, memory_order_acquire);
 	uint64_t word = atomic_load_explicit(word_at, memory_order_acquire);
-	if (b->slot != qpn >> RPWI_SLOT_SHIFT || !word || word_peer(word) != t->qpn)
+	if (b->slot != qpn >> RPWI_SLOT_SHIFT || !(word & BOARD_QP_TAKES_READS) ||
+		word_peer(word) != t->qpn)
 		return NULL;
-	uint64_t from = region(b, rkey, word_pd(word), addr, len, &turn);
+	uint64_t from = region(b, IBV_ACCESS_REMOTE_READ, rkey, word_pd(word), addr, len, &turn);
 	if (!from)
 		return NULL;
 	const void *there = (const void *)(uintptr_t)from;
@@ -326,9 +359,83 @@ const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint3
 	if (!copy(p, to, from, len, last, bounce))
 		return NULL;
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!region(b, rkey, word_pd(word), addr, len, &again) || again != turn ||
-		atomic_load_explicit(word_at, memory_order_acquire) != word ||
+	if (!region(b, IBV_ACCESS_REMOTE_READ, rkey, word_pd(word), addr, len, &again) ||
+		again != turn || atomic_load_explicit(word_at, memory_order_acquire) != word ||
 		atomic_load_explicit(&b->head.nonce, memory_order_acquire) != nonce)
 		return NULL;
 	return settle(to, len, last) ? to : NULL;
+}
+
+/* ---- a peer that is stopped ---- */
+
+_Static_assert((int)LANE_NONE == (int)RPWI_NO_PSN, "no PSN, here and there");
+
+/* What the last look found, from take_over to give_over. */
+static struct {
+	struct rpwi_lane *lane;
+	const struct rpwi_lane_peer *peer;
+	const struct board *board;
+	const _Atomic uint64_t *word_at;
+	uint64_t word;
+} over;
+
+bool board_take_over(struct rpwi_qp *t, uint32_t una, uint32_t *from)
+{
+	struct rpwi_lane *lane = qp_lane(dqp_of(t), lanes);
+	const struct rpwi_lane_peer *p = lane ? rpwi_lane_peer(lane) : NULL;
+	uint32_t qpn = t->attr.dest_qp_num;
+	if (!p || rpwi_port_is_watched(t->av.port) || !is_board(p->board, p->bytes))
+		return false;
+	const struct board *b = p->board;
+	over.lane = lane;
+	over.peer = p;
+	over.board = b;
+	over.word_at = &b->qp[qpn & (RPWI_SLOT_QPNS - 1)];
+	over.word = atomic_load_explicit(over.word_at, memory_order_acquire);
+	return b->slot == qpn >> RPWI_SLOT_SHIFT && over.word & BOARD_QP_TAKES_WRITES &&
+	       word_peer(over.word) == t->qpn && rpwi_lane_peer_is_there(p) &&
+	       rpwi_lane_take_over(lane, qpn, una, from);
+}
+
+static bool put(uint64_t to, const void *from, size_t len)
+{
+	for (ssize_t n; len; to += (uint64_t)n, from = (const uint8_t *)from + n, len -= (size_t)n)
+		if ((n = pwrite(over.peer->mem_fd, from, len, (off_t)to)) <= 0)
+			return false;
+	return true;
+}
+
+/* All but the last few bytes, which go in one piece. */
+static bool put_all(uint64_t to, const struct rpwi_iov *parts, unsigned n, uint64_t len)
+{
+	uint8_t last[SEEN_LAST];
+	uint64_t first = len - RPWI_MIN(len, (uint64_t)SEEN_LAST), at = 0;
+	for (unsigned i = 0; i < n; at += parts[i++].len) {
+		uint64_t now = at < first ? RPWI_MIN(first - at, (uint64_t)parts[i].len) : 0;
+		const uint8_t *base = parts[i].base;
+		if (!put(to + at, base, now) ||
+			(now < parts[i].len && rpwi_guard_copy(last + (at + now - first),
+						       base + now, parts[i].len - now)))
+			return false;
+	}
+	return put(to + first, last, len - first);
+}
+
+bool board_write(
+	struct rpwi_qp *t, uint32_t rkey, uint64_t addr, const struct rpwi_iov *parts, unsigned n)
+{
+	uint64_t len = 0;
+	uint32_t turn, again, pd = word_pd(over.word);
+	for (unsigned i = 0; i < n; i++)
+		len += parts[i].len;
+	uint64_t to = region(over.board, IBV_ACCESS_REMOTE_WRITE, rkey, pd, addr, len, &turn);
+	return to && put_all(to, parts, n, len) &&
+	       region(over.board, IBV_ACCESS_REMOTE_WRITE, rkey, pd, addr, len, &again) &&
+	       turn == again && rpwi_lane_peer_is_there(over.peer) &&
+	       atomic_load_explicit(over.word_at, memory_order_acquire) == over.word;
+}
+
+void board_give_over(struct rpwi_qp *t, uint32_t upto)
+{
+	rpwi_lane_give_over(over.lane, t->attr.dest_qp_num, upto);
 }

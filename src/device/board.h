@@ -23,6 +23,10 @@ void board_is_forked(void);
 bool board_is_the_childs(void);
 void board_key_add(const struct dkey *k);
 void board_key_del(const struct dkey *k);
+/* What was found on the board a moment ago may still be used, by a process that writes into the
+ * memory of this one, which was stopped: waits until it has done so. False: after a second it still
+ * has not, since it was stopped itself. */
+bool board_writers_end(void);
 /* Its state, rights or peer may have changed. */
 void board_qp(struct dqp *q);
 void board_qp_gone(struct dqp *q);
@@ -33,6 +37,11 @@ void board_qp_gone(struct dqp *q);
  * lock), or NULL: by packets. With nothing but the QP's lock, only after board_reaches. */
 const uint8_t *board_read(
 	struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len, void *into);
+/* As rpwi_qp_ops.take_over and those behind it; the HCA's lock is held. */
+bool board_take_over(struct rpwi_qp *qp, uint32_t una, uint32_t *from);
+bool board_write(
+	struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const struct rpwi_iov *parts, unsigned n);
+void board_give_over(struct rpwi_qp *qp, uint32_t upto);
 /* Is there a lane, and does the process at its other end show what it has? It only looks. */
 bool board_reaches(const struct dqp *q);
 

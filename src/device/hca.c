@@ -737,6 +737,7 @@ void rpwi_dev_stats_print(FILE *to)
 		{"answers to that", alive_stats()->answers},
 		{"peers that had ended", alive_stats()->gone},
 		{"READ from the peer's memory", s.reads_alone},
+		{"written into a stopped peer's", s.writes_alone},
 		{"receive batches", n.rx_batches},
 		{"send batches", n.tx_batches},
 		{"inline polls", n.inline_polls},

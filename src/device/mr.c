@@ -248,6 +248,12 @@ int rpwi_dev_rereg_mr(
 		return IBV_REREG_MR_ERR_CMD;
 	}
 	mr_key_del(&mr->k); /* who reads or fetches by it now has to look again */
+	if (RPWI_UNLIKELY(!board_writers_end())) {
+		key_put(&mr->k);
+		hca_unlock();
+		errno = EBUSY;
+		return IBV_REREG_MR_ERR_CMD;
+	}
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
 		mr->k.pd->refs--;
 		mr->k.pd = to_dpd(pd);
@@ -287,6 +293,11 @@ int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
 		return EBUSY;
 	}
 	mr_key_del(&mr->k);
+	if (RPWI_UNLIKELY(!board_writers_end())) {
+		key_put(&mr->k);
+		hca_unlock();
+		return EBUSY;
+	}
 	mr->k.pd->refs--;
 	tally_one(ibv->context, mrs, -1);
 	hca_unlock();

@@ -239,6 +239,7 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 		rpwi_qp_rx(&q->t, &ack, &meta, now_ns);
 	}
 	pkt.more = (uint16_t)p->more;
+	pkt.placed = p->placed;
 	pkt.ackreq |= p->more_ack;
 	pkt.payload_len = p->len * (1 + p->more);
 	h->n.rx_packets += parts;

@@ -294,7 +294,8 @@ void rpwi_lanes_show_board(struct rpwi_lanes *ls, int fd); /* stays the caller's
 struct rpwi_lane_peer {
 	const void *board;
 	size_t bytes;
-	int mem_fd; /* its memory, for reading (proc(5): /proc/PID/mem) */
+	int mem_fd; /* its memory (proc(5): /proc/PID/mem) */
+	bool writable;
 	pid_t pid;
 	_Atomic uint64_t trusted; /* the device's: the nonce that was found there */
 };
@@ -307,6 +308,17 @@ bool rpwi_lane_peer_is_there(const struct rpwi_lane_peer *p);
  * piece more, the nonce's. False: not all, or it is not that process any more. */
 bool rpwi_lane_peer_readv(const struct rpwi_lane_peer *p, struct iovec *to, unsigned nto,
 	struct iovec *from, unsigned nfrom, size_t bytes);
+/* The peer's process is stopped, all of it, and this one may write into its memory, until the other
+ * call: the WRITEs to that QP from PSN `una` on that it has not taken are ours to do, from *from on
+ * (LANE_NONE in lane_ring.h: there are none). Each packet of them was sent once. False: it runs, or
+ * was stopped in the middle, or the kernel does not let us. */
+bool rpwi_lane_take_over(struct rpwi_lane *l, uint32_t dqpn, uint32_t una, uint32_t *from);
+/* All before PSN `upto` are done; LANE_NONE: none. */
+void rpwi_lane_give_over(struct rpwi_lane *l, uint32_t dqpn, uint32_t upto);
+/* A process that writes into our memory just now, or did when it was stopped itself: its number. 0:
+ * there is none. */
+pid_t rpwi_lanes_over(const struct rpwi_lanes *ls);
+bool rpwi_process_is_stopped(pid_t pid);
 /* Payloads that are still to be fetched: those to that QP of a peer, and those from that memory,
  * will not be. To be called before the program hears that it may change them, unless it hears so by
  * their acknowledgement. */

@@ -25,6 +25,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -399,7 +400,10 @@ static void take_board(struct rpwi_lane *l, pid_t pid, int fd)
 		st.st_size < (off_t)sizeof(struct rpwi_board_head))
 		return;
 	snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
-	int mem_fd = open(path, O_RDONLY | O_CLOEXEC);
+	int mem_fd = open(path, O_RDWR | O_CLOEXEC);
+	bool writable = mem_fd >= 0;
+	if (!writable)
+		mem_fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (mem_fd < 0) {
 		rpwi_debug("process %d cannot be read: %s", (int)pid, strerror(errno));
 		return;
@@ -409,8 +413,11 @@ static void take_board(struct rpwi_lane *l, pid_t pid, int fd)
 		close(mem_fd);
 		return;
 	}
-	l->peer = (struct rpwi_lane_peer){
-		.board = board, .bytes = (size_t)st.st_size, .mem_fd = mem_fd, .pid = pid};
+	l->peer = (struct rpwi_lane_peer){.board = board,
+		.bytes = (size_t)st.st_size,
+		.mem_fd = mem_fd,
+		.writable = writable,
+		.pid = pid};
 }
 
 struct rpwi_lane_peer *rpwi_lane_peer(struct rpwi_lane *l)
@@ -425,6 +432,30 @@ bool rpwi_lane_peer_is_there(const struct rpwi_lane_peer *p)
 	return nonce &&
 	       pread(p->mem_fd, &found, sizeof(found), (off_t)b->nonce_at) == sizeof(found) &&
 	       found == nonce;
+}
+
+static bool peer_is_stopped(void *arg) { return rpwi_process_is_stopped(*(pid_t *)arg); }
+
+bool rpwi_lane_take_over(struct rpwi_lane *l, uint32_t dqpn, uint32_t una, uint32_t *from)
+{
+	return l->up && l->peer.board && l->peer.writable && rpwi_process_is_stopped(l->peer.pid) &&
+	       rpwi_lane_writer_take_over(&l->w, dqpn, una, from, peer_is_stopped, &l->peer.pid);
+}
+
+void rpwi_lane_give_over(struct rpwi_lane *l, uint32_t dqpn, uint32_t upto)
+{
+	rpwi_lane_writer_give_over(&l->w, dqpn, upto);
+}
+
+pid_t rpwi_lanes_over(const struct rpwi_lanes *ls)
+{
+	for (struct rpwi_list *at = ls ? ls->in.next : NULL; at && at != &ls->in; at = at->next) {
+		const struct rpwi_lane *l = lane_at(at);
+		struct pollfd p = {.fd = l->line ? l->line->fd : -1};
+		if (rpwi_lane_is_over(l->mem) && l->line && poll(&p, 1, 0) == 0)
+			return l->line->who.pid;
+	}
+	return 0;
 }
 
 bool rpwi_lanes_may_fetch(char *why, size_t why_len)
@@ -721,6 +752,7 @@ static void turn_ends(struct rpwi_lanes *ls)
 	/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a lane that goes ends its turn */
 	sample_ends(l);
 	bool waits = rpwi_lane_reader_tell(&l->r);
+	rpwi_lane_reader_turns(&l->r, false);
 	rpwi_list_del(&l->link);
 	rpwi_list_add_tail(&ls->in, &l->link);
 	if (waits)
@@ -744,6 +776,11 @@ static bool next_of(struct rpwi_lane *l, struct lane_packet *p)
 	if (l->after_udp)
 		return false;
 	int rc;
+	if (!ls->turn) {
+		if (!rpwi_lane_reader_ready(&l->r) && !l->ended)
+			return false;
+		rpwi_lane_reader_turns(&l->r, true);
+	}
 	while (RPWI_UNLIKELY((rc = rpwi_lane_reader_next(&l->r, p)) == -ENODATA)) {
 		rpwi_lane_reader_done(&l->r);
 		ls->n.rx_lost++;
@@ -770,6 +807,11 @@ static bool next_of(struct rpwi_lane *l, struct lane_packet *p)
 	}
 	if (RPWI_UNLIKELY(rc < 0 || l->ended))
 		lane_free(l);
+	else if (!ls->turn) {
+		if (rpwi_lane_reader_tell(&l->r))
+			wake(l);
+		rpwi_lane_reader_turns(&l->r, false);
+	}
 	return false;
 }
 

@@ -23,7 +23,7 @@ void rpwi_lane_writer_init(struct lane_writer *w, struct lane_mem *mem)
 	mem->magic = LANE_MAGIC;
 }
 
-static void look_at_taken(struct lane_writer *w)
+void rpwi_lane_writer_look(struct lane_writer *w)
 {
 	uint64_t taken = atomic_load_explicit(&w->mem->taken, memory_order_acquire);
 	if (RPWI_UNLIKELY(taken > w->pos || taken < w->taken)) {
@@ -52,7 +52,7 @@ static bool one_fits(struct lane_writer *w, uint32_t bytes)
 {
 	for (int look = 0; look < 2; look++) {
 		if (look)
-			look_at_taken(w);
+			rpwi_lane_writer_look(w);
 		if (w->pos - w->taken < LANE_SLOTS &&
 			LANE_BULK_BYTES - (w->bulk_pos - w->bulk_taken) >= 2 * whole_lines(bytes))
 			return !w->broken;
@@ -64,7 +64,7 @@ unsigned rpwi_lane_writer_room(struct lane_writer *w, unsigned want, uint32_t by
 {
 	unsigned n = fitting(w, bytes);
 	if (n < want) {
-		look_at_taken(w);
+		rpwi_lane_writer_look(w);
 		n = fitting(w, bytes);
 	}
 	return w->broken ? 0 : RPWI_MIN(n, want);
@@ -146,6 +146,7 @@ static void head(struct lane_slot *s, const struct rpwi_flow *flow, int flow_no,
 	s->tos = tos;
 	s->sport = flow->sport;
 	s->len = t->payload_len;
+	atomic_store_explicit(&s->said, LANE_STANDS, memory_order_relaxed);
 	memcpy(s->data, t->hdr, t->hdr_len);
 }
 
@@ -210,7 +211,6 @@ bool rpwi_lane_writer_reference(struct lane_writer *w, const struct rpwi_flow *f
 	head(s, flow, f, ttl, tos, t);
 	s->kind = LANE_REF;
 	s->bulk = 0;
-	atomic_store_explicit(&s->revoked, 0, memory_order_relaxed);
 	memcpy(s->data + LANE_REF_HDR_BYTES, &ref.addr, sizeof(ref.addr));
 	run_begins(w, t, ref.addr);
 	written(w, w->bulk_pos, ref);
@@ -223,13 +223,14 @@ static void revoke(struct lane_writer *w, uint32_t dqpn, uint64_t addr, uint64_t
 {
 	if (w->ref_end <= w->taken)
 		return;
-	look_at_taken(w);
+	rpwi_lane_writer_look(w);
 	for (uint64_t at = w->taken; at < w->ref_end; at++) {
 		const struct lane_ref *ref = &w->ref[at % LANE_SLOTS];
-		if (ref->len && (len ? ref->addr < addr + len && addr < ref->addr + ref->len
-				     : ref->dqpn == dqpn))
-			atomic_store_explicit(
-				&w->mem->slot[at % LANE_SLOTS].revoked, 1, memory_order_relaxed);
+		_Atomic uint8_t *said = &w->mem->slot[at % LANE_SLOTS].said;
+		if (ref->len && atomic_load_explicit(said, memory_order_relaxed) != LANE_PLACED &&
+			(len ? ref->addr < addr + len && addr < ref->addr + ref->len
+			     : ref->dqpn == dqpn))
+			atomic_store_explicit(said, LANE_REVOKED, memory_order_relaxed);
 	}
 	atomic_thread_fence(memory_order_seq_cst);
 }
@@ -284,6 +285,7 @@ bool rpwi_lane_writer_datagram(struct lane_writer *w, const struct rpwi_flow *fl
 	s->tos = tos;
 	s->sport = flow->sport;
 	s->len = len;
+	atomic_store_explicit(&s->said, LANE_STANDS, memory_order_relaxed);
 	s->bulk = bulk_place(&bulk_pos, len);
 	memcpy(w->mem->bulk + s->bulk, data, len);
 	written(w, bulk_pos, (struct lane_ref){0});
@@ -369,7 +371,8 @@ static void run_of(struct lane_reader *r, struct pull *x)
 		if (atomic_load_explicit(&at->seq, memory_order_acquire) != lap(pos))
 			break;
 		memcpy(&s, at, sizeof(s));
-		if (!is_ref(&s) || (len = s.len * (1 + more_of(&s))) > LANE_PULL_BYTES - bytes)
+		if (!is_ref(&s) || (len = s.len * (1 + more_of(&s))) > LANE_PULL_BYTES - bytes ||
+			s.said >= LANE_PLACING)
 			break;
 		const struct lane_headers h = {s.data, s.hdr_len, more_of(&s), s.len};
 		memcpy(&x->from[n].addr, s.data + LANE_REF_HDR_BYTES, sizeof(x->from[n].addr));
@@ -405,19 +408,27 @@ static void pull_each(struct lane_reader *r, const struct pull *x)
 	}
 }
 
+static bool bounce_is_there(struct lane_reader *r)
+{
+	if (!r->bounce)
+		r->bounce = aligned_alloc(4096, LANE_BOUNCE_BYTES);
+	return r->bounce;
+}
+
 /* False: no memory. */
 static bool pull_run(struct lane_reader *r)
 {
 	struct pull x;
-	if (!r->bounce && !(r->bounce = aligned_alloc(4096, LANE_BOUNCE_BYTES)))
+	if (!bounce_is_there(r))
 		return false;
 	run_of(r, &x);
 	if (RPWI_UNLIKELY(!r->pull(r->pull_arg, x.to, x.from, x.n)))
 		pull_each(r, &x);
 	atomic_thread_fence(memory_order_seq_cst);
 	for (unsigned i = 0; i < x.n; i++)
-		r->pulled[i].lost |= atomic_load_explicit(
-			&r->mem->slot[(r->pos + i) % LANE_SLOTS].revoked, memory_order_relaxed);
+		r->pulled[i].lost |=
+			atomic_load_explicit(&r->mem->slot[(r->pos + i) % LANE_SLOTS].said,
+				memory_order_relaxed) == LANE_REVOKED;
 	return true;
 }
 
@@ -431,6 +442,15 @@ static int reference(struct lane_reader *r, const struct lane_slot *s, struct la
 {
 	if (!r->pull || !is_ref(s))
 		return -EPROTO;
+	if (RPWI_UNLIKELY(p->placed)) {
+		if (!bounce_is_there(r))
+			return -ENODATA;
+		p->kind = LANE_BULK;
+		p->more = more_of(s);
+		p->more_ack = s->bulk & LANE_REF_ACK;
+		p->payload = r->bounce; /* anything: nobody looks at it but a capture */
+		return 1;
+	}
 	if (!rpwi_lane_reader_fetched(r) && RPWI_UNLIKELY(!pull_run(r))) {
 		atomic_store_explicit(&r->mem->copies, 1, memory_order_relaxed);
 		return -ENODATA;
@@ -456,6 +476,9 @@ int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 	struct rpwi_flow *flow = reader_flow(r, s.flow);
 	if (RPWI_UNLIKELY(!flow || s.hdr_len > LANE_DATA_BYTES))
 		return -EPROTO;
+	if (RPWI_UNLIKELY(s.said == LANE_PLACING))
+		return 0;
+	p->placed = s.said == LANE_PLACED;
 	p->kind = s.kind;
 	p->fetched = false;
 	p->more = 0;
@@ -484,6 +507,18 @@ int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 		return 1;
 	}
 	return -EPROTO;
+}
+
+/* Plain stores: who looks at it does so while this process is stopped, and a thread that does not
+ * run has no store that others do not see. */
+void rpwi_lane_reader_turns(struct lane_reader *r, bool begins)
+{
+	uint32_t turn = atomic_load_explicit(&r->mem->turn, memory_order_relaxed);
+	if ((turn & 1) == begins)
+		return;
+	atomic_signal_fence(memory_order_seq_cst);
+	atomic_store_explicit(&r->mem->turn, turn + 1, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
 }
 
 void rpwi_lane_packet_ack(const struct lane_packet *p, struct rpwi_pkt *ack)

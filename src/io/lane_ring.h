@@ -28,8 +28,12 @@
  * the reader has taken happens before `taken` (likewise), and only then it is written again. Before
  * it sleeps the reader sets `sleeps` and looks again; the writer publishes and then looks at
  * `sleeps`; with a full fence between the two in both, one of them sees the other (Dekker). The
- * same of `stalled`, with the roles exchanged, and of `revoked`: the writer sets it, and then the
- * program may change its memory; the reader fetches, and then looks.
+ * same of `stalled`, with the roles exchanged, and of what is `said` of a slot: the writer revokes
+ * it, and then the program may change its memory; the reader fetches, and then looks.
+ *
+ * Over (lane_over.c): while the reader's process is stopped, the writer does its WRITEs for it, in
+ * the reader's memory, and says of their slots that they are placed: the reader takes them when it
+ * goes on, all but the bytes.
  */
 #ifndef ROPEWAY_IO_LANE_RING_H
 #define ROPEWAY_IO_LANE_RING_H
@@ -47,7 +51,7 @@ enum {
 	LANE_DATA_BYTES = 44,
 	LANE_FLOWS = 16, /* pairs of addresses */
 	LANE_MAGIC = 0x6c616e65,
-	LANE_VERSION = 4,
+	LANE_VERSION = 5,
 	LANE_REF_HDR_BYTES = 36,   /* headers beside an address */
 	LANE_PULL_BYTES = 1 << 16, /* at once */
 	LANE_PULL_PACKETS = 64,    /* likewise */
@@ -69,11 +73,15 @@ enum lane_kind {
 	LANE_REF,        /* headers and an address in the slot, payloads in the writer's memory */
 };
 
+/* REVOKED: not to be fetched. PLACING: the writer is about to place its bytes; the slot waits.
+ * PLACED: it has. */
+enum lane_said { LANE_STANDS, LANE_REVOKED, LANE_PLACING, LANE_PLACED };
+
 struct lane_slot {
 	_Atomic uint32_t seq;
 	uint8_t kind, flow, hdr_len;
-	_Atomic uint8_t revoked; /* by the writer */
-	uint32_t len;            /* of the payload, or of the datagram */
+	_Atomic uint8_t said; /* by the writer, afterwards: enum lane_said */
+	uint32_t len;         /* of the payload, or of the datagram */
 	/* where it begins in the bulk area; LANE_REF: packets more in this slot; LANE_BESIDE:
 	 * whether an ACK leads */
 	uint32_t bulk;
@@ -91,11 +99,14 @@ struct lane_mem {
 		struct rpwi_addr src, dst;
 	} flow[LANE_FLOWS];
 	_Alignas(LANE_LINE) _Atomic uint64_t taken; /* by the reader: slots given back */
+	_Atomic uint32_t turn;                      /* by the reader: odd while it takes some */
 	_Atomic uint32_t copies;                    /* by the reader: it cannot fetch */
 	/* by the reader, what 64 KiB take it that were copied, and that it fetched; 0: not known */
 	_Atomic uint32_t copied_ns, fetched_ns;
 	_Alignas(LANE_LINE) _Atomic uint32_t sleeps;  /* by the reader; the writer takes it back */
 	_Alignas(LANE_LINE) _Atomic uint32_t stalled; /* by the writer; the reader takes it back */
+	/* by the writer: odd while it may write into the reader's memory */
+	_Atomic uint32_t over;
 	_Alignas(LANE_LINE) struct lane_slot slot[LANE_SLOTS];
 	_Alignas(LANE_LINE) uint8_t bulk[LANE_BULK_BYTES];
 };
@@ -161,6 +172,24 @@ bool rpwi_lane_writer_wakes(struct lane_writer *w);
 /* No room: the reader is to say when there is. True: there is some by now. */
 bool rpwi_lane_writer_stalls(struct lane_writer *w, uint32_t bytes);
 
+/* Takes back how far the reader is. */
+void rpwi_lane_writer_look(struct lane_writer *w);
+
+/* The WRITEs to that QP that the reader has not begun to take, from PSN `una` on (24 bits), are the
+ * writer's to do, if `stopped` says that no thread of the reader's process runs: then *from is the
+ * PSN of the first, or LANE_NONE, and until rpwi_lane_writer_give_over the writer may write into
+ * the reader's memory. False: nothing has changed. */
+enum { LANE_NONE = 1 << 24 };
+bool rpwi_lane_writer_take_over(struct lane_writer *w, uint32_t dqpn, uint32_t una, uint32_t *from,
+	bool (*stopped)(void *arg), void *arg);
+/* Those before PSN `upto` are done; LANE_NONE: none is. */
+void rpwi_lane_writer_give_over(struct lane_writer *w, uint32_t dqpn, uint32_t upto);
+/* In the reader's process: does the writer write into its memory? */
+static inline bool rpwi_lane_is_over(const struct lane_mem *m)
+{
+	return atomic_load_explicit(&m->over, memory_order_acquire) & 1;
+}
+
 /* ---- the reader's end ---- */
 
 /* A packet with these headers, and `more` that follow it, each with `len` bytes. */
@@ -218,6 +247,7 @@ struct lane_packet {
 	bool led;      /* by a plain ACK of ack_psn, whose AETH ends `data` */
 	uint32_t ack_psn;
 	bool fetched;           /* from the writer's memory */
+	bool placed;            /* the writer has put the payload where it belongs */
 	const uint8_t *payload; /* or the datagram */
 	uint8_t data[LANE_DATA_BYTES];
 };
@@ -231,6 +261,8 @@ void rpwi_lane_packet_nth(struct lane_packet *p, unsigned n);
 /* The ACK that leads, decoded. */
 void rpwi_lane_packet_ack(const struct lane_packet *p, struct rpwi_pkt *ack);
 bool rpwi_lane_reader_ready(const struct lane_reader *r);
+/* Before the first of a turn, and when the last of it has been dealt with. */
+void rpwi_lane_reader_turns(struct lane_reader *r, bool begins);
 /* 1 with *p filled, 0: nothing there, -EPROTO: the writer wrote what cannot be, -ENODATA: this one
  * is lost (rpwi_lane_reader_done, and on). A payload by reference comes as LANE_BULK. */
 int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p);

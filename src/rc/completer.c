@@ -168,6 +168,16 @@ static bool advance(struct rpwi_qp *qp, uint32_t upto, uint64_t now_ns)
 	return passed;
 }
 
+void rpwi_cpl_placed(struct rpwi_qp *qp, uint32_t upto, uint64_t now_ns)
+{
+	uint32_t head = qp->sq_head;
+
+	advance(qp, upto, now_ns);
+	qp->stats.writes_alone += qp->sq_head - head;
+	qp->peer_stopped = true;
+	rpwi_req_retired(qp);
+}
+
 /* ---- going back ---- */
 
 /* Once more from una, if retry_cnt allows. */

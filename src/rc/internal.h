@@ -3,6 +3,7 @@
  *
  * qp.c        states, attributes, flushing, and the entry points, which only dispatch
  * requester.c sends requests: RC, UC, UD
+ * stopped.c   does the WRITEs to a peer whose process is stopped
  * completer.c takes the responses to an RC requester: ACKs, NAKs, READ and atomic responses;
  * retries responder.c takes RC requests and answers them; the receiving of messages that UC shares
  * datagram.c  takes UC and UD packets
@@ -96,7 +97,17 @@ uint64_t rpwi_req_ack_wait_ns(const struct rpwi_qp *qp);
 void rpwi_req_arm_probe(struct rpwi_qp *qp, uint64_t now_ns);
 void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns); /* it has lasted long enough */
 
+/* stopped.c */
+/* Silence: if the peer's process is stopped, the WRITEs that it has not taken are done in its
+ * memory. True: all before PSN *upto is done now. */
+bool rpwi_stopped_look(struct rpwi_qp *qp, uint32_t *upto);
+/* A WRITE that nothing is under way before is done, without a PSN, if the peer is still stopped.
+ * False: by packets. */
+bool rpwi_stopped_write(struct rpwi_qp *qp, const struct rpwi_swqe *w);
+
 /* completer.c */
+/* All before `upto` is done, though the peer, which is stopped, has acknowledged none of it. */
+void rpwi_cpl_placed(struct rpwi_qp *qp, uint32_t upto, uint64_t now_ns);
 void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns);
 void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns);
 /* What a READ or an atomic brings, into the WQE's SGEs, `off` bytes on: 0, -EACCES or -EFAULT. */

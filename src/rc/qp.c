@@ -847,7 +847,11 @@ void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns)
 		return;
 	}
 	qp->late = false;
-	if (now_ns >= qp->ack_deadline_ns)
+	uint32_t upto;
+
+	if (RPWI_UNLIKELY(rpwi_stopped_look(qp, &upto)))
+		rpwi_cpl_placed(qp, upto, now_ns);
+	else if (now_ns >= qp->ack_deadline_ns)
 		rpwi_cpl_timeout(qp, now_ns);
 	else
 		rpwi_req_probe(qp, now_ns);

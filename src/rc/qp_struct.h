@@ -57,6 +57,7 @@ struct rpwi_qp {
 	struct rpwi_swqe *sq;
 	uint32_t sq_mask, sq_max, sq_head, sq_cur, sq_tail;
 	uint32_t una, nxt, psn_max;
+	uint32_t once; /* what was sent from this PSN on was sent once */
 	/* READ and atomic requests outstanding, free-running, into rd_end */
 	uint32_t rd_head, rd_next, rd_tail;
 	/* a READ goes out as requests of at most so many response packets */
@@ -82,10 +83,11 @@ struct rpwi_qp {
 	uint8_t probes, answers;
 	/* probes since una was behind probe_end; those before, whose answers may still come */
 	uint8_t asked, stale;
-	bool probing;    /* one is under way, and una is before probe_end */
-	bool probe_owed; /* it is to go */
-	bool acked;      /* a SEND or WRITE has been, by an ACK */
-	bool late;       /* a deadline was seen late: the process did not run */
+	bool probing;      /* one is under way, and una is before probe_end */
+	bool probe_owed;   /* it is to go */
+	bool acked;        /* a SEND or WRITE has been, by an ACK */
+	bool late;         /* a deadline was seen late: the process did not run */
+	bool peer_stopped; /* its WRITEs are done in the peer's memory (stopped.c) */
 	/* the last thing heard is a RNR NAK: one packet, and no more until it is taken */
 	bool rnr_probe;
 	bool lost; /* by RPWI_DOOM_SILENT: what it sends from lost_psn on */

@@ -126,6 +126,19 @@ struct rpwi_qp_ops {
 	 * is; NULL: not so, ask by packets. */
 	const uint8_t *(*peer_read)(
 		struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len, void *into);
+	/* The peer's process is stopped, and until give_over its memory may be written: *from is
+	 * the PSN (24 bits) of the first packet of a WRITE from PSN `una` on that the peer has not
+	 * taken, RPWI_NO_PSN: there is none. No packet of them was sent twice. NULL, or false: not
+	 * so. */
+	bool (*take_over)(struct rpwi_qp *qp, uint32_t una, uint32_t *from);
+	/* In between: the pieces, one after the other, into [addr, ...) of the peer's registered
+	 * memory, whose rights and bounds are checked as the peer would; the last 8 bytes are seen
+	 * last. False: not so, and some of it may be there. */
+	bool (*peer_write)(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr,
+		const struct rpwi_iov *parts, unsigned n);
+	/* The peer will find all packets before PSN `upto` done, when it goes on; RPWI_NO_PSN: none
+	 * of them. */
+	void (*give_over)(struct rpwi_qp *qp, uint32_t upto);
 	/* SEND with invalidate, IBV_WR_LOCAL_INV; 0 or -EINVAL/-EACCES */
 	int (*invalidate)(struct rpwi_qp *qp, uint32_t key, bool remote);
 	int (*bind_mw)(struct rpwi_qp *qp, const struct rpwi_bind *b);
@@ -174,6 +187,8 @@ struct rpwi_swqe {
 	struct ibv_sge *sge; /* sge_max of them in the QP's arena */
 	uint8_t *inl; /* inline_max bytes in the arena; used when flags has IBV_SEND_INLINE */
 };
+
+enum { RPWI_NO_PSN = 1 << 24 };
 
 enum rpwi_qp_limits {
 	RPWI_RD_ATOMIC_MAX = 128,

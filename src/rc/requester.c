@@ -39,8 +39,8 @@ void rpwi_req_forget(struct rpwi_qp *qp)
 void rpwi_req_reset(struct rpwi_qp *qp, uint32_t psn)
 {
 	rpwi_req_forget(qp);
-	qp->una = qp->nxt = qp->psn_max = psn;
-	qp->sq_failed = qp->acked = qp->lost = false;
+	qp->una = qp->nxt = qp->psn_max = qp->once = psn;
+	qp->sq_failed = qp->acked = qp->lost = qp->peer_stopped = false;
 	qp->rtt_ns = 0;
 	qp->probe_end = psn;
 	qp->wrote_va = qp->wrote_end = 0;
@@ -51,6 +51,7 @@ void rpwi_req_go_back(struct rpwi_qp *qp)
 	if (qp->cc)
 		rpwi_cc_on_forget(qp->cc, qp->nxt - qp->una);
 	qp->nxt = qp->una;
+	qp->once = qp->psn_max;
 	qp->sq_cur = qp->sq_head;
 	qp->rd_next = qp->rd_head;
 	qp->rtt_running = false; /* an ACK of what was sent twice times neither (Karn) */
@@ -282,12 +283,19 @@ static int fetch(struct rpwi_qp *qp, const struct rpwi_swqe *w)
 	return 0;
 }
 
-static void fetched(struct rpwi_qp *qp, struct rpwi_swqe *w)
+static void done_alone(struct rpwi_qp *qp, struct rpwi_swqe *w, uint64_t *count)
 {
-	qp->stats.reads_alone++;
+	++*count;
 	w->phase = RPWI_SWQE_DONE;
 	qp->sq_cur++;
 	rpwi_req_retired(qp);
+}
+
+/* Has nothing before it been sent that may be under way, nor anything of it? */
+static bool is_alone(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
+{
+	return qp->sq_head == qp->sq_cur && qp->nxt == qp->una && qp->nxt == w->psn_first &&
+	       RPWI_LIKELY(!qp->lost);
 }
 
 /* A READ that nothing is under way before, done here and now: it takes no PSN, and the peer does
@@ -295,8 +303,7 @@ static void fetched(struct rpwi_qp *qp, struct rpwi_swqe *w)
  * from the beginning. */
 static bool read_at_once(struct rpwi_qp *qp, struct rpwi_swqe *w)
 {
-	if (w->opcode != IBV_WR_RDMA_READ || qp->sq_head != qp->sq_cur || qp->nxt != qp->una ||
-		qp->nxt != w->psn_first || !w->len || RPWI_UNLIKELY(qp->lost))
+	if (w->opcode != IBV_WR_RDMA_READ || !w->len || !is_alone(qp, w))
 		return false;
 	int rc = fetch(qp, w);
 
@@ -305,7 +312,16 @@ static bool read_at_once(struct rpwi_qp *qp, struct rpwi_swqe *w)
 	if (rc)
 		fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
 	else
-		fetched(qp, w);
+		done_alone(qp, w, &qp->stats.reads_alone);
+	return true;
+}
+
+/* Likewise a WRITE, while the peer is stopped. */
+static bool write_at_once(struct rpwi_qp *qp, struct rpwi_swqe *w)
+{
+	if (w->opcode != IBV_WR_RDMA_WRITE || !is_alone(qp, w) || !rpwi_stopped_write(qp, w))
+		return false;
+	done_alone(qp, w, &qp->stats.writes_alone);
 	return true;
 }
 
@@ -336,7 +352,7 @@ bool rpwi_qp_read_alone(struct rpwi_qp *qp)
 		if (w->opcode != IBV_WR_RDMA_READ || !w->len || w->doom ||
 			!sges_allow(qp, w, IBV_ACCESS_LOCAL_WRITE) || fetch(qp, w))
 			return false;
-		fetched(qp, w);
+		done_alone(qp, w, &qp->stats.reads_alone);
 	}
 	return true;
 }
@@ -821,7 +837,8 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 			(((w->dqpn ^ b->dqpn) & b->dqpn_mask) || !rpwi_txb_accepts(b, w->av)))
 			break;
 		if (w->phase == RPWI_SWQE_POSTED &&
-			(!begin(qp, w, b->may_split) || read_at_once(qp, w)))
+			(!begin(qp, w, b->may_split) || read_at_once(qp, w) ||
+				(RPWI_UNLIKELY(qp->peer_stopped) && write_at_once(qp, w))))
 			continue;
 		if (w->opcode == IBV_WR_RDMA_READ)
 			tx_read(qp, w, b, now_ns);

@@ -295,7 +295,7 @@ static int begin_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 		return -1;
 	}
 	/* IB 9.7.4.1.5: without data there is nothing that the R_Key could protect */
-	if (p->dma_len &&
+	if (p->dma_len && !p->placed &&
 		qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_WRITE, true)) {
 		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 		return -1;
@@ -326,8 +326,9 @@ static void rx_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_
 		refuse(qp, RPWI_NAK_REM_OP, qp->epsn, (enum ibv_wc_status)qp->rcv.doom);
 		return;
 	}
-	if (p->payload_len && qp->ops->mem_write(qp, qp->write_rkey, qp->write_va, p->payload,
-				      p->payload_len, true)) {
+	if (p->payload_len && !p->placed &&
+		qp->ops->mem_write(
+			qp, qp->write_rkey, qp->write_va, p->payload, p->payload_len, true)) {
 		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}

@@ -17,6 +17,7 @@ struct rpwi_qp_stats {
 	uint64_t rx_duplicate, rx_out_of_order, rx_bad_opcode, rx_wrong_peer, rx_wrong_state,
 		rx_bad_length, rx_bad_qkey, rx_no_rwqe;
 	uint64_t reads_alone;                  /* without the peer's help; each QP's own */
+	uint64_t writes_alone;                 /* likewise, while it is stopped */
 	uint64_t retries;                      /* went back to what was not acknowledged */
 	uint64_t retry_exceeded, rnr_exceeded; /* work requests that failed so */
 	uint64_t sends, recvs;                 /* SENDs and receives, completed well */

@@ -143,6 +143,7 @@ struct rpwi_pkt {
 	/* Packets that this one stands for beside itself, whose payloads are in it: those of one
 	 * message that follow it, as rpwi_pkt_follow has them. No wire carries such a packet. */
 	uint16_t more;
+	bool placed; /* its payload is where it belongs: nothing is to be copied, nor checked */
 };
 /* All 0. In two parts: of one so long GCC makes a `rep stos`, which takes as long as all else that
  * is done to decode a packet. */

@@ -89,6 +89,7 @@ static pid_t passive(struct end *e)
 		pair_fill(buf, LEN, SEED);
 		e->s.mr = ibv_reg_mr(e->p.pd, buf, LEN,
 			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+		pair_recv(&e->s, LEN - 64, 64, 0);
 		struct info me = {.rkey = e->s.mr->rkey, .addr = (uintptr_t)buf};
 		say(e, &me, sizeof(me));
 		while (read(sv[1], &what, 1) == 1)
@@ -188,14 +189,15 @@ static void behind_a_send_it_waits_its_turn(void **state)
 	pid_t pid = both(&e);
 	stop(pid);
 	/* nobody takes it, so the READ behind it must not be done */
-	assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_WRITE, 0, 64, e.peer.addr, e.peer.rkey), 0);
-	assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_READ, 64, 64, e.peer.addr, e.peer.rkey), 0);
+	uint64_t there = e.peer.addr + LEN - 64;
+	assert_int_equal(pair_send(&e.s, IBV_WR_SEND, 0, 64, 0, 0), 0);
+	assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_READ, 64, 64, there, e.peer.rkey), 0);
 	assert_false(pair_poll(e.s.cq, &wc, 50));
 	kill(pid, SIGCONT);
 	for (int i = 0; i < 2; i++) {
 		assert_true(pair_poll(e.s.cq, &wc, 5000));
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
-		assert_int_equal(wc.opcode, i ? IBV_WC_RDMA_READ : IBV_WC_RDMA_WRITE);
+		assert_int_equal(wc.opcode, i ? IBV_WC_RDMA_READ : IBV_WC_SEND);
 	}
 	assert_memory_equal(e.s.buf, e.s.buf + 64, 64);
 	ends(&e, pid);

@@ -329,6 +329,12 @@ bool rpwi_lane_peer_readv(const struct rpwi_lane_peer *p, struct iovec *to, unsi
 {
 	return false;
 }
+bool rpwi_lane_take_over(struct rpwi_lane *l, uint32_t dqpn, uint32_t una, uint32_t *from)
+{
+	return false;
+}
+void rpwi_lane_give_over(struct rpwi_lane *l, uint32_t dqpn, uint32_t upto) {}
+pid_t rpwi_lanes_over(const struct rpwi_lanes *ls) { return 0; }
 void rpwi_lanes_revoke_qp(struct rpwi_lanes *ls, uint32_t dqpn) {}
 void rpwi_lanes_revoke_memory(struct rpwi_lanes *ls, const void *addr, size_t len) {}
 

@@ -18,7 +18,7 @@
 #include "io/lane_ring.h"
 
 static uint64_t seed, state;
-static uint32_t chance(uint32_t n)
+static __attribute__((unused)) uint32_t chance(uint32_t n)
 {
 	state = state * 6364136223846793005ull + 1442695040888963407ull;
 	return (uint32_t)((state >> 33) % n);
@@ -83,7 +83,7 @@ static uint32_t len_of(uint64_t number)
 }
 static uint8_t hdr_len_of(uint64_t number) { return (uint8_t)(12 + number % 8 * 4); }
 
-static bool write_packet(struct lane_writer *w, uint64_t number)
+static __attribute__((unused)) bool write_packet(struct lane_writer *w, uint64_t number)
 {
 	static __thread uint8_t bytes[RPWI_MTU_MAX];
 	uint32_t len = len_of(number), cut = len / 3;
@@ -97,7 +97,7 @@ static bool write_packet(struct lane_writer *w, uint64_t number)
 		w, flow_no(number % LANE_FLOWS), (uint8_t)number, 7, &t, parts, NULL);
 }
 
-static bool is_packet(const struct lane_packet *p, uint64_t number)
+static __attribute__((unused)) bool is_packet(const struct lane_packet *p, uint64_t number)
 {
 	const struct rpwi_flow *f = flow_no(number % LANE_FLOWS);
 	bool good = p->len == len_of(number) && p->hdr_len == hdr_len_of(number) &&

@@ -241,7 +241,7 @@ static void a_writer_that_lies_is_caught(void **arg)
 			caught++;
 			continue;
 		}
-		if (rc == -ENODATA)
+		if (rc == -ENODATA || (!rc && s->said == LANE_PLACING))
 			continue;
 		assert_int_equal(rc, 1);
 		taken++;

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* stopped.c - is a process stopped, all of it (proc(5): /proc/PID/task/TID/stat), so that what its
+ * threads have stored is seen here? */
+#include "io/io_priv.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef __x86_64__
+#include <linux/membarrier.h>
+#endif
+
+/* The letter behind the name, which may have any; '?': there is none. */
+static char state_of(int dir_fd, const char *path)
+{
+	char text[256];
+	int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (fd >= 0)
+		close(fd);
+	text[RPWI_MAX(n, (ssize_t)0)] = '\0';
+	const char *end = strrchr(text, ')');
+	return end && end[1] == ' ' && end[2] ? end[2] : '?';
+}
+
+/* By a signal or a debugger; or it has ended. */
+static bool is_at_rest(char state) { return state && strchr("TtZX", state); }
+
+/* Of a thread that has just stopped: on x86 before its state is, since stores are seen in order;
+ * elsewhere when it has been through the scheduler, which this waits for. */
+static bool stores_are_seen(void)
+{
+#ifdef __x86_64__
+	return true;
+#else
+	return !syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
+#endif
+}
+
+bool rpwi_process_is_stopped(pid_t pid)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	char leader = state_of(AT_FDCWD, path);
+	if (leader != 'T' && leader != 't') /* as it mostly is: cheap */
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	DIR *d = opendir(path);
+	bool all = d != NULL;
+	for (const struct dirent *e; all && (e = readdir(d));) {
+		if (e->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "%.20s/stat", e->d_name);
+		all = is_at_rest(state_of(dirfd(d), path));
+	}
+	if (d)
+		closedir(d);
+	return all && stores_are_seen();
+}
