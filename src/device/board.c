@@ -326,23 +326,44 @@ static uint8_t *bounce_of(const struct dqp *q)
 	return *at;
 }
 
+/* What the board of a QP's peer says of the QP at the other end. */
+struct view {
+	struct rpwi_lane *lane;
+	struct rpwi_lane_peer *peer;
+	const struct board *board;
+	const _Atomic uint64_t *word_at;
+	uint64_t nonce, word;
+};
+
+/* False: there is none, or the QP is another's or does not take that. */
+static inline bool look(struct rpwi_qp *t, uint64_t takes, struct view *v)
+{
+	uint32_t qpn = t->attr.dest_qp_num;
+	v->lane = qp_lane(dqp_of(t), lanes);
+	v->peer = v->lane ? rpwi_lane_peer(v->lane) : NULL;
+	if (!v->peer || rpwi_port_is_watched(t->av.port) ||
+		!is_board(v->peer->board, v->peer->bytes))
+		return false;
+	v->board = v->peer->board;
+	v->word_at = &v->board->qp[qpn & (RPWI_SLOT_QPNS - 1)];
+	v->nonce = atomic_load_explicit(&v->board->head.nonce, memory_order_acquire);
+	v->word = atomic_load_explicit(v->word_at, memory_order_acquire);
+	return v->board->slot == qpn >> RPWI_SLOT_SHIFT && v->word & takes &&
+	       word_peer(v->word) == t->qpn;
+}
+
 const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint32_t len, void *into)
 {
-	struct rpwi_lane *lane = qp_lane(dqp_of(t), lanes);
-	struct rpwi_lane_peer *p = lane ? rpwi_lane_peer(lane) : NULL;
-	if (!p || rpwi_port_is_watched(t->av.port) || (!into && len > RPWI_PEER_READ_MAX) ||
-		!is_board(p->board, p->bytes))
+	struct view v;
+	if ((!into && len > RPWI_PEER_READ_MAX) || !look(t, BOARD_QP_TAKES_READS, &v))
 		return NULL;
-	const struct board *b = p->board;
-	uint32_t qpn = t->attr.dest_qp_num, turn, again;
+	struct rpwi_lane_peer *p = v.peer;
+	const struct board *b = v.board;
+	const _Atomic uint64_t *word_at = v.word_at;
+	uint64_t nonce = v.nonce, word = v.word;
+	uint32_t turn, again;
 	uint8_t *bounce = bounce_of(dqp_of(t));
 	if (!bounce)
-		return NULL;
-	const _Atomic uint64_t *word_at = &b->qp[qpn & (RPWI_SLOT_QPNS - 1)];
-	uint64_t nonce = atomic_load_explicit(&b->head.nonce, memory_order_acquire);
-	uint64_t word = atomic_load_explicit(word_at, memory_order_acquire);
-	if (b->slot != qpn >> RPWI_SLOT_SHIFT || !(word & BOARD_QP_TAKES_READS) ||
-		word_peer(word) != t->qpn)
 		return NULL;
 	uint64_t from = region(b, IBV_ACCESS_REMOTE_READ, rkey, word_pd(word), addr, len, &turn);
 	if (!from)
@@ -370,31 +391,12 @@ const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint3
 
 _Static_assert((int)LANE_NONE == (int)RPWI_NO_PSN, "no PSN, here and there");
 
-/* What the last look found, from take_over to give_over. */
-static struct {
-	struct rpwi_lane *lane;
-	const struct rpwi_lane_peer *peer;
-	const struct board *board;
-	const _Atomic uint64_t *word_at;
-	uint64_t word;
-} over;
+static struct view over; /* from take_over to give_over */
 
 bool board_take_over(struct rpwi_qp *t, uint32_t una, uint32_t *from)
 {
-	struct rpwi_lane *lane = qp_lane(dqp_of(t), lanes);
-	const struct rpwi_lane_peer *p = lane ? rpwi_lane_peer(lane) : NULL;
-	uint32_t qpn = t->attr.dest_qp_num;
-	if (!p || rpwi_port_is_watched(t->av.port) || !is_board(p->board, p->bytes))
-		return false;
-	const struct board *b = p->board;
-	over.lane = lane;
-	over.peer = p;
-	over.board = b;
-	over.word_at = &b->qp[qpn & (RPWI_SLOT_QPNS - 1)];
-	over.word = atomic_load_explicit(over.word_at, memory_order_acquire);
-	return b->slot == qpn >> RPWI_SLOT_SHIFT && over.word & BOARD_QP_TAKES_WRITES &&
-	       word_peer(over.word) == t->qpn && rpwi_lane_peer_is_there(p) &&
-	       rpwi_lane_take_over(lane, qpn, una, from);
+	return look(t, BOARD_QP_TAKES_WRITES, &over) && rpwi_lane_peer_is_there(over.peer) &&
+	       rpwi_lane_take_over(over.lane, t->attr.dest_qp_num, una, from);
 }
 
 static bool put(uint64_t to, const void *from, size_t len)

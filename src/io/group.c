@@ -18,7 +18,6 @@
 #include "wire/mad.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/filter.h>
 #include <signal.h>
 #include <stdio.h>
@@ -387,19 +386,6 @@ void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts)
 	g->due_ns = RPWI_MAX(now, g->last_ns + (helped ? 0 : g->pause_ns));
 }
 
-/* Is it stopped, as by SIGSTOP or a debugger (proc(5): "T", "t")? */
-static bool is_stopped(pid_t pid)
-{
-	char path[64], text[256] = "";
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	int fd = pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
-	if (fd >= 0)
-		close(fd);
-	const char *end = n > 0 ? strrchr(text, ')') : NULL;
-	return end && (end[1] == ' ') && (end[2] == 'T' || end[2] == 't');
-}
-
 /* One of the group reads the kernel's list of sockets, whatever their number: it has a name, which
  * the kernel frees with it, and the others try to get it. Where it is stopped, each does its own
  * watching. */
@@ -430,7 +416,7 @@ static bool is_watcher(struct rpwi_group *g)
 		g->watcher = 0; /* a forked child has a copy of its name, perhaps */
 		return true;
 	}
-	return is_stopped(g->watcher);
+	return rpwi_process_seems_stopped(g->watcher);
 }
 
 /* When a member leaves, the last one gets its place, and what goes to a wrong member is noticed

@@ -42,12 +42,18 @@ static bool stores_are_seen(void)
 #endif
 }
 
-bool rpwi_process_is_stopped(pid_t pid)
+bool rpwi_process_seems_stopped(pid_t pid)
 {
 	char path[64];
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	char leader = state_of(AT_FDCWD, path);
-	if (leader != 'T' && leader != 't') /* as it mostly is: cheap */
+	char leader = pid > 0 ? state_of(AT_FDCWD, path) : '?';
+	return leader == 'T' || leader == 't';
+}
+
+bool rpwi_process_is_stopped(pid_t pid)
+{
+	char path[64];
+	if (!rpwi_process_seems_stopped(pid)) /* as it mostly is: cheap */
 		return false;
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
 	DIR *d = opendir(path);

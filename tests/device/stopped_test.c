@@ -301,7 +301,7 @@ static void stopped_at_moments_of_chance(void **state)
 static void no_late_write(void **state)
 {
 	const char *given = getenv("STOPPED_ROUNDS");
-	unsigned rounds = given ? (unsigned)atoi(given) / 3 : 15, good = 0;
+	unsigned rounds = given ? (unsigned)atoi(given) / 30 : 3, good = 0;
 	struct end e;
 	struct ibv_wc wc;
 	pid_t pid = both(&e);
@@ -318,7 +318,7 @@ static void no_late_write(void **state)
 			stop(pid);
 			if (both_see->rkey == rkey) { /* it is registered while it does not run */
 				pair_fill(e.s.buf, 64, r);
-				assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_WRITE, 0, HALF,
+				assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_WRITE, 0, 60000,
 							 e.peer.addr, rkey),
 					0);
 				usleep((unsigned)rand() % 12000);
