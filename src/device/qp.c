@@ -564,6 +564,14 @@ static bool may_post_alone(void)
 	       atomic_load_explicit(&hca_here.service_running, memory_order_relaxed);
 }
 
+/* Under the HCA's lock. What is posted first, a READ, waits for nothing, and it and those behind it
+ * may be done without a packet. */
+static bool may_read_alone(const struct dqp *q)
+{
+	return RPWI_LIKELY(!rpwi_explain_on && !rpwi_plan_on) && rpwi_qp_is_quiet(&q->t) &&
+	       board_reaches(q);
+}
+
 static bool all_are_reads(const struct ibv_send_wr *wr)
 {
 	for (; wr; wr = wr->next)
@@ -616,11 +624,13 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 	qp_hold(q);
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_post_send(&q->t, wr);
+	bool reads = alone == NOT_POSTED && wr->opcode == IBV_WR_RDMA_READ && may_read_alone(q);
 	if (alone == NOT_POSTED)
 		rc = post_list(q, wr, bad);
 	/* At once; an ACK that is owed goes along. A QP that waits for the window needs no try. */
-	if (!send_gather(q) && (!rpwi_qp_blocked(&q->t) || rpwi_qp_ack_owed(&q->t) ||
-				       rpwi_list_empty(&q->tx_link)))
+	if (!(reads && rpwi_qp_read_alone(&q->t)) && !send_gather(q) &&
+		(!rpwi_qp_blocked(&q->t) || rpwi_qp_ack_owed(&q->t) ||
+			rpwi_list_empty(&q->tx_link)))
 		send_kick(q, false, rpwi_now_ns());
 	if (!rpwi_list_empty(&hca_here.held))
 		send_held(rpwi_now_ns());

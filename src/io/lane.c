@@ -595,7 +595,7 @@ unsigned rpwi_lane_room(struct rpwi_lane *l, unsigned pkts, uint32_t bytes)
 struct fill {
 	struct lane_writer *w;
 	const struct rpwi_txb *b;
-	struct rpwi_flow flow;
+	struct lane_way way;
 	bool refs;
 	unsigned done, referred;
 	const uint8_t *ack; /* of the packet before, an ACK that leads the next one; or NULL */
@@ -615,8 +615,7 @@ static void fill(void *arg)
 	for (; x->done < b->npkt; x->done++) {
 		const struct rpwi_txpkt *t = &b->pkt[x->done];
 		if (x->refs && t->stays && t->hdr_len <= LANE_REF_HDR_BYTES && t->payload_len) {
-			if (!rpwi_lane_writer_reference(x->w, &x->flow, b->av->hop_limit,
-				    b->av->tclass, t, &b->iov[t->iov_first]))
+			if (!rpwi_lane_writer_reference(x->w, &x->way, t, &b->iov[t->iov_first]))
 				return;
 			x->referred++;
 			continue;
@@ -625,8 +624,7 @@ static void fill(void *arg)
 			x->ack = t->hdr;
 			continue;
 		}
-		if (!rpwi_lane_writer_packet(x->w, &x->flow, b->av->hop_limit, b->av->tclass, t,
-			    &b->iov[t->iov_first], x->ack))
+		if (!rpwi_lane_writer_packet(x->w, &x->way, t, &b->iov[t->iov_first], x->ack))
 			return;
 		x->ack = NULL;
 	}
@@ -648,8 +646,11 @@ static bool is_large(const struct rpwi_txb *b)
 
 int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b, unsigned *sent)
 {
-	struct fill x = {.w = &l->w, .b = b, .flow = b->av->flow};
-	x.flow.sport = sport;
+	struct fill x = {.w = &l->w, .b = b};
+	*sent = 0;
+	if (!rpwi_lane_writer_way(
+		    &l->w, &b->av->flow, sport, b->av->hop_limit, b->av->tclass, &x.way))
+		return -ENOSPC;
 	x.refs = rpwi_lane_writer_may_refer(&l->w, b);
 	if (b->npkt > 1 && !x.refs)
 		rpwi_lane_writer_expects(&l->w, b->npkt);
@@ -658,8 +659,7 @@ int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b
 	int rc = rpwi_guard_call(fill, &x);
 	rpwi_lane_writer_publish(&l->w);
 	if (RPWI_UNLIKELY(x.ack)) /* what it leads is not readable */
-		rpwi_lane_writer_packet(&l->w, &x.flow, b->av->hop_limit, b->av->tclass,
-			&b->pkt[b->ack - 1], NULL, NULL);
+		rpwi_lane_writer_packet(&l->w, &x.way, &b->pkt[b->ack - 1], NULL, NULL);
 	bulk = l->w.bulk_pos - bulk;
 	if (began_ns && bulk >= LANE_REF_MIN_BYTES)
 		l->w.fill_ns = rpwi_cost_learn(l->w.fill_ns, rpwi_now_ns() - began_ns, bulk);
@@ -672,7 +672,9 @@ int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b
 int rpwi_lane_datagram(struct rpwi_lane *l, const struct rpwi_flow *flow, uint8_t ttl, uint8_t tos,
 	const void *data, size_t len)
 {
-	if (!rpwi_lane_writer_datagram(&l->w, flow, ttl, tos, data, (uint32_t)len))
+	struct lane_way way;
+	if (!rpwi_lane_writer_way(&l->w, flow, flow->sport, ttl, tos, &way) ||
+		!rpwi_lane_writer_datagram(&l->w, &way, data, (uint32_t)len))
 		return -ENOSPC;
 	sent_some(l, 1);
 	return 0;

@@ -85,6 +85,14 @@ static int flow_of(struct lane_writer *w, const struct rpwi_flow *f)
 	return (int)w->nflows++;
 }
 
+bool rpwi_lane_writer_way(struct lane_writer *w, const struct rpwi_flow *flow, uint16_t sport,
+	uint8_t ttl, uint8_t tos, struct lane_way *out)
+{
+	int f = flow_of(w, flow);
+	*out = (struct lane_way){.flow = (uint8_t)f, .ttl = ttl, .tos = tos, .sport = sport};
+	return f >= 0;
+}
+
 /* To be written: of __builtin_prefetch GCC makes a prefetch to read, unless it may assume a
  * processor newer than the first of x86-64. Those take this for a no-op. */
 static inline void fetch_to_write(const void *line)
@@ -137,17 +145,24 @@ static void gather(uint8_t *to, const struct rpwi_iov *parts, unsigned n)
 		rpwi_copy(to, parts[i].base, parts[i].len);
 }
 
-static void head(struct lane_slot *s, const struct rpwi_flow *flow, int flow_no, uint8_t ttl,
-	uint8_t tos, const struct rpwi_txpkt *t)
+static void head(struct lane_slot *s, const struct lane_way *way, unsigned hdr_len, uint32_t len)
 {
-	s->flow = (uint8_t)flow_no;
-	s->hdr_len = (uint8_t)t->hdr_len;
-	s->ttl = ttl;
-	s->tos = tos;
-	s->sport = flow->sport;
-	s->len = t->payload_len;
+	s->flow = way->flow;
+	s->hdr_len = (uint8_t)hdr_len;
+	s->ttl = way->ttl;
+	s->tos = way->tos;
+	s->sport = way->sport;
+	s->len = len;
 	atomic_store_explicit(&s->said, LANE_STANDS, memory_order_relaxed);
-	memcpy(s->data, t->hdr, t->hdr_len);
+}
+
+/* Most are of at most 28 bytes, a BTH and a RETH: so many at once is less than to ask how many. */
+static void copy_headers(struct lane_slot *s, const struct rpwi_txpkt *t)
+{
+	enum { MOST = RPWI_BTH_LEN + 16 };
+	memcpy(s->data, t->hdr, MOST);
+	if (RPWI_UNLIKELY(t->hdr_len > MOST))
+		memcpy(s->data + MOST, t->hdr + MOST, t->hdr_len - MOST);
 }
 
 bool rpwi_lane_writer_may_refer(struct lane_writer *w, const struct rpwi_txb *b)
@@ -196,8 +211,8 @@ static void run_begins(struct lane_writer *w, const struct rpwi_txpkt *t, uint64
 	rpwi_pkt_follow(w->run.bth, 1);
 }
 
-bool rpwi_lane_writer_reference(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
-	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *part)
+bool rpwi_lane_writer_reference(struct lane_writer *w, const struct lane_way *way,
+	const struct rpwi_txpkt *t, const struct rpwi_iov *part)
 {
 	struct lane_slot *s = &w->mem->slot[w->pos % LANE_SLOTS];
 	const struct lane_ref ref = {.addr = (uint64_t)(uintptr_t)part->base,
@@ -205,10 +220,10 @@ bool rpwi_lane_writer_reference(struct lane_writer *w, const struct rpwi_flow *f
 		.dqpn = rpwi_get_be24(t->hdr + 5)};
 	if (shares_slot(w, t, ref.addr))
 		return true;
-	int f = one_fits(w, 0) ? flow_of(w, flow) : -1;
-	if (f < 0)
+	if (!one_fits(w, 0))
 		return false;
-	head(s, flow, f, ttl, tos, t);
+	head(s, way, t->hdr_len, t->payload_len);
+	copy_headers(s, t);
 	s->kind = LANE_REF;
 	s->bulk = 0;
 	memcpy(s->data + LANE_REF_HDR_BYTES, &ref.addr, sizeof(ref.addr));
@@ -243,15 +258,15 @@ void rpwi_lane_writer_revoke_memory(struct lane_writer *w, uint64_t addr, uint64
 		revoke(w, 0, addr, len);
 }
 
-bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
-	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *parts, const uint8_t *ack)
+bool rpwi_lane_writer_packet(struct lane_writer *w, const struct lane_way *way,
+	const struct rpwi_txpkt *t, const struct rpwi_iov *parts, const uint8_t *ack)
 {
 	struct lane_slot *s = &w->mem->slot[w->pos % LANE_SLOTS];
 	uint64_t bulk_pos = w->bulk_pos;
-	int f = one_fits(w, t->payload_len) ? flow_of(w, flow) : -1;
-	if (f < 0)
+	if (!one_fits(w, t->payload_len))
 		return false;
-	head(s, flow, f, ttl, tos, t);
+	head(s, way, t->hdr_len, t->payload_len);
+	copy_headers(s, t);
 	if (t->hdr_len + t->payload_len <= LANE_DATA_BYTES) {
 		s->kind = LANE_BESIDE;
 		s->bulk = 0;
@@ -270,22 +285,15 @@ bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow
 	return true;
 }
 
-bool rpwi_lane_writer_datagram(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
-	uint8_t tos, const void *data, uint32_t len)
+bool rpwi_lane_writer_datagram(
+	struct lane_writer *w, const struct lane_way *way, const void *data, uint32_t len)
 {
 	struct lane_slot *s = &w->mem->slot[w->pos % LANE_SLOTS];
 	uint64_t bulk_pos = w->bulk_pos;
-	int f = one_fits(w, len) ? flow_of(w, flow) : -1;
-	if (f < 0)
+	if (!one_fits(w, len))
 		return false;
+	head(s, way, 0, len);
 	s->kind = LANE_DATAGRAM;
-	s->flow = (uint8_t)f;
-	s->hdr_len = 0;
-	s->ttl = ttl;
-	s->tos = tos;
-	s->sport = flow->sport;
-	s->len = len;
-	atomic_store_explicit(&s->said, LANE_STANDS, memory_order_relaxed);
 	s->bulk = bulk_place(&bulk_pos, len);
 	memcpy(w->mem->bulk + s->bulk, data, len);
 	written(w, bulk_pos, (struct lane_ref){0});

@@ -143,11 +143,18 @@ void rpwi_lane_writer_init(struct lane_writer *w, struct lane_mem *mem);
 unsigned rpwi_lane_writer_room(struct lane_writer *w, unsigned want, uint32_t bytes);
 /* So many packets come next: their slots, which the reader had last, may be fetched meanwhile. */
 void rpwi_lane_writer_expects(const struct lane_writer *w, unsigned n);
-/* False: no room, or more addresses than the lane has room for. Reads the pieces once; call it
- * under the guard (base/guard.h). `ack`: NULL, or the headers of a plain ACK that comes before it,
- * if rpwi_lane_ack_may_lead says so. */
-bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
-	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *parts, const uint8_t *ack);
+/* What the headers of IP and UDP would say, for all packets of a batch. False: more pairs of
+ * addresses than the lane has room for. */
+struct lane_way {
+	uint8_t flow, ttl, tos;
+	uint16_t sport;
+};
+bool rpwi_lane_writer_way(struct lane_writer *w, const struct rpwi_flow *flow, uint16_t sport,
+	uint8_t ttl, uint8_t tos, struct lane_way *out);
+/* False: no room. Reads the pieces once; call it under the guard (base/guard.h). `ack`: NULL, or
+ * the headers of a plain ACK that comes before it, if rpwi_lane_ack_may_lead says so. */
+bool rpwi_lane_writer_packet(struct lane_writer *w, const struct lane_way *way,
+	const struct rpwi_txpkt *t, const struct rpwi_iov *parts, const uint8_t *ack);
 static inline bool rpwi_lane_ack_may_lead(const struct rpwi_txpkt *t)
 {
 	return t->hdr_len + t->payload_len <= LANE_AETH_AT;
@@ -158,15 +165,15 @@ static inline bool rpwi_lane_ack_may_lead(const struct rpwi_txpkt *t)
  * the batch whose payload stays is written so, and at the end all of them are published at once, so
  * that the reader fetches them together. */
 bool rpwi_lane_writer_may_refer(struct lane_writer *w, const struct rpwi_txb *b);
-bool rpwi_lane_writer_reference(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
-	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *part);
+bool rpwi_lane_writer_reference(struct lane_writer *w, const struct lane_way *way,
+	const struct rpwi_txpkt *t, const struct rpwi_iov *part);
 void rpwi_lane_writer_publish(struct lane_writer *w);
 /* When it returns, no packet to that QP, or from that memory, is taken that has not been fetched by
  * now. */
 void rpwi_lane_writer_revoke_qp(struct lane_writer *w, uint32_t dqpn);
 void rpwi_lane_writer_revoke_memory(struct lane_writer *w, uint64_t addr, uint64_t len);
-bool rpwi_lane_writer_datagram(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
-	uint8_t tos, const void *data, uint32_t len);
+bool rpwi_lane_writer_datagram(
+	struct lane_writer *w, const struct lane_way *way, const void *data, uint32_t len);
 /* After the last of some: is the reader to be woken? Once for each of its sleeps. */
 bool rpwi_lane_writer_wakes(struct lane_writer *w);
 /* No room: the reader is to say when there is. True: there is some by now. */

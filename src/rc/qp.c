@@ -80,12 +80,15 @@ static int alloc_arena(struct rpwi_qp *qp, const struct ibv_qp_cap *cap, uint32_
 	size_t inl_max = (cap->max_inline_data + 7) & ~(size_t)7;
 	size_t av_size = qp->type == IBV_QPT_UD ? sizeof(struct rpwi_av) : 0;
 	size_t rcv_size = RPWI_MAX(rcv_sge_max, 1) * sizeof(struct ibv_sge);
-	uint8_t *p = calloc(
-		1, rcv_size + slots * (sizeof(struct rpwi_swqe) + sge_max * sizeof(struct ibv_sge) +
-					      av_size + inl_max));
+	size_t each =
+		sizeof(struct rpwi_swqe) + sge_max * sizeof(struct ibv_sge) + av_size + inl_max;
+	const size_t align = _Alignof(struct rpwi_swqe);
+	size_t size = (rcv_size + slots * each + align - 1) & ~(align - 1);
+	uint8_t *p = aligned_alloc(align, size);
 
 	if (!p)
 		return -ENOMEM;
+	memset(p, 0, size);
 	qp->arena = p;
 	qp->sq = (struct rpwi_swqe *)p;
 	p += slots * sizeof(struct rpwi_swqe);

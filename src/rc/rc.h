@@ -168,7 +168,8 @@ void *rpwi_places_next(struct rpwi_places *at, const struct rpwi_pkt *p);
 
 /* ---- Send queue entry. ---- */
 struct rpwi_swqe {
-	uint64_t wr_id;
+	/* What a SEND or WRITE needs is one cache line. */
+	_Alignas(64) uint64_t wr_id;
 	uint8_t opcode; /* enum ibv_wr_opcode */
 	uint8_t flags;  /* enum ibv_send_flags */
 	uint8_t phase;  /* requester's own */
@@ -176,16 +177,22 @@ struct rpwi_swqe {
 	bool split;     /* a WRITE that goes as WRITE ONLYs */
 	uint16_t nsge;
 	uint32_t len;
-	uint32_t psn_first, psn_next, npsn;
-	uint32_t imm_be, inv_rkey;
-	uint64_t raddr;
+	uint32_t psn_first, npsn;
 	uint32_t rkey;
-	uint64_t compare_add, swap;
-	struct rpwi_av *av;
-	uint32_t dqpn, dqkey; /* UD; av is copied into `ud_av` of the QP's ring */
-	struct rpwi_bind bind;
+	uint64_t raddr;
+	uint32_t imm_be, inv_rkey;
 	struct ibv_sge *sge; /* sge_max of them in the QP's arena */
 	uint8_t *inl; /* inline_max bytes in the arena; used when flags has IBV_SEND_INLINE */
+	union {
+		struct {
+			uint64_t compare_add, swap;
+		};
+		struct { /* UD; av is copied into `ud_av` of the QP's ring */
+			struct rpwi_av *av;
+			uint32_t dqpn, dqkey;
+		};
+	};
+	struct rpwi_bind bind;
 };
 
 enum { RPWI_NO_PSN = 1 << 24 };

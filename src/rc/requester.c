@@ -10,6 +10,8 @@
 
 #include <errno.h>
 
+#include "wire/encode.h"
+
 #define ACK_WAIT_MIN_NS 4000000ull
 #define SILENCE_MIN_NS 2000000ull /* a process may not run for so long on a busy machine */
 #define SILENCE_RTTS 16
@@ -173,10 +175,11 @@ static enum rpwi_req_state state_of(const struct rpwi_qp *qp, bool begun, bool b
 
 	if (RPWI_UNLIKELY(qp->rnr_probe) && qp->nxt != qp->una)
 		return RPWI_REQ_IDLE;
-	uint32_t need = 1;
+	uint32_t need = 1, room = window_room(qp);
 
 	if (!rpwi_op_needs_response(w->opcode)) {
-		need = begun && by_datagrams ? 1 : data_pkts_least(qp);
+		if (RPWI_UNLIKELY(room < RPWI_TXB_PKTS) && !(begun && by_datagrams))
+			need = data_pkts_least(qp);
 	} else {
 		/* (With max_rd_atomic 0 it may begin, and fails.) */
 		if (qp->rd_next == qp->rd_tail && qp->attr.max_rd_atomic &&
@@ -185,7 +188,7 @@ static enum rpwi_req_state state_of(const struct rpwi_qp *qp, bool begun, bool b
 		if (w->opcode == IBV_WR_RDMA_READ)
 			need = read_pkts_least(qp, read_pkts_wanted(qp, w), begun);
 	}
-	return window_room(qp) >= need ? RPWI_REQ_READY : RPWI_REQ_BLOCKED;
+	return room >= need ? RPWI_REQ_READY : RPWI_REQ_BLOCKED;
 }
 
 enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp) { return state_of(qp, false, true); }
@@ -480,6 +483,12 @@ static bool walk_take(struct walk *k, struct rpwi_qp *qp, const struct rpwi_swqe
 
 /* ---- packets ---- */
 
+/* IB 10.2.5: the high bit asks for the QP's own. */
+static uint32_t qkey_of(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
+{
+	return w->dqkey >> 31 ? qp->attr.qkey : w->dqkey;
+}
+
 static void headers_init(const struct rpwi_qp *qp, const struct rpwi_swqe *w, struct rpwi_pkt *h)
 {
 	rpwi_pkt_clear(h);
@@ -493,8 +502,7 @@ static void headers_init(const struct rpwi_qp *qp, const struct rpwi_swqe *w, st
 	if (qp->type == IBV_QPT_UD) {
 		h->dqpn = w->dqpn;
 		h->sqpn = qp->qpn;
-		/* IB 10.2.5: the high bit asks for the QP's own */
-		h->qkey = w->dqkey >> 31 ? qp->attr.qkey : w->dqkey;
+		h->qkey = qkey_of(qp, w);
 	}
 }
 
@@ -577,20 +585,31 @@ static struct rpwi_txpkt *add_only(struct rpwi_qp *qp, struct rpwi_swqe *w, stru
 static bool tx_only(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint64_t now_ns)
 {
 	struct rpwi_txpkt *t = add_only(qp, w, b);
-	struct rpwi_pkt h;
 
 	if (RPWI_UNLIKELY(!t))
 		return false;
 	qp->since_ackreq = 0;
-	headers_init(qp, w, &h);
-	h.opcode = service_of(qp) | rpwi_wr_info[w->opcode].only;
-	h.psn = qp->nxt & RPWI_PSN_MASK;
-	h.ackreq = rpwi_qp_is_rc(qp);
-	h.solicited = w->flags & IBV_SEND_SOLICITED;
-	h.payload_len = w->len;
-	h.pad = t->pad = (uint8_t)(-w->len & 3);
-	t->stays = h.ackreq && t->iov_count == 1 && !(w->flags & IBV_SEND_INLINE);
-	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
+	bool ud = qp->type == IBV_QPT_UD, rc = qp->type == IBV_QPT_RC;
+	const struct rpwi_pkt h = {
+		.opcode = service_of(qp) | rpwi_wr_info[w->opcode].only,
+		.pkey = RPWI_PKEY_DEFAULT,
+		.solicited = w->flags & IBV_SEND_SOLICITED,
+		.ackreq = rc,
+		.dqpn = ud ? w->dqpn : qp->attr.dest_qp_num,
+		.psn = qp->nxt & RPWI_PSN_MASK,
+		.sqpn = qp->qpn,
+		.qkey = ud ? qkey_of(qp, w) : 0,
+		.va = w->raddr,
+		.rkey = w->rkey,
+		.dma_len = w->len,
+		.imm_be = w->imm_be,
+		.inv_rkey = w->inv_rkey,
+		.payload_len = w->len,
+		.pad = (uint8_t)(-w->len & 3),
+	};
+	t->pad = h.pad;
+	t->stays = rc && t->iov_count == 1 && !(w->flags & IBV_SEND_INLINE);
+	t->hdr_len = (uint16_t)rpwi_pkt_encode_here(&h, t->hdr);
 	sent(qp, 1, 1, w->len, now_ns);
 	qp->sq_cur++;
 	return true;

@@ -12,6 +12,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "wire/encode.h"
+
 /* ---- receive WQEs ---- */
 
 bool rpwi_rcv_take(struct rpwi_qp *qp)
@@ -798,17 +800,22 @@ static void count_nak(struct rpwi_qp *qp)
 
 void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b)
 {
-	struct rpwi_pkt h;
-
-	answer_init(qp, &h, RPWI_OP_ACK, qp->epsn - 1, qp->msn);
-	if (qp->nak_owed) {
-		h.psn = (nak_is_sequence(qp) ? qp->epsn : qp->nak_psn) & RPWI_PSN_MASK;
-		h.syndrome = qp->nak_syndrome;
-		count_nak(qp);
-	}
+	bool nak = qp->nak_owed;
+	uint32_t psn = !nak ? qp->epsn - 1 : nak_is_sequence(qp) ? qp->epsn : qp->nak_psn;
+	const struct rpwi_pkt h = {
+		.opcode = RPWI_SVC_RC | RPWI_OP_ACK,
+		.pkey = RPWI_PKEY_DEFAULT,
+		.dqpn = qp->attr.dest_qp_num,
+		.psn = psn & RPWI_PSN_MASK,
+		.syndrome =
+			nak ? qp->nak_syndrome : rpwi_aeth(RPWI_AETH_ACK, RPWI_AETH_CREDITS_NONE),
+		.msn = qp->msn & RPWI_PSN_MASK,
+	};
 	struct rpwi_txpkt *t = rpwi_txb_add(b);
 
-	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
+	if (nak)
+		count_nak(qp);
+	t->hdr_len = (uint16_t)rpwi_pkt_encode_here(&h, t->hdr);
 	qp->ack_owed = qp->nak_owed = false;
 	qp->ack_pkts = 0;
 	qp->n->tx_packets++;

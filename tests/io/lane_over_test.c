@@ -17,7 +17,8 @@ static bool put(struct lane_writer *w, unsigned op, uint32_t dqpn, uint32_t psn)
 	struct rpwi_txpkt t = {.payload_len = LEN, .iov_count = 1};
 	const struct rpwi_iov part = {bytes, LEN};
 	t.hdr_len = (uint16_t)rpwi_pkt_encode(&h, t.hdr);
-	return rpwi_lane_writer_packet(w, flow_no(0), 64, 0, &t, &part, NULL);
+	struct lane_way way = way_no(w, 0, 64, 0);
+	return rpwi_lane_writer_packet(w, &way, &t, &part, NULL);
 }
 
 /* One packet taken, in a turn of its own: its PSN, + PLACED where it was; -1: none. */
@@ -140,7 +141,8 @@ static void not_through_a_capture(void **arg)
 	struct ring *g = begun(arg);
 	uint32_t from;
 	assert_true(put(&g->w, RPWI_OP_WRITE_ONLY, QP, 100));
-	assert_true(rpwi_lane_writer_datagram(&g->w, flow_no(0), 64, 0, "a whole datagram", 16));
+	struct lane_way way = way_no(&g->w, 0, 64, 0);
+	assert_true(rpwi_lane_writer_datagram(&g->w, &way, "a whole datagram", 16));
 	assert_false(rpwi_lane_writer_take_over(&g->w, QP, 100, &from, it_is, NULL));
 	assert_int_equal(take(g), 100);
 }

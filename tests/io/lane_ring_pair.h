@@ -63,6 +63,16 @@ static const struct rpwi_flow *flow_no(unsigned i)
 	return &f;
 }
 
+/* Its place in the table of the lane. */
+static __attribute__((unused)) struct lane_way way_no(
+	struct lane_writer *w, unsigned i, uint8_t ttl, uint8_t tos)
+{
+	const struct rpwi_flow *f = flow_no(i);
+	struct lane_way way;
+	assert_true(rpwi_lane_writer_way(w, f, f->sport, ttl, tos, &way));
+	return way;
+}
+
 static uint8_t pattern(uint64_t number, uint32_t at)
 {
 	return (uint8_t)((number * 0x9e3779b97f4a7c15ull >> 32) + at * 131u + (at >> 8));
@@ -93,8 +103,8 @@ static __attribute__((unused)) bool write_packet(struct lane_writer *w, uint64_t
 		t.hdr[i] = pattern(number, 10000 + i);
 	for (uint32_t i = 0; i < len; i++)
 		bytes[i] = pattern(number, i);
-	return rpwi_lane_writer_packet(
-		w, flow_no(number % LANE_FLOWS), (uint8_t)number, 7, &t, parts, NULL);
+	struct lane_way way = way_no(w, number % LANE_FLOWS, (uint8_t)number, 7);
+	return rpwi_lane_writer_packet(w, &way, &t, parts, NULL);
 }
 
 static __attribute__((unused)) bool is_packet(const struct lane_packet *p, uint64_t number)

@@ -80,7 +80,8 @@ static bool refer(struct lane_writer *w, uint64_t number)
 	const struct rpwi_iov part = {far.bytes + far_at(number), len};
 	t.hdr[7] = (uint8_t)(number % QPS);
 	memcpy(t.hdr + 12, &number, sizeof(number));
-	return rpwi_lane_writer_reference(w, flow_no(0), 1, 2, &t, &part);
+	struct lane_way way = way_no(w, 0, 1, 2);
+	return rpwi_lane_writer_reference(w, &way, &t, &part);
 }
 
 /* Copied and referred to in turn; the QP of each fifth reference fails while it is under way, and
@@ -150,7 +151,8 @@ static bool refer_at(
 	struct rpwi_txpkt t = {.payload_len = len, .iov_count = 1, .stays = true};
 	const struct rpwi_iov part = {far.bytes + at, len};
 	t.hdr_len = (uint16_t)rpwi_pkt_encode(&h, t.hdr);
-	return rpwi_lane_writer_reference(w, flow_no(0), 1, 2, &t, &part);
+	struct lane_way way = way_no(w, 0, 1, 2);
+	return rpwi_lane_writer_reference(w, &way, &t, &part);
 }
 
 /* The next slot has so many; each of them is what refer_at was given; does the last want an ACK? */

@@ -52,7 +52,8 @@ static bool write_led(struct lane_writer *w, uint32_t len, uint32_t psn)
 	assert_int_equal(rpwi_pkt_encode(&a, ack), LANE_ACK_HDR_LEN);
 	t.hdr_len = (uint16_t)rpwi_pkt_encode(&h, t.hdr);
 	bool leads = rpwi_lane_ack_may_lead(&t);
-	assert_true(rpwi_lane_writer_packet(w, flow_no(0), 1, 2, &t, &part, leads ? ack : NULL));
+	struct lane_way way = way_no(w, 0, 1, 2);
+	assert_true(rpwi_lane_writer_packet(w, &way, &t, &part, leads ? ack : NULL));
 	return leads;
 }
 
@@ -108,13 +109,13 @@ static void room_is_what_can_be_written(void **arg)
 	struct ring *g = *arg;
 	struct lane_packet p;
 	const uint8_t bytes[RPWI_PACKET_MAX] = {1};
+	struct lane_way way = way_no(&g->w, 0, 1, 2);
 	for (unsigned round = 0; round < 2000; round++) {
 		uint32_t len = 1 + chance(RPWI_PACKET_MAX);
 		unsigned room = rpwi_lane_writer_room(&g->w, 64, len), n = chance(65);
 		assert_true(room <= 64);
 		for (unsigned i = 0; i < n; i++) {
-			bool written =
-				rpwi_lane_writer_datagram(&g->w, flow_no(0), 1, 2, bytes, len);
+			bool written = rpwi_lane_writer_datagram(&g->w, &way, bytes, len);
 			assert_true(written || i >= room);
 		}
 		for (unsigned i = chance(80); i && rpwi_lane_reader_next(&g->r, &p) == 1; i--)
@@ -126,11 +127,11 @@ static void room_is_what_can_be_written(void **arg)
 static void addresses_beyond_its_table_are_refused(void **arg)
 {
 	struct ring *g = *arg;
-	const uint8_t bytes[16] = {3};
+	struct lane_way way;
 	for (unsigned i = 0; i < LANE_FLOWS; i++)
-		assert_true(rpwi_lane_writer_datagram(&g->w, flow_no(i), 1, 2, bytes, 16));
-	assert_false(rpwi_lane_writer_datagram(&g->w, flow_no(LANE_FLOWS), 1, 2, bytes, 16));
-	assert_true(rpwi_lane_writer_datagram(&g->w, flow_no(3), 1, 2, bytes, 16));
+		assert_int_equal(way_no(&g->w, i, 1, 2).flow, i);
+	assert_false(rpwi_lane_writer_way(&g->w, flow_no(LANE_FLOWS), 1, 1, 2, &way));
+	assert_int_equal(way_no(&g->w, 3, 1, 2).flow, 3);
 }
 
 /* Two threads, and neither misses the other's sleep: a condition stands for the descriptors. */
