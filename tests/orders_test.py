@@ -129,7 +129,7 @@ def run_of_references(last_first=True):
 
 
 def sleeper(ours=SC, theirs=SC):
-    """rpwi_lane_reader_sleeps and rpwi_lane_writer_wakes: nobody sleeps while something is there, unless he is woken. rpwi_lane_writer_stalls and rpwi_lane_reader_tell are the same with the roles exchanged."""
+    """rpwi_lane_reader_sleeps and rpwi_lane_writer_wakes: nobody sleeps while something is there, unless he is woken. rpwi_lane_writer_stalls and rpwi_lane_reader_tell with rpwi_lane_reader_settle are the same with the roles exchanged."""
     def reader():
         yield "store", "sleeps", 1, RELAXED
         yield from fenced(ours)

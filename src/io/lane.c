@@ -772,6 +772,12 @@ static void disarm(struct rpwi_lanes *ls)
 		rpwi_debug("lanes: %s", strerror(errno));
 }
 
+static void settle(struct rpwi_lane *l)
+{
+	if (rpwi_lane_reader_settle(&l->r))
+		wake(l);
+}
+
 /* The next packet of the lane, into ls->turn. A lane that has come to its end goes. */
 static bool next_of(struct rpwi_lane *l, struct lane_packet *p)
 {
@@ -780,8 +786,11 @@ static bool next_of(struct rpwi_lane *l, struct lane_packet *p)
 		return false;
 	int rc;
 	if (!ls->turn) {
-		if (!rpwi_lane_reader_ready(&l->r) && !l->ended)
+		if (!rpwi_lane_reader_ready(&l->r) && !l->ended) {
+			if (RPWI_UNLIKELY(rpwi_lane_reader_owes(&l->r)))
+				settle(l);
 			return false;
+		}
 		rpwi_lane_reader_turns(&l->r, true);
 	}
 	while (RPWI_UNLIKELY((rc = rpwi_lane_reader_next(&l->r, p)) == -ENODATA)) {
@@ -844,6 +853,8 @@ bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p)
 			return true;
 		if (ls->turn)
 			turn_ends(ls);
+		if (goes_on && ls->n_in == 1) /* it has just been looked at */
+			return false;
 	}
 	ls->taken = 0;
 	unsigned n = ls->n_in;
@@ -888,8 +899,12 @@ bool rpwi_lanes_arm(struct rpwi_lanes *ls)
 	if (!ls || ls->off)
 		return true;
 	ls->armed = true;
-	for (struct rpwi_list *at = ls->in.next; at != &ls->in; at = at->next)
-		quiet &= rpwi_lane_reader_sleeps(&lane_at(at)->r) && !lane_at(at)->after_udp;
+	for (struct rpwi_list *at = ls->in.next; at != &ls->in; at = at->next) {
+		struct rpwi_lane *l = lane_at(at);
+		if (rpwi_lane_reader_owes(&l->r))
+			settle(l);
+		quiet &= rpwi_lane_reader_sleeps(&l->r) && !l->after_udp;
+	}
 	return quiet;
 }
 

@@ -589,13 +589,26 @@ void rpwi_lane_reader_done(struct lane_reader *r)
 		say_taken(r);
 }
 
+/* Once for each of its stalls. */
+static bool writer_stalls(struct lane_reader *r)
+{
+	return RPWI_UNLIKELY(atomic_load_explicit(&r->mem->stalled, memory_order_relaxed)) &&
+	       atomic_exchange_explicit(&r->mem->stalled, 0, memory_order_relaxed);
+}
+
 bool rpwi_lane_reader_tell(struct lane_reader *r)
 {
 	if (r->pos != r->told)
 		say_taken(r);
+	r->owes_fence = true;
+	return writer_stalls(r);
+}
+
+bool rpwi_lane_reader_settle(struct lane_reader *r)
+{
+	r->owes_fence = false;
 	atomic_thread_fence(memory_order_seq_cst);
-	return RPWI_UNLIKELY(atomic_load_explicit(&r->mem->stalled, memory_order_relaxed)) &&
-	       atomic_exchange_explicit(&r->mem->stalled, 0, memory_order_relaxed);
+	return writer_stalls(r);
 }
 
 bool rpwi_lane_reader_sleeps(struct lane_reader *r)

@@ -234,6 +234,7 @@ struct lane_reader {
 	uint64_t pull_pos;
 	unsigned npulled;
 	uint64_t pos, told; /* slots taken; of those, `taken` in the memory says so many */
+	bool owes_fence;    /* between what it said and a look whether the writer waits for it */
 	unsigned nflows;
 	struct rpwi_flow flow[LANE_FLOWS]; /* copies, checked */
 };
@@ -277,8 +278,12 @@ int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p);
 void rpwi_lane_reader_done(struct lane_reader *r);
 /* Slots from this one on that have been fetched. */
 unsigned rpwi_lane_reader_fetched(const struct lane_reader *r);
-/* No more for now: says what has been taken. True: the writer waits for that: wake it. */
+/* No more for now: says what has been taken. True: the writer waits for that: wake it. One that
+ * begins to wait at this very instant may not be seen: who finds nothing the next time has time for
+ * a fence, and settles. */
 bool rpwi_lane_reader_tell(struct lane_reader *r);
+static inline bool rpwi_lane_reader_owes(const struct lane_reader *r) { return r->owes_fence; }
+bool rpwi_lane_reader_settle(struct lane_reader *r); /* likewise */
 /* Before a sleep. False: something is there. */
 bool rpwi_lane_reader_sleeps(struct lane_reader *r);
 void rpwi_lane_reader_wakes(struct lane_reader *r);

@@ -111,11 +111,13 @@ static void account(struct rpwi_qp *qp, uint32_t una0, uint64_t now_ns)
 	qp->timeouts_in_row = 0;
 	qp->implied = qp->send_twice = qp->rnr_probe = false;
 	qp->deaf_until_ns = 0;
-	qp->ack_deadline_ns = now_ns + rpwi_req_ack_wait_ns(qp);
 	qp->probes = qp->answers = 0;
 	qp->probe_owed = qp->late = false;
 	if (RPWI_UNLIKELY(qp->probing || qp->stale))
 		probe_done(qp);
+	if (qp->una == qp->nxt) /* the next that is sent sets them */
+		return;
+	qp->ack_deadline_ns = now_ns + rpwi_req_ack_wait_ns(qp);
 	rpwi_req_arm_probe(qp, now_ns);
 }
 

@@ -556,12 +556,10 @@ static struct rpwi_txpkt *add_only(struct rpwi_qp *qp, struct rpwi_swqe *w, stru
 		return NULL;
 	struct rpwi_txpkt *t = rpwi_txb_add(b);
 	struct rpwi_iov *v = &b->iov[b->niov];
-	unsigned n = 0;
+	unsigned n = w->len > 0 && (w->flags & IBV_SEND_INLINE);
 
-	if (w->flags & IBV_SEND_INLINE) {
-		n = w->len > 0;
-		v[0] = (struct rpwi_iov){.base = w->inl, .len = w->len};
-	}
+	if (n)
+		*v = (struct rpwi_iov){.base = w->inl, .len = w->len};
 	for (uint32_t i = 0; i < w->nsge; i++) {
 		const struct ibv_sge *s = &w->sge[i];
 

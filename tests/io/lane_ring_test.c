@@ -187,10 +187,11 @@ static void neither_side_misses_that_the_other_sleeps(void **arg)
 		if (rc) {
 			assert_true(is_packet(&p, n));
 			rpwi_lane_reader_done(&g->r);
-			n++;
+			if (n++ % 7 == 0 && rpwi_lane_reader_tell(&g->r))
+				ring_bell(&door.writer_woken);
 			continue;
 		}
-		if (rpwi_lane_reader_tell(&g->r))
+		if (rpwi_lane_reader_tell(&g->r) || rpwi_lane_reader_settle(&g->r))
 			ring_bell(&door.writer_woken);
 		if (rpwi_lane_reader_sleeps(&g->r)) {
 			sleeps++;
