@@ -296,8 +296,14 @@ static int begin_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return -1;
 	}
-	/* IB 9.7.4.1.5: without data there is nothing that the R_Key could protect */
-	if (p->dma_len && !p->placed &&
+	/* IB 9.7.4.1.5: without data there is nothing that the R_Key could protect. Where one
+	 * packet is all of it, and no receive WQE comes before its bytes, to write them is the
+	 * check. */
+	unsigned op = rpwi_pkt_op(p);
+	bool at_once = rpwi_op_has(op, RPWI_F_LAST) && !rpwi_op_has(op, RPWI_F_IMM) &&
+		       p->payload_len == p->dma_len;
+
+	if (p->dma_len && !p->placed && !at_once &&
 		qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_WRITE, true)) {
 		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 		return -1;

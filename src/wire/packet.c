@@ -235,7 +235,7 @@ int rpwi_pkt_decode_parts(const uint8_t *hdr, size_t hdr_len, const uint8_t *pay
 bool rpwi_opcode_may_have_more(uint8_t opcode)
 {
 	unsigned op = opcode & 0x1f;
-	return (opcode & RPWI_SVC_MASK) == RPWI_SVC_RC && op < RPWI_OP_COUNT &&
+	return (opcode & RPWI_SVC_MASK) == RPWI_SVC_RC &&
 	       rpwi_op_has(op, RPWI_F_SEND | RPWI_F_WRITE) && !rpwi_op_has(op, RPWI_F_LAST);
 }
 

@@ -59,7 +59,7 @@ enum rpwi_op {
 	RPWI_OP_SEND_LAST_INV = 0x16,
 	RPWI_OP_SEND_ONLY_INV = 0x17,
 	RPWI_OP_ATOMIC_WRITE = 0x1d, /* IB 1.5, annex A19 */
-	RPWI_OP_COUNT = 0x1e,
+	RPWI_OP_COUNT = 0x20,        /* as many as five bits name: not all of them are VALID */
 };
 
 /* Facts about each operation (low five bits), one table: which headers follow the BTH, and what
@@ -93,7 +93,7 @@ extern const struct rpwi_op_info rpwi_op_info[RPWI_OP_COUNT];
 /* Predicates, never raw masks: `op` is the low five bits. */
 static inline bool rpwi_op_has(unsigned op, uint32_t flag)
 {
-	return op < RPWI_OP_COUNT && (rpwi_op_info[op].flags & flag);
+	return rpwi_op_info[op % RPWI_OP_COUNT].flags & flag;
 }
 static inline bool rpwi_op_is_request(unsigned op) { return rpwi_op_has(op, RPWI_F_REQUEST); }
 static inline bool rpwi_op_is_response(unsigned op) { return rpwi_op_has(op, RPWI_F_RESPONSE); }
