@@ -624,7 +624,8 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 	qp_hold(q);
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_post_send(&q->t, wr);
-	bool reads = alone == NOT_POSTED && wr->opcode == IBV_WR_RDMA_READ && may_read_alone(q);
+	bool reads =
+		alone == NOT_POSTED && wr && wr->opcode == IBV_WR_RDMA_READ && may_read_alone(q);
 	if (alone == NOT_POSTED)
 		rc = post_list(q, wr, bad);
 	/* At once; an ACK that is owed goes along. A QP that waits for the window needs no try. */

@@ -182,6 +182,19 @@ static void a_stopped_process_is_read_to_any_place(void **state)
 	ends(&e, pid);
 }
 
+static void an_empty_list_posts_nothing(void **state)
+{
+	(void)state;
+	struct end e;
+	struct ibv_send_wr *bad;
+	struct ibv_wc wc;
+	pid_t pid = both(&e);
+	assert_int_equal(ibv_post_send(e.s.qp, NULL, &bad), 0);
+	assert_int_equal(ibv_poll_cq(e.s.cq, 1, &wc), 0);
+	assert_int_equal(read_peer(&e, 0, 8, e.peer.rkey, 5000), IBV_WC_SUCCESS);
+	ends(&e, pid);
+}
+
 static void behind_a_send_it_waits_its_turn(void **state)
 {
 	struct end e;
@@ -384,6 +397,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_stopped_process_is_read),
 		cmocka_unit_test(a_stopped_process_is_read_to_any_place),
+		cmocka_unit_test(an_empty_list_posts_nothing),
 		cmocka_unit_test(behind_a_send_it_waits_its_turn),
 		cmocka_unit_test(what_may_not_be_read_is_refused),
 		cmocka_unit_test(a_killed_process_is_not_read),
