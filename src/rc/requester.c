@@ -587,6 +587,8 @@ static bool tx_only(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 	if (RPWI_UNLIKELY(!t))
 		return false;
 	qp->since_ackreq = 0;
+	/* What headers_init does, in one expression: assigned field by field, the compiler makes
+	 * all of the struct, 130 instructions more. */
 	bool ud = qp->type == IBV_QPT_UD, rc = qp->type == IBV_QPT_RC;
 	const struct rpwi_pkt h = {
 		.opcode = service_of(qp) | rpwi_wr_info[w->opcode].only,
