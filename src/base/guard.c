@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 /* glibc's other name of sigaction: the drop-in interposes the usual one. */
@@ -174,12 +175,73 @@ void rpwi_guard_mask_set(int how, const sigset_t *set)
 		mask_state = 0;
 }
 
+/* ---- a few words ---- */
+
+/* What most messages of 8 bytes are copied by: a fault between `rpwi_guard_words` and
+ * `rpwi_guard_words_fault` goes on at the latter, as the kernel's exception tables do it. So nothing
+ * is saved before the copy: 70 instructions less. In n steps of 8 bytes, upwards. */
+#ifdef __has_feature
+#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+#if defined(__x86_64__) && !SANITIZED /* those see no assembly */
+enum { WORDS_BYTES_MAX = 64 };
+#define HIDDEN __attribute__((visibility("hidden")))
+HIDDEN int rpwi_guard_words(void *dst, const void *src, size_t n);
+HIDDEN extern const char rpwi_guard_words_fault[];
+__asm__(".pushsection .text\n"
+	".p2align 4\n"
+	".globl rpwi_guard_words, rpwi_guard_words_fault\n"
+	".hidden rpwi_guard_words, rpwi_guard_words_fault\n"
+	".type rpwi_guard_words, @function\n"
+	"rpwi_guard_words:\n"
+	"	xorl %ecx, %ecx\n"
+	"1:	movq (%rsi,%rcx), %rax\n"
+	"	movq %rax, (%rdi,%rcx)\n"
+	"	addq $8, %rcx\n"
+	"	cmpq %rcx, %rdx\n"
+	"	jne 1b\n"
+	"	xorl %eax, %eax\n"
+	"	ret\n"
+	"rpwi_guard_words_fault:\n"
+	"	movl $-14, %eax\n"
+	"	ret\n"
+	".size rpwi_guard_words, . - rpwi_guard_words\n"
+	".popsection\n");
+_Static_assert(EFAULT == 14, "what the copy says");
+
+static inline bool are_words(const void *dst, size_t n)
+{
+	return n - 1 < WORDS_BYTES_MAX && !(((uintptr_t)dst | n) % 8) &&
+	       RPWI_LIKELY(mask_state == KNOWN && masks_hooked);
+}
+
+static bool words_faulted(void *uctx)
+{
+	greg_t *pc = &((ucontext_t *)uctx)->uc_mcontext.gregs[REG_RIP];
+	uintptr_t end = (uintptr_t)rpwi_guard_words_fault, begin = (uintptr_t)rpwi_guard_words;
+	if ((uintptr_t)*pc - begin >= end - begin)
+		return false;
+	*pc = (greg_t)end;
+	return true;
+}
+#else
+static inline bool are_words(const void *dst, size_t n) { return false; }
+static inline int rpwi_guard_words(void *dst, const void *src, size_t n) { return -EFAULT; }
+static inline bool words_faulted(void *uctx) { return false; }
+#endif
+
 /* ---- faults ---- */
 
 static void on_fault(int signo, siginfo_t *info, void *uctx)
 {
 	struct guard_frame *f = armed;
 	bool sent = info->si_code <= 0; /* by somebody, and not a real fault */
+	if (!sent && words_faulted(uctx))
+		return;
 	if (f && !sent) {
 		armed = f->outer;
 		siglongjmp(f->env, 1);
@@ -294,8 +356,15 @@ static int copy(void *dst, const void *src, size_t n, bool up)
 	return 0;
 }
 
-int rpwi_guard_copy(void *dst, const void *src, size_t n) { return copy(dst, src, n, false); }
-int rpwi_guard_copy_up(void *dst, const void *src, size_t n) { return copy(dst, src, n, true); }
+int rpwi_guard_copy(void *dst, const void *src, size_t n)
+{
+	return are_words(dst, n) ? rpwi_guard_words(dst, src, n) : copy(dst, src, n, false);
+}
+
+int rpwi_guard_copy_up(void *dst, const void *src, size_t n)
+{
+	return are_words(dst, n) ? rpwi_guard_words(dst, src, n) : copy(dst, src, n, true);
+}
 
 int rpwi_guard_call(void (*fn)(void *arg), void *arg)
 {

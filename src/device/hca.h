@@ -383,7 +383,9 @@ bool send_gather(struct dqp *qp);
 void send_forget(struct dqp *qp);
 void send_held(uint64_t now_ns); /* ACKs that wait for company */
 
-lane_place_fn receive_place; /* receive.c */
+/* receive.c */
+lane_place_fn receive_place;
+void receive_forget(const struct dqp *q); /* it goes; the lock is held */
 
 /* progress.c, service.c; the lock is held */
 bool progress_run(bool all_ports); /* one round: receive, send, timers. True if anything came. */

@@ -359,6 +359,7 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	ledger_qp_gone(q);
 	mw_qp_gone(q);
 	qpn_free(q->t.qpn);
+	receive_forget(q);
 	rpwi_qp_fini(&q->t);
 	rpwi_counts_add(&hca_here.gone, &q->t.stats);
 	tally_one(&q->ctx->v.context, qps, -1);

@@ -195,12 +195,20 @@ unsigned receive_handed(uint64_t *now_ns)
 
 /* ---- lanes ---- */
 
+static struct rpwi_alike last; /* packet of a lane, */
+static struct dqp *last_qp;    /* and whose it was; NULL: not known */
+
+void receive_forget(const struct dqp *q)
+{
+	if (last_qp == q)
+		last_qp = NULL;
+}
+
 /* A packet that came through memory. Its headers are ours, and no ICRC is needed: nothing between
  * the two processes changes a bit that would not change it in a register as well. */
 static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 {
 	struct hca *h = &hca_here;
-	struct rpwi_pkt pkt;
 	if (RPWI_UNLIKELY(p->kind == LANE_DATAGRAM)) {
 		struct rpwi_rx rx = {.flow = *p->flow,
 			.ttl = p->ttl,
@@ -211,21 +219,25 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 		rx_segment(NULL, &rx, p->payload, p->len, 0, now_ns);
 		return;
 	}
-	if (RPWI_UNLIKELY(rpwi_pkt_decode_parts(p->data, p->hdr_len, p->payload, p->len, &pkt) ||
-			  (p->more && !rpwi_opcode_may_have_more(pkt.opcode)))) {
+	struct rpwi_pkt *pkt = &last.pkt;
+	if (RPWI_UNLIKELY(rpwi_pkt_decode_next(p->data, p->hdr_len, p->payload, p->len, &last) ||
+			  (p->more && !rpwi_opcode_may_have_more(pkt->opcode)))) {
 		h->n.decode_errors++;
 		return;
 	}
-	struct dqp *q = pkt.dqpn > RPWI_GSI_QPN ? qp_lookup(pkt.dqpn) : NULL;
-	if (RPWI_UNLIKELY(!q)) {
-		h->n.no_qp++;
-		return;
+	struct dqp *q = last_qp;
+	if (RPWI_UNLIKELY(!q || q->t.qpn != pkt->dqpn)) {
+		q = last_qp = pkt->dqpn > RPWI_GSI_QPN ? qp_lookup(pkt->dqpn) : NULL;
+		if (RPWI_UNLIKELY(!q)) {
+			h->n.no_qp++;
+			return;
+		}
 	}
 	struct rpwi_rxmeta meta = {.flow = p->flow, .ttl = p->ttl, .tos = p->tos};
 	qp_hold(q);
 	unsigned parts = rpwi_lane_packet_parts(p);
 	if (RPWI_UNLIKELY(parts > 1 && (rpwi_plan_on || rpwi_tap_enabled ||
-					       (p->more && !rpwi_qp_takes_more(&q->t, &pkt))))) {
+					       (p->more && !rpwi_qp_takes_more(&q->t, pkt))))) {
 		struct lane_packet one;
 		for (unsigned i = 0; i < parts; i++) {
 			rpwi_lanes_nth(h->lanes, p, i, &one);
@@ -238,12 +250,12 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 		rpwi_lane_packet_ack(p, &ack);
 		rpwi_qp_rx(&q->t, &ack, &meta, now_ns);
 	}
-	pkt.more = (uint16_t)p->more;
-	pkt.placed = p->placed;
-	pkt.ackreq |= p->more_ack;
-	pkt.payload_len = p->len * (1 + p->more);
+	pkt->more = (uint16_t)p->more;
+	pkt->placed = p->placed;
+	pkt->ackreq |= p->more_ack;
+	pkt->payload_len = p->len * (1 + p->more);
 	h->n.rx_packets += parts;
-	to_qp(q, &pkt, &meta, now_ns);
+	to_qp(q, pkt, &meta, now_ns);
 }
 
 /* With the lock of the HCA and the QP's; and what is fetched so is taken before they are given back

@@ -145,6 +145,12 @@ static void gather(uint8_t *to, const struct rpwi_iov *parts, unsigned n)
 		rpwi_copy(to, parts[i].base, parts[i].len);
 }
 
+static void gather_small(uint8_t *to, const struct rpwi_iov *parts, unsigned n)
+{
+	for (unsigned i = 0; i < n; to += parts[i++].len)
+		rpwi_copy_small(to, parts[i].base, parts[i].len);
+}
+
 static void head(struct lane_slot *s, const struct lane_way *way, unsigned hdr_len, uint32_t len)
 {
 	s->flow = way->flow;
@@ -263,14 +269,16 @@ bool rpwi_lane_writer_packet(struct lane_writer *w, const struct lane_way *way,
 {
 	struct lane_slot *s = &w->mem->slot[w->pos % LANE_SLOTS];
 	uint64_t bulk_pos = w->bulk_pos;
-	if (!one_fits(w, t->payload_len))
+	bool beside = t->hdr_len + t->payload_len <= LANE_DATA_BYTES;
+	if (!(beside && RPWI_LIKELY(w->pos - w->taken < LANE_SLOTS && !w->broken)) &&
+		!one_fits(w, t->payload_len))
 		return false;
 	head(s, way, t->hdr_len, t->payload_len);
 	copy_headers(s, t);
-	if (t->hdr_len + t->payload_len <= LANE_DATA_BYTES) {
+	if (beside) {
 		s->kind = LANE_BESIDE;
 		s->bulk = 0;
-		gather(s->data + t->hdr_len, parts, t->iov_count);
+		gather_small(s->data + t->hdr_len, parts, t->iov_count);
 		if (ack) {
 			s->bulk = LANE_LED_BY_ACK | rpwi_get_be24(ack + RPWI_BTH_LEN - 3);
 			memcpy(s->data + LANE_AETH_AT, ack + RPWI_BTH_LEN, 4);

@@ -629,10 +629,45 @@ static void copy_operands(struct rpwi_qp *qp, struct rpwi_swqe *w, const struct 
 	}
 }
 
+/* Most are: a SEND or WRITE of one piece, over RC. All that the rest of this asks of it, at once. */
+static bool is_plain(const struct rpwi_qp *qp, const struct ibv_send_wr *wr)
+{
+	return (wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_RDMA_WRITE) && wr->num_sge == 1 &&
+	       qp->type == IBV_QPT_RC && (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) &&
+	       qp->sq_tail - qp->sq_head < qp->sq_max &&
+	       wr->sg_list->length <= (wr->send_flags & IBV_SEND_INLINE
+						      ? qp->attr.cap.max_inline_data
+						      : RPWI_MSG_MAX);
+}
+
+static void post_plain(struct rpwi_qp *qp, const struct ibv_send_wr *wr)
+{
+	const struct ibv_sge *s = wr->sg_list;
+	struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_tail++);
+
+	w->wr_id = wr->wr_id;
+	w->opcode = (uint8_t)wr->opcode;
+	w->flags = (uint8_t)wr->send_flags;
+	w->phase = RPWI_SWQE_POSTED;
+	w->doom = 0;
+	w->len = s->length;
+	w->raddr = wr->wr.rdma.remote_addr;
+	w->rkey = wr->wr.rdma.rkey;
+	w->nsge = !(wr->send_flags & IBV_SEND_INLINE);
+	if (w->nsge)
+		w->sge[0] = *s;
+	else
+		memcpy(w->inl, (const void *)(uintptr_t)s->addr, s->length);
+}
+
 int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av)
 {
 	uint64_t len;
 
+	if (RPWI_LIKELY(is_plain(qp, wr))) {
+		post_plain(qp, wr);
+		return 0;
+	}
 	if (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR ||
 		check_wr(qp, wr, ud_av, &len))
 		return -EINVAL;

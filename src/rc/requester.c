@@ -555,26 +555,23 @@ static struct rpwi_txpkt *add_only(struct rpwi_qp *qp, struct rpwi_swqe *w, stru
 	if (b->niov + w->nsge + 1 > RPWI_TXB_IOVS)
 		return NULL;
 	struct rpwi_txpkt *t = rpwi_txb_add(b);
-	struct rpwi_iov *v = &b->iov[b->niov];
-	unsigned n = w->len > 0 && (w->flags & IBV_SEND_INLINE);
+	struct rpwi_iov *v = &b->iov[b->niov], *begin = v;
 
-	if (n)
-		*v = (struct rpwi_iov){.base = w->inl, .len = w->len};
-	for (uint32_t i = 0; i < w->nsge; i++) {
-		const struct ibv_sge *s = &w->sge[i];
-
+	if (w->flags & IBV_SEND_INLINE && w->len)
+		*v++ = (struct rpwi_iov){.base = w->inl, .len = w->len};
+	for (const struct ibv_sge *s = w->sge, *end = s + w->nsge; s != end; s++) {
 		if (!s->length)
 			continue;
-		v[n].base = qp->ops->mem_map(qp, s->lkey, s->addr, s->length);
-		v[n].len = s->length;
-		if (RPWI_UNLIKELY(!v[n++].base)) {
+		v->base = qp->ops->mem_map(qp, s->lkey, s->addr, s->length);
+		v->len = s->length;
+		if (RPWI_UNLIKELY(!v++->base)) {
 			b->npkt--;
 			fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
 			return NULL;
 		}
 	}
-	b->niov += n;
-	t->iov_count = (uint8_t)n;
+	t->iov_count = (uint8_t)(v - begin);
+	b->niov += t->iov_count;
 	t->payload_len = w->len;
 	return t;
 }
@@ -613,6 +610,76 @@ static bool tx_only(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 	sent(qp, 1, 1, w->len, now_ns);
 	qp->sq_cur++;
 	return true;
+}
+
+/* Does one packet do, and nothing else of it has to be looked at? */
+static bool is_short(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
+{
+	enum {
+		SHORT = 1 << IBV_WR_SEND | 1 << IBV_WR_SEND_WITH_IMM | 1 << IBV_WR_SEND_WITH_INV |
+			1 << IBV_WR_RDMA_WRITE | 1 << IBV_WR_RDMA_WRITE_WITH_IMM
+	};
+
+	return w->phase == RPWI_SWQE_POSTED && w->len <= qp->mtu && (SHORT >> w->opcode & 1) &&
+	       !w->doom && !(w->flags & IBV_SEND_FENCE);
+}
+
+/* Are their headers the same but for the PSN and an address? */
+static bool is_alike(const struct rpwi_swqe *w, const struct rpwi_swqe *before)
+{
+	return w->opcode == before->opcode && w->flags == before->flags && w->len == before->len &&
+	       (w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_RDMA_WRITE);
+}
+
+/* As tx_only, of RC, with the headers of the packet before it. */
+static bool tx_alike(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint64_t now_ns)
+{
+	const struct rpwi_txpkt *before = &b->pkt[b->npkt - 1];
+	struct rpwi_txpkt *t = add_only(qp, w, b);
+
+	if (RPWI_UNLIKELY(!t))
+		return false;
+	memcpy(t->hdr, before->hdr, RPWI_BTH_LEN + RETH_LEN);
+	t->hdr_len = before->hdr_len;
+	t->pad = before->pad;
+	t->stays = t->iov_count == 1 && !(w->flags & IBV_SEND_INLINE);
+	rpwi_pkt_set_psn(t->hdr, qp->nxt, true);
+	if (w->opcode == IBV_WR_RDMA_WRITE) {
+		rpwi_put_be64(t->hdr + RPWI_BTH_LEN, w->raddr);
+		rpwi_put_be32(t->hdr + RPWI_BTH_LEN + 8, w->rkey);
+	}
+	sent(qp, 1, 1, w->len, now_ns);
+	qp->sq_cur++;
+	return true;
+}
+
+/* Such WQEs, the first of them READY, one after the other: what state_of and begin ask for each
+ * holds for all, as long as the window has room for a whole batch. False: the batch has no room, or
+ * one has failed. */
+static bool tx_row(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned end, uint64_t now_ns)
+{
+	struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_cur);
+
+	const struct rpwi_swqe *before = NULL;
+	do {
+		w->npsn = 1;
+		w->psn_first = qp->nxt;
+		w->split = false;
+		w->phase = RPWI_SWQE_STARTED;
+		if (before && is_alike(w, before) ? !tx_alike(qp, w, b, now_ns)
+						  : !tx_only(qp, w, b, now_ns))
+			return false;
+		before = w;
+		w = rpwi_sq_at(qp, qp->sq_cur);
+	} while (b->npkt < end && qp->sq_cur != qp->sq_tail && is_short(qp, w));
+	return true;
+}
+
+static bool row_begins(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
+{
+	return is_short(qp, w) && rpwi_qp_is_rc(qp) &&
+	       RPWI_LIKELY(!qp->peer_stopped && !qp->rnr_probe) &&
+	       window_room(qp) >= RPWI_TXB_PKTS;
 }
 
 /* As many packets of a SEND or WRITE of several as there is room for. An ACK is asked for every so
@@ -842,6 +909,11 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 	while (b->npkt < end && state_of(qp, b->npkt > began, b->by_datagrams) == RPWI_REQ_READY) {
 		struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_cur);
 
+		if (row_begins(qp, w)) {
+			if (!tx_row(qp, b, end, now_ns))
+				break;
+			continue;
+		}
 		if (w->phase == RPWI_SWQE_DONE) {
 			qp->sq_cur++;
 			continue;

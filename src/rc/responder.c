@@ -255,10 +255,32 @@ static void accept(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns
 
 /* ---- SEND and WRITE ---- */
 
+/* Most: a message of one packet, into the only piece of its WQE, which is not even taken out of the
+ * queue. False: nothing was done, but that bytes may have been written there. */
+static bool rx_send_only(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
+{
+	const struct rpwi_rq *rq = qp->rq;
+	const struct rpwi_rwqe *w = &rq->ring[rq->head & rq->mask];
+
+	if (rq->shared || qp->rcv.have || rq->head == rq->tail || w->nsge != 1 || w->doom ||
+		p->payload_len > w->sge->length)
+		return false;
+	if (p->payload_len && qp->ops->mem_write(qp, w->sge->lkey, w->sge->addr, p->payload,
+				      p->payload_len, false))
+		return false;
+	qp->rq->head++;
+	qp->rcv.wr_id = w->wr_id;
+	accept(qp, p, now_ns);
+	rpwi_rcv_done(qp, p, p->payload_len);
+	return true;
+}
+
 static void rx_send(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 {
 	unsigned op = rpwi_pkt_op(p);
 
+	if (RPWI_LIKELY(op == RPWI_OP_SEND_ONLY) && rx_send_only(qp, p, now_ns))
+		return;
 	if (!rpwi_rcv_take(qp)) {
 		not_ready(qp);
 		return;
