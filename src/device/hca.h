@@ -17,8 +17,9 @@
  * changed with all of them (qplock_take_all). So nobody waits for the HCA's lock who has a QP's
  * alone.
  *
- * A CQ's ring has a spin lock of its own (producer: under the HCA's lock or a QP's; consumers: the
- * program), taken after those, never before them. A completion channel's and a context's event
+ * A CQ's ring has a spin lock of its own (producer: under the HCA's lock or a QP's, and without it
+ * where there is but one of them and no event; consumers: the program), taken after those, never
+ * before them. A completion channel's and a context's event
  * lists are under RPWI_LOCK_EVENTS, innermost of all.
  *
  * The error rule: functions give 0 or -errno, here as in rc/, cm/ and io/. What a verb is called by
@@ -376,6 +377,8 @@ void peer_put(struct dpeer *p);
 /* send.c; the lock is held */
 /* Send what it may now, keep its timer right. */
 void send_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
+/* The same, after a post. */
+void send_posted(struct dqp *qp, uint64_t now_ns);
 /* After a post: true if what was posted may wait for more, to go in one batch with it. It goes when
  * an ACK comes or a poll finds its CQ empty, with the service thread's next tick while the program
  * polls, and when a timer of its peer's QPs is due, 10 ms at most, where an ACK is lost. */

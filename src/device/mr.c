@@ -355,11 +355,10 @@ struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd)
 
 /* ---- the transport's accesses ---- */
 
-/* The place of [addr, addr+len) if `key` allows `access`, else NULL. */
-static uint8_t *resolve(
-	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
+/* The place of [addr, addr+len) if the key allows `access`, else NULL. */
+static inline uint8_t *resolve_by(const struct dkey *k, struct rpwi_qp *qp, uint64_t addr,
+	uint64_t len, int access, bool remote)
 {
-	struct dkey *k = mr_find(key);
 	if (RPWI_UNLIKELY(
 		    !k || !k->valid || k->pd != dqp_of(qp)->pd || (k->access & access) != access))
 		return NULL;
@@ -370,6 +369,12 @@ static uint8_t *resolve(
 	if (RPWI_UNLIKELY(addr < k->iova || len > k->length || addr - k->iova > k->length - len))
 		return NULL;
 	return (uint8_t *)((uintptr_t)k->addr + (addr - k->iova));
+}
+
+static uint8_t *resolve(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
+{
+	return resolve_by(mr_find(key), qp, addr, len, access, remote);
 }
 
 int mem_check(
@@ -385,12 +390,13 @@ int mem_write(
 {
 	if (!len)
 		return 0;
-	uint8_t *to = resolve(qp, key, addr, len,
+	const struct dkey *k = mr_find(key);
+	uint8_t *to = resolve_by(k, qp, addr, len,
 		remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE, remote);
 	/* Upwards, as a NIC writes: programs poll the end of a WRITE (ib_write_lat), or flags
 	 * inside of it. Packets come here in the order of their PSNs, so that is the order of the
 	 * whole message. */
-	if (RPWI_UNLIKELY(to && mr_find(key)->is_null))
+	if (RPWI_UNLIKELY(to && k->is_null))
 		return 0;
 	if (to == src && to) /* a lane has put it there (receive_place) */
 		return 0;

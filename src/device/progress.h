@@ -22,6 +22,8 @@ unsigned receive_handed(uint64_t *now_ns); /* by other processes; *now_ns is set
 
 /* send.c */
 void send_timers(uint64_t now_ns); /* of QPs, that are due */
+/* send_kick, after packets for it have come */
+void send_answer(struct dqp *qp, bool hold_ack, uint64_t now_ns);
 void send_gathered(uint64_t now_ns);
 /* Those who waited for a window; then everyone who has something to send, once. */
 void send_run(uint64_t now_ns);

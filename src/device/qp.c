@@ -631,9 +631,9 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 		rc = post_list(q, wr, bad);
 	/* At once; an ACK that is owed goes along. A QP that waits for the window needs no try. */
 	if (!(reads && rpwi_qp_read_alone(&q->t)) && !send_gather(q) &&
-		(!rpwi_qp_blocked(&q->t) || rpwi_qp_ack_owed(&q->t) ||
-			rpwi_list_empty(&q->tx_link)))
-		send_kick(q, false, rpwi_now_ns());
+		(rpwi_list_empty(&q->tx_link) || rpwi_qp_ack_owed(&q->t) ||
+			!rpwi_qp_blocked(&q->t)))
+		send_posted(q, rpwi_now_ns());
 	if (!rpwi_list_empty(&hca_here.held))
 		send_held(rpwi_now_ns());
 	if (RPWI_UNLIKELY(rpwi_plan_on))

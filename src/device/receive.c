@@ -138,7 +138,7 @@ static void rx_answer(bool hold_ack, uint64_t now_ns)
 	while (!rpwi_list_empty(&h->touched)) {
 		struct dqp *q = RPWI_CONTAINER_OF(h->touched.next, struct dqp, rx_link);
 		rpwi_list_del(&q->rx_link);
-		send_kick(q, hold_ack, now_ns);
+		send_answer(q, hold_ack, now_ns);
 	}
 }
 

@@ -209,6 +209,69 @@ void send_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	qp_sent(q, ready, hold_ack);
 }
 
+/* What send_kick comes to for who has nothing to send, as most that have just received on this host:
+ * the rest of qp_sent is for what has been sent, or has changed state. */
+static bool rests(struct dqp *q, uint64_t now_ns)
+{
+	if (!rpwi_qp_rests(&q->t, now_ns) || !q->t.av.loopback_zone ||
+		!rpwi_list_empty(&q->tx_link) || RPWI_UNLIKELY(rpwi_explain_on))
+		return false;
+	if (rpwi_qp_ack_owed(&q->t))
+		held_add(q);
+	else
+		held_del(q);
+	timer_update(q);
+	return true;
+}
+
+/* Its payload is not mapped. */
+static void short_failed(
+	struct dqp *q, struct rpwi_lane *lane, const struct rpwi_short *s, uint64_t now_ns)
+{
+	struct rpwi_txb *b = &hca_here.txb;
+	unsigned sent;
+	rpwi_txb_reset(b);
+	rpwi_qp_tx_short_fault(&q->t, s, b);
+	if (b->npkt)
+		rpwi_port_send_by_lane(q->t.av.port, lane, b, &sent);
+	send_kick(q, false, now_ns);
+}
+
+/* May it go straight into a line of the lane to its peer? Who waits for something has his turn, and
+ * who wants to see packets sees them in a batch. */
+static struct rpwi_lane *short_way(struct dqp *q)
+{
+	if (q->t.type != IBV_QPT_RC || !rpwi_list_empty(&q->tx_link) ||
+		RPWI_UNLIKELY(rpwi_explain_on || rpwi_port_is_watched(q->t.av.port)))
+		return NULL;
+	struct rpwi_lane *lane = qp_lane(q, hca_here.lanes);
+	return lane && rpwi_lane_room(lane, 1, 0) ? lane : NULL;
+}
+
+void send_posted(struct dqp *q, uint64_t now_ns)
+{
+	struct rpwi_lane *lane = short_way(q);
+	struct rpwi_short s;
+	if (!lane || !rpwi_qp_tx_short(&q->t, &s, LANE_SHORT_BYTES, now_ns)) {
+		send_kick(q, false, now_ns);
+		return;
+	}
+	hca_here.n.tx_batches++;
+	if (RPWI_UNLIKELY(rpwi_port_send_short(q->t.av.port, lane, &q->t.av, &s))) {
+		short_failed(q, lane, &s, now_ns);
+		return;
+	}
+	held_del(q);
+	timer_update(q);
+}
+
+void send_answer(struct dqp *q, bool hold_ack, uint64_t now_ns)
+{
+	qp_hold(q);
+	if (!hold_ack || !rests(q, now_ns))
+		send_kick(q, hold_ack, now_ns);
+}
+
 /* ---- short messages, of several QPs, as one batch ---- */
 
 /* May its packets go behind those of `first`? To one process: only that gets them in one piece. */

@@ -624,7 +624,8 @@ static void fill(void *arg)
 			x->ack = t->hdr;
 			continue;
 		}
-		if (!rpwi_lane_writer_packet(x->w, &x->way, t, &b->iov[t->iov_first], x->ack))
+		if (!rpwi_lane_writer_packet(x->w, &x->way, t, &b->iov[t->iov_first], x->ack,
+			    b->npkt - x->done - 1))
 			return;
 		x->ack = NULL;
 	}
@@ -659,7 +660,7 @@ int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b
 	int rc = rpwi_guard_call(fill, &x);
 	rpwi_lane_writer_publish(&l->w);
 	if (RPWI_UNLIKELY(x.ack)) /* what it leads is not readable */
-		rpwi_lane_writer_packet(&l->w, &x.way, &b->pkt[b->ack - 1], NULL, NULL);
+		rpwi_lane_writer_packet(&l->w, &x.way, &b->pkt[b->ack - 1], NULL, NULL, 0);
 	bulk = l->w.bulk_pos - bulk;
 	if (began_ns && bulk >= LANE_REF_MIN_BYTES)
 		l->w.fill_ns = rpwi_cost_learn(l->w.fill_ns, rpwi_now_ns() - began_ns, bulk);
@@ -667,6 +668,18 @@ int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b
 	*sent = x.done;
 	sent_some(l, x.done);
 	return rc ? rc : x.done == b->npkt ? 0 : -ENOSPC;
+}
+
+int rpwi_lane_short(struct rpwi_lane *l, uint16_t sport, const struct rpwi_av *av,
+	const struct rpwi_short *s)
+{
+	struct lane_way way;
+	if (!rpwi_lane_writer_way(&l->w, &av->flow, sport, av->hop_limit, av->tclass, &way))
+		return -ENOSPC;
+	int rc = rpwi_lane_writer_short(&l->w, &way, s);
+	if (!rc)
+		sent_some(l, s->led + 1);
+	return rc;
 }
 
 int rpwi_lane_datagram(struct rpwi_lane *l, const struct rpwi_flow *flow, uint8_t ttl, uint8_t tos,

@@ -2,6 +2,8 @@
 /* lane_ring.c - see lane_ring.h. */
 #include "io/lane_ring.h"
 
+#include "base/guard.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -240,7 +242,7 @@ bool rpwi_lane_writer_reference(struct lane_writer *w, const struct lane_way *wa
 }
 
 /* Those to `dqpn`, or where len is not 0 those from that memory. */
-static void revoke(struct lane_writer *w, uint32_t dqpn, uint64_t addr, uint64_t len)
+static void revoke_some(struct lane_writer *w, uint32_t dqpn, uint64_t addr, uint64_t len)
 {
 	if (w->ref_end <= w->taken)
 		return;
@@ -256,16 +258,17 @@ static void revoke(struct lane_writer *w, uint32_t dqpn, uint64_t addr, uint64_t
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
-void rpwi_lane_writer_revoke_qp(struct lane_writer *w, uint32_t dqpn) { revoke(w, dqpn, 0, 0); }
+void rpwi_lane_writer_revoke_qp(struct lane_writer *w, uint32_t dqpn) { revoke_some(w, dqpn, 0, 0); }
 
 void rpwi_lane_writer_revoke_memory(struct lane_writer *w, uint64_t addr, uint64_t len)
 {
 	if (len)
-		revoke(w, 0, addr, len);
+		revoke_some(w, 0, addr, len);
 }
 
 bool rpwi_lane_writer_packet(struct lane_writer *w, const struct lane_way *way,
-	const struct rpwi_txpkt *t, const struct rpwi_iov *parts, const uint8_t *ack)
+	const struct rpwi_txpkt *t, const struct rpwi_iov *parts, const uint8_t *ack,
+	unsigned follow)
 {
 	struct lane_slot *s = &w->mem->slot[w->pos % LANE_SLOTS];
 	uint64_t bulk_pos = w->bulk_pos;
@@ -276,7 +279,8 @@ bool rpwi_lane_writer_packet(struct lane_writer *w, const struct lane_way *way,
 	head(s, way, t->hdr_len, t->payload_len);
 	copy_headers(s, t);
 	if (beside) {
-		s->kind = LANE_BESIDE;
+		s->kind = LANE_BESIDE |
+			  (uint8_t)(RPWI_MIN(follow, (unsigned)LANE_FOLLOW_MAX) << LANE_KIND_BITS);
 		s->bulk = 0;
 		gather_small(s->data + t->hdr_len, parts, t->iov_count);
 		if (ack) {
@@ -291,6 +295,27 @@ bool rpwi_lane_writer_packet(struct lane_writer *w, const struct lane_way *way,
 	written(w, bulk_pos, (struct lane_ref){0});
 	rpwi_lane_writer_publish(w);
 	return true;
+}
+
+int rpwi_lane_writer_short(
+	struct lane_writer *w, const struct lane_way *way, const struct rpwi_short *s)
+{
+	struct lane_slot *at = &w->mem->slot[w->pos % LANE_SLOTS];
+	if (RPWI_UNLIKELY(w->pos - w->taken == LANE_SLOTS || w->broken))
+		return -ENOSPC;
+	memcpy(at->data, s->hdr, sizeof(s->hdr));
+	int rc = rpwi_guard_copy(at->data + s->hdr_len, s->data, s->len);
+	if (RPWI_UNLIKELY(rc))
+		return rc;
+	head(at, way, s->hdr_len, s->len);
+	at->kind = LANE_BESIDE;
+	at->bulk = s->led ? LANE_LED_BY_ACK | s->ack_psn : 0;
+	if (s->led)
+		memcpy(at->data + LANE_AETH_AT, s->aeth, sizeof(s->aeth));
+	atomic_store_explicit(&at->seq, lap(w->pos), memory_order_release);
+	written(w, w->bulk_pos, (struct lane_ref){0});
+	w->held = w->pos;
+	return 0;
 }
 
 bool rpwi_lane_writer_datagram(
@@ -484,18 +509,22 @@ static int reference(struct lane_reader *r, const struct lane_slot *s, struct la
 
 int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 {
-	struct lane_slot s;
+	const struct lane_slot *at = &r->mem->slot[r->pos % LANE_SLOTS];
+	struct lane_slot s; /* all but its data */
 	uint32_t room;
 	if (!rpwi_lane_reader_ready(r))
 		return 0;
-	memcpy(&s, &r->mem->slot[r->pos % LANE_SLOTS], sizeof(s));
+	memcpy(&s, at, offsetof(struct lane_slot, data));
+	memcpy(p->data, at->data, sizeof(p->data));
 	struct rpwi_flow *flow = reader_flow(r, s.flow);
 	if (RPWI_UNLIKELY(!flow || s.hdr_len > LANE_DATA_BYTES))
 		return -EPROTO;
 	if (RPWI_UNLIKELY(s.said == LANE_PLACING))
 		return 0;
 	p->placed = s.said == LANE_PLACED;
-	p->kind = s.kind;
+	p->kind = s.kind & ((1 << LANE_KIND_BITS) - 1);
+	if (s.kind >> LANE_KIND_BITS >= LANE_AHEAD)
+		__builtin_prefetch(&r->mem->slot[(r->pos + LANE_AHEAD) % LANE_SLOTS]);
 	p->fetched = false;
 	p->more = 0;
 	p->more_ack = p->led = false;
@@ -505,7 +534,6 @@ int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 	p->tos = s.tos;
 	p->hdr_len = s.hdr_len;
 	p->len = s.len;
-	memcpy(p->data, s.data, sizeof(p->data));
 	switch (p->kind) {
 	case LANE_BESIDE:
 		p->payload = p->data + p->hdr_len;

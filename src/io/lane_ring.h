@@ -51,7 +51,7 @@ enum {
 	LANE_DATA_BYTES = 44,
 	LANE_FLOWS = 16, /* pairs of addresses */
 	LANE_MAGIC = 0x6c616e65,
-	LANE_VERSION = 5,
+	LANE_VERSION = 6,
 	LANE_REF_HDR_BYTES = 36,   /* headers beside an address */
 	LANE_PULL_BYTES = 1 << 16, /* at once */
 	LANE_PULL_PACKETS = 64,    /* likewise */
@@ -76,6 +76,11 @@ enum lane_kind {
 /* REVOKED: not to be fetched. PLACING: the writer is about to place its bytes; the slot waits.
  * PLACED: it has. */
 enum lane_said { LANE_STANDS, LANE_REVOKED, LANE_PLACING, LANE_PLACED };
+
+/* In `kind` of what is beside its headers, above the kind: how many of its batch follow it, at most
+ * so many. The reader may ask for the next line but one then: further back, and of what the writer
+ * has not begun, it would take lines away that the writer has just got. */
+enum { LANE_KIND_BITS = 3, LANE_FOLLOW_MAX = (1 << (8 - LANE_KIND_BITS)) - 1, LANE_AHEAD = 2 };
 
 struct lane_slot {
 	_Atomic uint32_t seq;
@@ -152,13 +157,20 @@ struct lane_way {
 bool rpwi_lane_writer_way(struct lane_writer *w, const struct rpwi_flow *flow, uint16_t sport,
 	uint8_t ttl, uint8_t tos, struct lane_way *out);
 /* False: no room. Reads the pieces once; call it under the guard (base/guard.h). `ack`: NULL, or
- * the headers of a plain ACK that comes before it, if rpwi_lane_ack_may_lead says so. */
+ * the headers of a plain ACK that comes before it, if rpwi_lane_ack_may_lead says so. `follow`: so
+ * many of the batch come behind it. */
 bool rpwi_lane_writer_packet(struct lane_writer *w, const struct lane_way *way,
-	const struct rpwi_txpkt *t, const struct rpwi_iov *parts, const uint8_t *ack);
+	const struct rpwi_txpkt *t, const struct rpwi_iov *parts, const uint8_t *ack,
+	unsigned follow);
 static inline bool rpwi_lane_ack_may_lead(const struct rpwi_txpkt *t)
 {
 	return t->hdr_len + t->payload_len <= LANE_AETH_AT;
 }
+/* A packet of at most LANE_SHORT_BYTES, without a batch and under a guard of its own. 0; -ENOSPC: no
+ * room; -EFAULT: its payload is not mapped. */
+enum { LANE_SHORT_BYTES = LANE_AETH_AT - RPWI_SHORT_HDR_MAX };
+int rpwi_lane_writer_short(
+	struct lane_writer *w, const struct lane_way *way, const struct rpwi_short *s);
 /* Is a batch to go by reference? Copied, it takes as long as the slower side needs for its copy;
  * fetched, as long as the reader needs for both. Which is less depends on where the two run: it is
  * measured, and now and then the other way is taken, so that it stays known. Then each packet of

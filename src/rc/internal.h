@@ -82,6 +82,8 @@ void rpwi_qp_enter_err(struct rpwi_qp *qp, bool answer);
 
 /* requester.c */
 void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint64_t now_ns);
+bool rpwi_req_tx_short(
+	struct rpwi_qp *qp, struct rpwi_short *out, uint32_t len_max, uint64_t now_ns);
 enum rpwi_req_state { RPWI_REQ_IDLE, RPWI_REQ_BLOCKED, RPWI_REQ_READY };
 enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp);
 void rpwi_req_reset(struct rpwi_qp *qp, uint32_t psn);
@@ -121,6 +123,7 @@ void rpwi_resp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, uint64_t now_ns);
 /* an ACK or NAK is to go, now */
 bool rpwi_resp_ack_due(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns);
 void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b);
+void rpwi_resp_lead_by_ack(struct rpwi_qp *qp, struct rpwi_short *s);
 int rpwi_resp_alloc(struct rpwi_qp *qp, uint32_t max_dest_rd_atomic);
 void rpwi_resp_reset(struct rpwi_qp *qp, uint32_t psn);
 void rpwi_resp_silence(struct rpwi_qp *qp); /* forget the answers owed */

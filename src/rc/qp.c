@@ -794,6 +794,22 @@ void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t 
 		b->av = NULL;
 }
 
+bool rpwi_qp_tx_short(struct rpwi_qp *qp, struct rpwi_short *out, uint32_t len_max, uint64_t now_ns)
+{
+	if (!rpwi_qp_is_rc(qp) || qp->state != IBV_QPS_RTS || qp->nak_owed ||
+		rpwi_resp_has_answers(qp) || !rpwi_req_tx_short(qp, out, len_max, now_ns))
+		return false;
+	rpwi_resp_lead_by_ack(qp, out);
+	return true;
+}
+
+void rpwi_qp_tx_short_fault(struct rpwi_qp *qp, const struct rpwi_short *s, struct rpwi_txb *b)
+{
+	if (s->led && rpwi_txb_accepts(b, &qp->av))
+		rpwi_resp_tx_ack(qp, b);
+	rpwi_req_fault(qp, s->psn);
+}
+
 void rpwi_qp_tx_done(struct rpwi_qp *qp)
 {
 	if (!rpwi_qp_is_rc(qp) && qp->sq_head != qp->sq_cur)
@@ -827,6 +843,13 @@ bool rpwi_qp_tx_ready(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns)
 }
 
 bool rpwi_qp_ack_owed(const struct rpwi_qp *qp) { return qp->ack_owed || qp->nak_owed; }
+
+bool rpwi_qp_rests(const struct rpwi_qp *qp, uint64_t now_ns)
+{
+	return qp->state == IBV_QPS_RTS && rpwi_qp_is_rc(qp) && qp->sq_cur == qp->sq_tail &&
+	       !qp->probe_owed && !rpwi_resp_has_answers(qp) &&
+	       !rpwi_resp_ack_due(qp, true, now_ns);
+}
 
 bool rpwi_qp_blocked(const struct rpwi_qp *qp)
 {

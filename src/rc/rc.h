@@ -284,6 +284,13 @@ void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *pkt, const struct rpw
  * later unless requests go out in this call (then it goes with them); NAKs and ACKs whose time has
  * come are never held. */
 void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t now_ns);
+/* What rpwi_qp_tx comes to for an RC QP that has one message to send, of one packet with at most
+ * `len_max` bytes in one piece, and perhaps a plain ACK before it: without a batch. False: nothing
+ * was done, it is rpwi_qp_tx's. */
+bool rpwi_qp_tx_short(
+	struct rpwi_qp *qp, struct rpwi_short *out, uint32_t len_max, uint64_t now_ns);
+/* As rpwi_qp_tx_fault, of that. The ACK that was to lead it goes into the batch. */
+void rpwi_qp_tx_short_fault(struct rpwi_qp *qp, const struct rpwi_short *s, struct rpwi_txb *b);
 /* The batch that rpwi_qp_tx filled has been handed to the kernel: the UC and UD WQEs in it complete
  * now (until then their memory is being read). Nothing for RC. The next rpwi_qp_tx does it too, and
  * rpwi_qp_tx_ready says true until one of them has been called. */
@@ -292,6 +299,8 @@ void rpwi_qp_tx_done(struct rpwi_qp *qp);
  * window is in the way: see rpwi_qp_blocked. */
 bool rpwi_qp_tx_ready(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns);
 bool rpwi_qp_ack_owed(const struct rpwi_qp *qp);
+/* Over RC, in RTS: nothing is to be sent but, perhaps, an ACK that may wait for company. */
+bool rpwi_qp_rests(const struct rpwi_qp *qp, uint64_t now_ns);
 /* True when it has requests to send and nothing but the congestion window of its peer keeps
  * them. */
 bool rpwi_qp_blocked(const struct rpwi_qp *qp);

@@ -576,16 +576,11 @@ static struct rpwi_txpkt *add_only(struct rpwi_qp *qp, struct rpwi_swqe *w, stru
 	return t;
 }
 
-/* A SEND or WRITE of one packet, as most of them are: what tx_data does, without its loops. */
-static bool tx_only(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint64_t now_ns)
+/* The headers of a SEND or WRITE of one packet: what headers_init does, in one expression. Assigned
+ * field by field, the compiler makes all of the struct, 130 instructions more. */
+__attribute__((always_inline)) static inline uint8_t headers_only(
+	const struct rpwi_qp *qp, const struct rpwi_swqe *w, uint8_t *hdr)
 {
-	struct rpwi_txpkt *t = add_only(qp, w, b);
-
-	if (RPWI_UNLIKELY(!t))
-		return false;
-	qp->since_ackreq = 0;
-	/* What headers_init does, in one expression: assigned field by field, the compiler makes
-	 * all of the struct, 130 instructions more. */
 	bool ud = qp->type == IBV_QPT_UD, rc = qp->type == IBV_QPT_RC;
 	const struct rpwi_pkt h = {
 		.opcode = service_of(qp) | rpwi_wr_info[w->opcode].only,
@@ -604,9 +599,20 @@ static bool tx_only(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 		.payload_len = w->len,
 		.pad = (uint8_t)(-w->len & 3),
 	};
-	t->pad = h.pad;
-	t->stays = rc && t->iov_count == 1 && !(w->flags & IBV_SEND_INLINE);
-	t->hdr_len = (uint16_t)rpwi_pkt_encode_here(&h, t->hdr);
+	return (uint8_t)rpwi_pkt_encode_here(&h, hdr);
+}
+
+/* A SEND or WRITE of one packet, as most of them are: what tx_data does, without its loops. */
+static bool tx_only(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint64_t now_ns)
+{
+	struct rpwi_txpkt *t = add_only(qp, w, b);
+
+	if (RPWI_UNLIKELY(!t))
+		return false;
+	qp->since_ackreq = 0;
+	t->pad = (uint8_t)(-w->len & 3);
+	t->stays = rpwi_qp_is_rc(qp) && t->iov_count == 1 && !(w->flags & IBV_SEND_INLINE);
+	t->hdr_len = headers_only(qp, w, t->hdr);
 	sent(qp, 1, 1, w->len, now_ns);
 	qp->sq_cur++;
 	return true;
@@ -622,6 +628,41 @@ static bool is_short(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 
 	return w->phase == RPWI_SWQE_POSTED && w->len <= qp->mtu && (SHORT >> w->opcode & 1) &&
 	       !w->doom && !(w->flags & IBV_SEND_FENCE);
+}
+
+/* As state_of has it. */
+static bool window_takes_one(const struct rpwi_qp *qp)
+{
+	uint32_t room = window_room(qp);
+
+	return RPWI_LIKELY(room >= RPWI_TXB_PKTS) || room >= data_pkts_least(qp);
+}
+
+bool rpwi_req_tx_short(
+	struct rpwi_qp *qp, struct rpwi_short *out, uint32_t len_max, uint64_t now_ns)
+{
+	struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_cur);
+
+	if (qp->sq_tail - qp->sq_cur != 1 || w->len > len_max || w->nsge > 1 || !is_short(qp, w) ||
+		qp->rnr_deadline_ns != RPWI_NEVER || qp->rnr_probe || qp->probe_owed ||
+		qp->peer_stopped || qp->lost || qp->send_twice || !window_takes_one(qp))
+		return false;
+	*out = (struct rpwi_short){.data = w->inl, .len = w->len};
+	if (w->nsge && w->len) {
+		out->data = qp->ops->mem_map(qp, w->sge->lkey, w->sge->addr, w->len);
+		if (RPWI_UNLIKELY(!out->data))
+			return false;
+	}
+	w->npsn = 1;
+	w->psn_first = qp->nxt;
+	w->split = false;
+	w->phase = RPWI_SWQE_STARTED;
+	qp->since_ackreq = 0;
+	out->psn = qp->nxt & RPWI_PSN_MASK;
+	out->hdr_len = headers_only(qp, w, out->hdr);
+	sent(qp, 1, 1, w->len, now_ns);
+	qp->sq_cur++;
+	return true;
 }
 
 /* Are their headers the same but for the PSN and an address? */
@@ -678,8 +719,7 @@ static bool tx_row(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned end, uint64_
 static bool row_begins(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 {
 	return is_short(qp, w) && rpwi_qp_is_rc(qp) &&
-	       RPWI_LIKELY(!qp->peer_stopped && !qp->rnr_probe) &&
-	       window_room(qp) >= RPWI_TXB_PKTS;
+	       RPWI_LIKELY(!qp->peer_stopped && !qp->rnr_probe) && window_room(qp) >= RPWI_TXB_PKTS;
 }
 
 /* As many packets of a SEND or WRITE of several as there is room for. An ACK is asked for every so

@@ -848,3 +848,17 @@ void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b)
 	qp->ack_pkts = 0;
 	qp->n->tx_packets++;
 }
+
+/* The plain ACK that is owed, if any, before a message. */
+void rpwi_resp_lead_by_ack(struct rpwi_qp *qp, struct rpwi_short *s)
+{
+	s->led = qp->ack_owed;
+	if (!s->led)
+		return;
+	s->ack_psn = (qp->epsn - 1) & RPWI_PSN_MASK;
+	rpwi_put_be32(s->aeth, (uint32_t)rpwi_aeth(RPWI_AETH_ACK, RPWI_AETH_CREDITS_NONE) << 24 |
+				       (qp->msn & RPWI_PSN_MASK));
+	qp->ack_owed = false;
+	qp->ack_pkts = 0;
+	qp->n->tx_packets++;
+}

@@ -245,6 +245,7 @@ int rpwi_pkt_decode_next(const uint8_t *hdr, size_t hdr_len, const uint8_t *payl
 		p->payload = payload;
 		p->payload_len = (uint32_t)payload_len;
 		p->more = 0;
+		p->placed = false;
 		if (last->extended || rpwi_pkt_svc(p) == RPWI_SVC_UD)
 			decode_extended(hdr + RPWI_BTH_LEN, rpwi_pkt_svc(p), last->extended, p);
 		return RPWI_DECODE_OK;

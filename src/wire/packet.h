@@ -283,6 +283,16 @@ struct rpwi_txb {
 	/* under a fault script: the n-th QP of the process, whose packets these are; 0: of none */
 	uint32_t ordinal;
 };
+/* One packet of RC whose payload is short and in one piece, made without a batch. */
+enum { RPWI_SHORT_HDR_MAX = RPWI_BTH_LEN + 16 + 4 };
+struct rpwi_short {
+	uint8_t hdr[RPWI_SHORT_HDR_MAX];
+	uint8_t hdr_len;
+	bool led; /* by a plain ACK to the same QP, of ack_psn */
+	uint8_t aeth[4];
+	uint32_t ack_psn, psn, len;
+	const void *data;
+};
 static inline void rpwi_txb_reset(struct rpwi_txb *b)
 {
 	b->av = NULL;

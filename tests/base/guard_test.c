@@ -396,6 +396,57 @@ static void installing_again_changes_nothing(void **state)
 	assert_ptr_equal(now.sa_sigaction, guard_segv.sa_sigaction);
 }
 
+/* From here on each change of a mask is told, so short copies need no question and no frame. The last
+ * tests: it stays so. */
+static void words_are_guarded_without_a_frame(void **state)
+{
+	arm();
+	uint8_t *a = pages(2), *b = pages(2), none[128] = {0};
+	rpwi_guard_masks_hooked();
+	assert_int_equal(rpwi_guard_copy(b, a, 1), 0); /* this thread's mask is known now */
+	for (size_t n = 8; n <= 128; n += 8)
+		for (size_t shift = 0; shift < 8; shift++) {
+			memset(b, 0, 512);
+			assert_int_equal(rpwi_guard_copy(b + 64, a + shift, n), 0);
+			assert_memory_equal(b + 64, a + shift, n);
+			assert_int_equal(rpwi_guard_copy_up(b + 64 + shift, a + 3, n), 0);
+			assert_memory_equal(b + 64 + shift, a + 3, n);
+			assert_memory_equal(b, none, 64);
+			assert_memory_equal(b + 64 + shift + n, none, 64);
+		}
+	mprotect(a + PAGE, PAGE, PROT_NONE);
+	for (size_t n = 8; n <= 128; n += 8) {
+		assert_int_equal(rpwi_guard_copy(a + PAGE, b, n), -EFAULT);
+		assert_int_equal(rpwi_guard_copy_up(b, a + PAGE, n), -EFAULT);
+		assert_int_equal(rpwi_guard_copy_up(b, a + PAGE - 1, n), -EFAULT);
+		/* up to the hole, and not one word into it */
+		memset(a + PAGE - 128, 0, 128);
+		assert_int_equal(rpwi_guard_copy_up(a + PAGE - n + 8, b, n), -EFAULT);
+		assert_memory_equal(a + PAGE - n + 8, b, n - 8);
+	}
+	/* a frame around it is not taken for its own */
+	struct nested n = {.bad = a + PAGE};
+	assert_int_equal(rpwi_guard_call(copy_inside, &n), -EFAULT);
+	assert_int_equal(n.inner, -EFAULT);
+	munmap(a, 2 * PAGE);
+	munmap(b, 2 * PAGE);
+}
+
+static void words_of_a_thread_that_blocks_the_signals(void **state)
+{
+	arm();
+	uint8_t *a = pages(1), b[16] = {0};
+	sigset_t set = both(), had;
+	mprotect(a, PAGE, PROT_NONE);
+	pthread_sigmask(SIG_BLOCK, &set, &had);
+	rpwi_guard_mask_set(SIG_BLOCK, &set); /* as the drop-in tells it */
+	assert_int_equal(rpwi_guard_copy(a, b, 8), -EFAULT);
+	pthread_sigmask(SIG_SETMASK, &had, NULL);
+	rpwi_guard_mask_set(SIG_SETMASK, &had);
+	assert_int_equal(rpwi_guard_copy(a, b, 8), -EFAULT);
+	munmap(a, PAGE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -413,6 +464,8 @@ int main(void)
 		cmocka_unit_test(a_vfork_child_leaves_the_handlers_alone),
 		cmocka_unit_test(threads_fault_apart),
 		cmocka_unit_test(installing_again_changes_nothing),
+		cmocka_unit_test(words_are_guarded_without_a_frame),
+		cmocka_unit_test(words_of_a_thread_that_blocks_the_signals),
 	};
 	if (rpwi_guard_install())
 		return 1;

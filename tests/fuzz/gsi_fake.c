@@ -290,6 +290,11 @@ int __wrap_rpwi_guard_install(void) { return 0; }
 struct rpwi_lanes *rpwi_steer_lanes(const struct rpwi_steer *s) { return NULL; }
 struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn) { return NULL; }
 unsigned rpwi_lane_room(struct rpwi_lane *l, unsigned pkts, uint32_t bytes) { return 0; }
+int rpwi_port_send_short(struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_av *av,
+	const struct rpwi_short *s)
+{
+	return -ENETDOWN;
+}
 int rpwi_port_send_by_lane(
 	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent)
 {

@@ -201,6 +201,11 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 	return -ENETDOWN;
 }
 bool rpwi_port_is_watched(const struct rpwi_port *p) { return true; }
+int rpwi_port_send_short(struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_av *av,
+	const struct rpwi_short *s)
+{
+	return -ENETDOWN;
+}
 int rpwi_port_send_by_lane(
 	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent)
 {

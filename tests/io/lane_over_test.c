@@ -18,7 +18,7 @@ static bool put(struct lane_writer *w, unsigned op, uint32_t dqpn, uint32_t psn)
 	const struct rpwi_iov part = {bytes, LEN};
 	t.hdr_len = (uint16_t)rpwi_pkt_encode(&h, t.hdr);
 	struct lane_way way = way_no(w, 0, 64, 0);
-	return rpwi_lane_writer_packet(w, &way, &t, &part, NULL);
+	return rpwi_lane_writer_packet(w, &way, &t, &part, NULL, 0);
 }
 
 /* One packet taken, in a turn of its own: its PSN, + PLACED where it was; -1: none. */

@@ -104,7 +104,7 @@ static __attribute__((unused)) bool write_packet(struct lane_writer *w, uint64_t
 	for (uint32_t i = 0; i < len; i++)
 		bytes[i] = pattern(number, i);
 	struct lane_way way = way_no(w, number % LANE_FLOWS, (uint8_t)number, 7);
-	return rpwi_lane_writer_packet(w, &way, &t, parts, NULL);
+	return rpwi_lane_writer_packet(w, &way, &t, parts, NULL, 0);
 }
 
 static __attribute__((unused)) bool is_packet(const struct lane_packet *p, uint64_t number)

@@ -53,7 +53,7 @@ static bool write_led(struct lane_writer *w, uint32_t len, uint32_t psn)
 	t.hdr_len = (uint16_t)rpwi_pkt_encode(&h, t.hdr);
 	bool leads = rpwi_lane_ack_may_lead(&t);
 	struct lane_way way = way_no(w, 0, 1, 2);
-	assert_true(rpwi_lane_writer_packet(w, &way, &t, &part, leads ? ack : NULL));
+	assert_true(rpwi_lane_writer_packet(w, &way, &t, &part, leads ? ack : NULL, psn % 70));
 	return leads;
 }
 

@@ -219,3 +219,37 @@ bool sim_link_receive(struct sim_end *to, struct sim_packet *p)
 	rpwi_qp_rx(&to->qp, &d, &meta, w->now_ns);
 	return true;
 }
+
+/* One message without a batch, as a lane carries it; for the link it is one. */
+bool sim_link_send_short(struct sim_end *e)
+{
+	struct sim_world *w = e->w;
+	struct rpwi_short s;
+	struct rpwi_txb *b = w->txb;
+	if (!rpwi_qp_tx_short(&e->qp, &s, RPWI_MTU_MAX, w->now_ns))
+		return false;
+	rpwi_txb_reset(b);
+	b->av = &e->qp.av;
+	if (s.led) {
+		const struct rpwi_pkt ack = {.opcode = RPWI_SVC_RC | RPWI_OP_ACK,
+			.pkey = RPWI_PKEY_DEFAULT,
+			.dqpn = e->qp.attr.dest_qp_num,
+			.psn = s.ack_psn,
+			.syndrome = s.aeth[0],
+			.msn = rpwi_get_be24(s.aeth + 1)};
+		struct rpwi_txpkt *t = &b->pkt[b->npkt++];
+		*t = (struct rpwi_txpkt){0};
+		t->hdr_len = (uint16_t)rpwi_pkt_encode(&ack, t->hdr);
+	}
+	struct rpwi_txpkt *t = &b->pkt[b->npkt++];
+	*t = (struct rpwi_txpkt){.hdr_len = s.hdr_len,
+		.pad = (uint8_t)(-s.len & 3),
+		.payload_len = s.len,
+		.iov_count = s.len > 0};
+	memcpy(t->hdr, s.hdr, s.hdr_len);
+	b->iov[0] = (struct rpwi_iov){s.data, s.len};
+	b->niov = t->iov_count;
+	sim_link_send(e, b);
+	w->n.shorts++;
+	return true;
+}

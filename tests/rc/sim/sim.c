@@ -324,6 +324,8 @@ static void pump(struct sim_world *w, struct sim_host *h)
 		bool hold = e->held ? w->now_ns < e->hold_until_ns
 				    : rpwi_qp_ack_owed(&e->qp) && sim_chance(&w->rng_app, 0.5);
 		while (rpwi_qp_tx_ready(&e->qp, hold, w->now_ns)) {
+			if (sim_chance(&w->rng_app, 0.8) && sim_link_send_short(e))
+				continue;
 			rpwi_txb_reset(w->txb);
 			if (sim_chance(&w->rng_app, 0.1))
 				w->txb->pkt_max = (unsigned)sim_between(&w->rng_app, 1, 4);
@@ -696,7 +698,8 @@ int main(int argc, char **argv)
 	printf("seeds %llu..%llu: %llu messages, %.1f MB, %llu packets (%llu lost, %llu "
 	       "duplicated, %llu reordered, %llu corrupted, %llu late, %llu "
 	       "overflowed), "
-	       "%llu sent again, %llu probes, %llu stops, %llu time-outs, %llu RNR, %llu gaps; "
+	       "%llu without a batch, %llu sent again, %llu probes, %llu stops, %llu time-outs, "
+	       "%llu RNR, %llu gaps; "
 	       "%llu requests failed as meant, %llu flushed, %llu datagrams "
 	       "lost; %llu seeds failed\n",
 		(unsigned long long)g.seed, (unsigned long long)last,
@@ -704,11 +707,11 @@ int main(int argc, char **argv)
 		(unsigned long long)n->packets, (unsigned long long)n->lost,
 		(unsigned long long)n->duplicated, (unsigned long long)n->reordered,
 		(unsigned long long)n->corrupted, (unsigned long long)n->late,
-		(unsigned long long)n->overflowed, (unsigned long long)n->retransmits,
-		(unsigned long long)n->probes, (unsigned long long)n->stops,
-		(unsigned long long)n->timeouts, (unsigned long long)n->rnr,
-		(unsigned long long)n->seq_naks, (unsigned long long)n->failures,
-		(unsigned long long)n->flushed, (unsigned long long)n->undelivered,
-		(unsigned long long)failures);
+		(unsigned long long)n->overflowed, (unsigned long long)n->shorts,
+		(unsigned long long)n->retransmits, (unsigned long long)n->probes,
+		(unsigned long long)n->stops, (unsigned long long)n->timeouts,
+		(unsigned long long)n->rnr, (unsigned long long)n->seq_naks,
+		(unsigned long long)n->failures, (unsigned long long)n->flushed,
+		(unsigned long long)n->undelivered, (unsigned long long)failures);
 	return failures ? 1 : 0;
 }

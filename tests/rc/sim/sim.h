@@ -171,9 +171,9 @@ struct sim_event {
 };
 
 struct sim_counts {
-	uint64_t packets, lost, duplicated, reordered, corrupted, late, overflowed, retransmits,
-		probes, stops, timeouts, rnr, seq_naks, messages, bytes, undelivered, failures,
-		flushed;
+	uint64_t packets, lost, duplicated, reordered, corrupted, late, overflowed, shorts,
+		retransmits, probes, stops, timeouts, rnr, seq_naks, messages, bytes, undelivered,
+		failures, flushed;
 };
 
 struct sim_world {
@@ -203,6 +203,7 @@ void sim_fail(struct sim_world *w, const char *fmt, ...)
 void sim_schedule(struct sim_world *w, uint64_t at_ns, struct sim_packet *p, struct sim_end *app);
 struct sim_event sim_next_event(struct sim_world *w);
 void sim_link_send(struct sim_end *from, const struct rpwi_txb *b);
+bool sim_link_send_short(struct sim_end *e); /* if it has but one message, and that is one packet */
 /* false: it was bad and is dropped */
 bool sim_link_receive(struct sim_end *to, struct sim_packet *p);
 void sim_packet_free(struct sim_world *w, struct sim_packet *p);
