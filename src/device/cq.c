@@ -246,8 +246,7 @@ static inline bool push_alone(struct dcq *cq, const struct ibv_wc *wc)
 	if (cq->ibv.channel || RPWI_UNLIKELY(qplock_is_split() || cq->stamps))
 		return false;
 	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
-	if (RPWI_UNLIKELY(
-		    tail - atomic_load_explicit(&cq->head, memory_order_acquire) >= cq->cap))
+	if (RPWI_UNLIKELY(tail - atomic_load_explicit(&cq->head, memory_order_acquire) >= cq->cap))
 		return false;
 	cq->ring[tail & cq->mask] = *wc;
 	atomic_store_explicit(&cq->tail, tail + 1, memory_order_release);
@@ -457,10 +456,12 @@ int rpwi_dev_resize_cq(struct ibv_cq *ibv, int cqe)
 		free(ring);
 		return ENOMEM;
 	}
+	hca_lock(); /* who puts in may have no more than that: push_alone */
 	cq_lock(cq);
 	uint32_t head = atomic_load(&cq->head), tail = atomic_load(&cq->tail);
 	if (tail - head > mask + 1) {
 		cq_unlock(cq);
+		hca_unlock();
 		free(ring);
 		free(stamps);
 		return EINVAL;
@@ -478,6 +479,7 @@ int rpwi_dev_resize_cq(struct ibv_cq *ibv, int cqe)
 	cq->cap = mask + 1;
 	ibv->cqe = (int)cq->cap;
 	cq_unlock(cq);
+	hca_unlock();
 	free(old);
 	free(old_stamps);
 	return 0;

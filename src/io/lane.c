@@ -624,8 +624,8 @@ static void fill(void *arg)
 			x->ack = t->hdr;
 			continue;
 		}
-		if (!rpwi_lane_writer_packet(x->w, &x->way, t, &b->iov[t->iov_first], x->ack,
-			    b->npkt - x->done - 1))
+		if (!rpwi_lane_writer_packet(
+			    x->w, &x->way, t, &b->iov[t->iov_first], x->ack, b->npkt - x->done - 1))
 			return;
 		x->ack = NULL;
 	}
@@ -670,8 +670,8 @@ int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b
 	return rc ? rc : x.done == b->npkt ? 0 : -ENOSPC;
 }
 
-int rpwi_lane_short(struct rpwi_lane *l, uint16_t sport, const struct rpwi_av *av,
-	const struct rpwi_short *s)
+int rpwi_lane_short(
+	struct rpwi_lane *l, uint16_t sport, const struct rpwi_av *av, const struct rpwi_short *s)
 {
 	struct lane_way way;
 	if (!rpwi_lane_writer_way(&l->w, &av->flow, sport, av->hop_limit, av->tclass, &way))

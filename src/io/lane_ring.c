@@ -258,7 +258,10 @@ static void revoke_some(struct lane_writer *w, uint32_t dqpn, uint64_t addr, uin
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
-void rpwi_lane_writer_revoke_qp(struct lane_writer *w, uint32_t dqpn) { revoke_some(w, dqpn, 0, 0); }
+void rpwi_lane_writer_revoke_qp(struct lane_writer *w, uint32_t dqpn)
+{
+	revoke_some(w, dqpn, 0, 0);
+}
 
 void rpwi_lane_writer_revoke_memory(struct lane_writer *w, uint64_t addr, uint64_t len)
 {

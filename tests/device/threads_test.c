@@ -172,6 +172,63 @@ static void threads_share_a_qp_and_its_cq(void **state)
 	pair_free(&s.p);
 }
 
+/* ---- one posts and polls, another makes the CQ larger and smaller ---- */
+
+struct resizer {
+	struct ibv_cq *cq;
+	_Atomic bool stop;
+	unsigned times;
+};
+
+static void *resize_on(void *arg)
+{
+	struct resizer *r = arg;
+	for (; !r->stop; r->times++)
+		if (ibv_resize_cq(r->cq, 64 << r->times % 3))
+			return must(false);
+	return NULL;
+}
+
+static void a_cq_that_fills_changes_its_size(void **state)
+{
+	enum { WRITES = 20000, UNDER_WAY = 32 };
+	struct pair p;
+	pthread_t t;
+	struct ibv_wc wc[8];
+	unsigned posted = 0, done = 0;
+	pair_make(&p, 14, 7, 7);
+	struct resizer r = {.cq = p.a.cq};
+	assert_int_equal(pthread_create(&t, NULL, resize_on, &r), 0);
+	while (done < WRITES) {
+		while (posted < WRITES && posted - done < UNDER_WAY) {
+			struct ibv_sge sge = {
+				.addr = (uintptr_t)p.a.buf, .length = 8, .lkey = p.a.mr->lkey};
+			struct ibv_send_wr *bad,
+				wr = {.wr_id = posted,
+					.opcode = IBV_WR_RDMA_WRITE,
+					.sg_list = &sge,
+					.num_sge = 1,
+					.send_flags = IBV_SEND_SIGNALED,
+					.wr.rdma = {.remote_addr = (uintptr_t)p.b.buf,
+						.rkey = p.b.mr->rkey}};
+			assert_int_equal(ibv_post_send(p.a.qp, &wr, &bad), 0);
+			posted++;
+		}
+		int n = ibv_poll_cq(p.a.cq, 8, wc);
+		assert_true(n >= 0);
+		for (int i = 0; i < n; i++) {
+			assert_int_equal(wc[i].status, IBV_WC_SUCCESS);
+			assert_int_equal(wc[i].wr_id, done++);
+		}
+	}
+	r.stop = true;
+	void *bad;
+	assert_int_equal(pthread_join(t, &bad), 0);
+	assert_null(bad);
+	assert_true(r.times > 10);
+	pair_free(&p);
+}
+
 /* ---- one waits for events, another posts, a third makes and destroys ---- */
 
 struct waiter {
@@ -513,6 +570,7 @@ int main(void)
 {
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_cq_that_fills_changes_its_size), /* one thread posts so far */
 		cmocka_unit_test(threads_with_a_pair_each),
 		cmocka_unit_test(threads_share_a_qp_and_its_cq),
 		cmocka_unit_test(one_waits_while_others_post_and_destroy),
