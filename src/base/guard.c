@@ -177,9 +177,9 @@ void rpwi_guard_mask_set(int how, const sigset_t *set)
 
 /* ---- a few words ---- */
 
-/* What most messages of 8 bytes are copied by: a fault between `rpwi_guard_words` and
- * `rpwi_guard_words_fault` goes on at the latter, as the kernel's exception tables do it. So nothing
- * is saved before the copy: 70 instructions less. In n steps of 8 bytes, upwards. */
+/* n bytes, 8 at a time and upwards: what most messages of 8 bytes are copied by. A fault between
+ * rpwi_guard_words and rpwi_guard_words_fault goes on at the latter, as the kernel's exception
+ * tables have it, so nothing is saved before the copy: 70 instructions less. */
 #ifdef __has_feature
 #define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
 #elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

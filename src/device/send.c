@@ -209,8 +209,8 @@ void send_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	qp_sent(q, ready, hold_ack);
 }
 
-/* What send_kick comes to for who has nothing to send, as most that have just received on this host:
- * the rest of qp_sent is for what has been sent, or has changed state. */
+/* What send_kick comes to for who has nothing to send, as most that have just received something
+ * through memory: the rest of qp_sent is for what has been sent, or has changed state. */
 static bool rests(struct dqp *q, uint64_t now_ns)
 {
 	if (!rpwi_qp_rests(&q->t, now_ns) || !q->t.av.loopback_zone ||

@@ -254,8 +254,8 @@ unsigned rpwi_lane_room(struct rpwi_lane *l, unsigned pkts, uint32_t bytes);
  * datagrams. (tx.c) */
 int rpwi_port_send_by_lane(
 	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent);
-/* The same of one packet of at most LANE_SHORT_BYTES, by a port that is not watched. 0; -EFAULT: its
- * payload is not mapped, and nothing was sent. */
+/* The same of one packet of at most LANE_SHORT_BYTES, by a port that is not watched. 0; -EFAULT:
+ * its payload is not mapped, and nothing was sent. */
 int rpwi_port_send_short(struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_av *av,
 	const struct rpwi_short *s);
 /* Is what it sends captured, or harmed? Then everything goes as packets. */

@@ -166,8 +166,8 @@ static inline bool rpwi_lane_ack_may_lead(const struct rpwi_txpkt *t)
 {
 	return t->hdr_len + t->payload_len <= LANE_AETH_AT;
 }
-/* A packet of at most LANE_SHORT_BYTES, without a batch and under a guard of its own. 0; -ENOSPC: no
- * room; -EFAULT: its payload is not mapped. */
+/* A packet of at most LANE_SHORT_BYTES, without a batch and under a guard of its own. 0; -ENOSPC:
+ * no room; -EFAULT: its payload is not mapped. */
 enum { LANE_SHORT_BYTES = LANE_AETH_AT - RPWI_SHORT_HDR_MAX };
 int rpwi_lane_writer_short(
 	struct lane_writer *w, const struct lane_way *way, const struct rpwi_short *s);

@@ -629,7 +629,7 @@ static void copy_operands(struct rpwi_qp *qp, struct rpwi_swqe *w, const struct 
 	}
 }
 
-/* Most are: a SEND or WRITE of one piece, over RC. All that the rest of this asks of it, at once. */
+/* Most are: a SEND or WRITE of one piece, over RC. All that check_wr asks of it, at once. */
 static bool is_plain(const struct rpwi_qp *qp, const struct ibv_send_wr *wr)
 {
 	return (wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_RDMA_WRITE) && wr->num_sge == 1 &&

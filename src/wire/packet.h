@@ -181,7 +181,7 @@ struct rpwi_alike {
 	uint32_t extended; /* RPWI_F_ of the extended headers */
 	struct rpwi_pkt pkt;
 };
-/* As rpwi_pkt_decode_parts, into `last`; of one that is like the one before it only what differs. */
+/* As rpwi_pkt_decode_parts, into `last`; of one like the one before it only what differs. */
 int rpwi_pkt_decode_next(const uint8_t *hdr, size_t hdr_len, const uint8_t *payload,
 	size_t payload_len, struct rpwi_alike *last);
 /* Can such a packet stand for some that follow it? A FIRST or MIDDLE of a SEND or WRITE over RC. */

@@ -396,8 +396,8 @@ static void installing_again_changes_nothing(void **state)
 	assert_ptr_equal(now.sa_sigaction, guard_segv.sa_sigaction);
 }
 
-/* From here on each change of a mask is told, so short copies need no question and no frame. The last
- * tests: it stays so. */
+/* From here on each change of a mask is told, so short copies need no question and no frame. The
+ * last tests: it stays so. */
 static void words_are_guarded_without_a_frame(void **state)
 {
 	arm();
