@@ -78,8 +78,8 @@ enum lane_kind {
 enum lane_said { LANE_STANDS, LANE_REVOKED, LANE_PLACING, LANE_PLACED };
 
 /* In `kind` of what is beside its headers, above the kind: how many of its batch follow it, at most
- * so many. The reader may ask for the next line but one then: further back, and of what the writer
- * has not begun, it would take lines away that the writer has just got. */
+ * so many. Where there are as many, the reader asks for the line that is so far ahead. Beyond the
+ * batch's end it would take a line away that the writer has just asked for. */
 enum { LANE_KIND_BITS = 3, LANE_FOLLOW_MAX = (1 << (8 - LANE_KIND_BITS)) - 1, LANE_AHEAD = 2 };
 
 struct lane_slot {
