@@ -172,7 +172,7 @@ class Runner:
     def iperf3(self, seconds, address="127.0.0.1"):
         port = self.next_port()
         text = self.pair(["iperf3", "-s", "-1", "-p", str(port), "-B", address],
-                         ["iperf3", "-c", address, "-p", str(port), "-t", str(max(1, round(seconds))), "-J"], port, preload=False)
+                         ["iperf3", "-c", address, "-p", str(port), "-t", str(max(1, round(seconds))), "-J", "-C", "reno"], port, preload=False)
         try:
             return json.loads(text)["end"]["sum_received"]["bits_per_second"] / 8 / 2**20
         except (ValueError, KeyError) as e:
