@@ -50,6 +50,12 @@ static unsigned fitting(const struct lane_writer *w, uint32_t bytes)
 	return (unsigned)RPWI_MIN(slots, bulk > 2 ? bulk - 2 : 0);
 }
 
+/* As far as is known: rpwi_lane_writer_look may find more. */
+static bool slot_is_free(const struct lane_writer *w)
+{
+	return w->pos - w->taken < LANE_SLOTS && !w->broken;
+}
+
 static bool one_fits(struct lane_writer *w, uint32_t bytes)
 {
 	for (int look = 0; look < 2; look++) {
@@ -144,13 +150,10 @@ void rpwi_lane_writer_publish(struct lane_writer *w)
 static void gather(uint8_t *to, const struct rpwi_iov *parts, unsigned n)
 {
 	for (unsigned i = 0; i < n; to += parts[i++].len)
-		rpwi_copy(to, parts[i].base, parts[i].len);
-}
-
-static void gather_small(uint8_t *to, const struct rpwi_iov *parts, unsigned n)
-{
-	for (unsigned i = 0; i < n; to += parts[i++].len)
-		rpwi_copy_small(to, parts[i].base, parts[i].len);
+		if (parts[i].len <= LANE_DATA_BYTES)
+			rpwi_copy_small(to, parts[i].base, parts[i].len);
+		else
+			rpwi_copy(to, parts[i].base, parts[i].len);
 }
 
 static void head(struct lane_slot *s, const struct lane_way *way, unsigned hdr_len, uint32_t len)
@@ -276,8 +279,7 @@ bool rpwi_lane_writer_packet(struct lane_writer *w, const struct lane_way *way,
 	struct lane_slot *s = &w->mem->slot[w->pos % LANE_SLOTS];
 	uint64_t bulk_pos = w->bulk_pos;
 	bool beside = t->hdr_len + t->payload_len <= LANE_DATA_BYTES;
-	if (!(beside && RPWI_LIKELY(w->pos - w->taken < LANE_SLOTS && !w->broken)) &&
-		!one_fits(w, t->payload_len))
+	if (!(beside && RPWI_LIKELY(slot_is_free(w))) && !one_fits(w, t->payload_len))
 		return false;
 	head(s, way, t->hdr_len, t->payload_len);
 	copy_headers(s, t);
@@ -285,7 +287,7 @@ bool rpwi_lane_writer_packet(struct lane_writer *w, const struct lane_way *way,
 		s->kind = LANE_BESIDE |
 			  (uint8_t)(RPWI_MIN(follow, (unsigned)LANE_FOLLOW_MAX) << LANE_KIND_BITS);
 		s->bulk = 0;
-		gather_small(s->data + t->hdr_len, parts, t->iov_count);
+		gather(s->data + t->hdr_len, parts, t->iov_count);
 		if (ack) {
 			s->bulk = LANE_LED_BY_ACK | rpwi_get_be24(ack + RPWI_BTH_LEN - 3);
 			memcpy(s->data + LANE_AETH_AT, ack + RPWI_BTH_LEN, 4);
@@ -304,7 +306,7 @@ int rpwi_lane_writer_short(
 	struct lane_writer *w, const struct lane_way *way, const struct rpwi_short *s)
 {
 	struct lane_slot *at = &w->mem->slot[w->pos % LANE_SLOTS];
-	if (RPWI_UNLIKELY(w->pos - w->taken == LANE_SLOTS || w->broken))
+	if (RPWI_UNLIKELY(!slot_is_free(w)))
 		return -ENOSPC;
 	memcpy(at->data, s->hdr, sizeof(s->hdr));
 	int rc = rpwi_guard_copy(at->data + s->hdr_len, s->data, s->len);
@@ -315,9 +317,8 @@ int rpwi_lane_writer_short(
 	at->bulk = s->led ? LANE_LED_BY_ACK | s->ack_psn : 0;
 	if (s->led)
 		memcpy(at->data + LANE_AETH_AT, s->aeth, sizeof(s->aeth));
-	atomic_store_explicit(&at->seq, lap(w->pos), memory_order_release);
 	written(w, w->bulk_pos, (struct lane_ref){0});
-	w->held = w->pos;
+	rpwi_lane_writer_publish(w);
 	return 0;
 }
 

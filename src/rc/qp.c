@@ -640,17 +640,26 @@ static bool is_plain(const struct rpwi_qp *qp, const struct ibv_send_wr *wr)
 						      : RPWI_MSG_MAX);
 }
 
-static void post_plain(struct rpwi_qp *qp, const struct ibv_send_wr *wr)
+/* The next WQE, which is not posted yet. */
+static struct rpwi_swqe *next_wqe(
+	const struct rpwi_qp *qp, const struct ibv_send_wr *wr, uint32_t len)
 {
-	const struct ibv_sge *s = wr->sg_list;
-	struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_tail++);
+	struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_tail);
 
 	w->wr_id = wr->wr_id;
 	w->opcode = (uint8_t)wr->opcode;
 	w->flags = (uint8_t)wr->send_flags;
 	w->phase = RPWI_SWQE_POSTED;
 	w->doom = 0;
-	w->len = s->length;
+	w->len = len;
+	return w;
+}
+
+static void post_plain(struct rpwi_qp *qp, const struct ibv_send_wr *wr)
+{
+	const struct ibv_sge *s = wr->sg_list;
+	struct rpwi_swqe *w = next_wqe(qp, wr, s->length);
+
 	w->raddr = wr->wr.rdma.remote_addr;
 	w->rkey = wr->wr.rdma.rkey;
 	w->nsge = !(wr->send_flags & IBV_SEND_INLINE);
@@ -658,6 +667,7 @@ static void post_plain(struct rpwi_qp *qp, const struct ibv_send_wr *wr)
 		w->sge[0] = *s;
 	else
 		memcpy(w->inl, (const void *)(uintptr_t)s->addr, s->length);
+	qp->sq_tail++;
 }
 
 int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av)
@@ -674,14 +684,8 @@ int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const st
 	if (qp->sq_tail - qp->sq_head >= qp->sq_max)
 		return -ENOMEM;
 
-	struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_tail);
+	struct rpwi_swqe *w = next_wqe(qp, wr, (uint32_t)len);
 
-	w->wr_id = wr->wr_id;
-	w->opcode = (uint8_t)wr->opcode;
-	w->flags = (uint8_t)wr->send_flags;
-	w->phase = RPWI_SWQE_POSTED;
-	w->doom = 0;
-	w->len = (uint32_t)len;
 	copy_operands(qp, w, wr, ud_av);
 	if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE) {
 		rpwi_qp_complete_send(qp, w, IBV_WC_WR_FLUSH_ERR);

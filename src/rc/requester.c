@@ -146,6 +146,14 @@ static uint32_t data_pkts_least(const struct rpwi_qp *qp)
 	return qp->cc ? RPWI_MAX(RPWI_MIN(qp->cc->cwnd / 4, pkts), 1u) : 1;
 }
 
+/* Has the window room for data? `any`: for the rest of a batch, any room will do. */
+static bool window_takes_data(const struct rpwi_qp *qp, bool any)
+{
+	uint32_t room = window_room(qp);
+
+	return RPWI_LIKELY(room >= RPWI_TXB_PKTS) || room >= (any ? 1 : data_pkts_least(qp));
+}
+
 /* May a WQE not yet begun begin? */
 static bool may_begin(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 {
@@ -175,20 +183,17 @@ static enum rpwi_req_state state_of(const struct rpwi_qp *qp, bool begun, bool b
 
 	if (RPWI_UNLIKELY(qp->rnr_probe) && qp->nxt != qp->una)
 		return RPWI_REQ_IDLE;
-	uint32_t need = 1, room = window_room(qp);
-
-	if (!rpwi_op_needs_response(w->opcode)) {
-		if (RPWI_UNLIKELY(room < RPWI_TXB_PKTS) && !(begun && by_datagrams))
-			need = data_pkts_least(qp);
-	} else {
-		/* (With max_rd_atomic 0 it may begin, and fails.) */
-		if (qp->rd_next == qp->rd_tail && qp->attr.max_rd_atomic &&
-			qp->rd_tail - qp->rd_head >= qp->attr.max_rd_atomic)
-			return RPWI_REQ_IDLE;
-		if (w->opcode == IBV_WR_RDMA_READ)
-			need = read_pkts_least(qp, read_pkts_wanted(qp, w), begun);
-	}
-	return room >= need ? RPWI_REQ_READY : RPWI_REQ_BLOCKED;
+	if (!rpwi_op_needs_response(w->opcode))
+		return window_takes_data(qp, begun && by_datagrams) ? RPWI_REQ_READY
+								    : RPWI_REQ_BLOCKED;
+	/* (With max_rd_atomic 0 it may begin, and fails.) */
+	if (qp->rd_next == qp->rd_tail && qp->attr.max_rd_atomic &&
+		qp->rd_tail - qp->rd_head >= qp->attr.max_rd_atomic)
+		return RPWI_REQ_IDLE;
+	uint32_t need = w->opcode == IBV_WR_RDMA_READ
+				? read_pkts_least(qp, read_pkts_wanted(qp, w), begun)
+				: 1;
+	return window_room(qp) >= need ? RPWI_REQ_READY : RPWI_REQ_BLOCKED;
 }
 
 enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp) { return state_of(qp, false, true); }
@@ -602,8 +607,23 @@ __attribute__((always_inline)) static inline uint8_t headers_only(
 	return (uint8_t)rpwi_pkt_encode_here(&h, hdr);
 }
 
-/* A SEND or WRITE of one packet, as most of them are: what tx_data does, without its loops. */
-static bool tx_only(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint64_t now_ns)
+/* The same as in the packet before it, but for the PSN and an address. */
+static uint8_t headers_alike(const struct rpwi_qp *qp, const struct rpwi_swqe *w,
+	const struct rpwi_txpkt *before, uint8_t *hdr)
+{
+	memcpy(hdr, before->hdr, RPWI_BTH_LEN + RETH_LEN);
+	rpwi_pkt_set_psn(hdr, qp->nxt, true);
+	if (w->opcode == IBV_WR_RDMA_WRITE) {
+		rpwi_put_be64(hdr + RPWI_BTH_LEN, w->raddr);
+		rpwi_put_be32(hdr + RPWI_BTH_LEN + 8, w->rkey);
+	}
+	return (uint8_t)before->hdr_len;
+}
+
+/* A SEND or WRITE of one packet, as most of them are: what tx_data does, without its loops.
+ * `alike`: its headers are like those of the packet before it in the batch. */
+static bool tx_only(
+	struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, bool alike, uint64_t now_ns)
 {
 	struct rpwi_txpkt *t = add_only(qp, w, b);
 
@@ -612,7 +632,7 @@ static bool tx_only(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 	qp->since_ackreq = 0;
 	t->pad = (uint8_t)(-w->len & 3);
 	t->stays = rpwi_qp_is_rc(qp) && t->iov_count == 1 && !(w->flags & IBV_SEND_INLINE);
-	t->hdr_len = headers_only(qp, w, t->hdr);
+	t->hdr_len = alike ? headers_alike(qp, w, t - 1, t->hdr) : headers_only(qp, w, t->hdr);
 	sent(qp, 1, 1, w->len, now_ns);
 	qp->sq_cur++;
 	return true;
@@ -630,12 +650,13 @@ static bool is_short(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 	       !w->doom && !(w->flags & IBV_SEND_FENCE);
 }
 
-/* As state_of has it. */
-static bool window_takes_one(const struct rpwi_qp *qp)
+/* What begin does with one. */
+static void begin_short(const struct rpwi_qp *qp, struct rpwi_swqe *w)
 {
-	uint32_t room = window_room(qp);
-
-	return RPWI_LIKELY(room >= RPWI_TXB_PKTS) || room >= data_pkts_least(qp);
+	w->npsn = 1;
+	w->psn_first = qp->nxt;
+	w->split = false;
+	w->phase = RPWI_SWQE_STARTED;
 }
 
 bool rpwi_req_tx_short(
@@ -645,7 +666,7 @@ bool rpwi_req_tx_short(
 
 	if (qp->sq_tail - qp->sq_cur != 1 || w->len > len_max || w->nsge > 1 || !is_short(qp, w) ||
 		qp->rnr_deadline_ns != RPWI_NEVER || qp->rnr_probe || qp->probe_owed ||
-		qp->peer_stopped || qp->lost || qp->send_twice || !window_takes_one(qp))
+		qp->peer_stopped || qp->lost || qp->send_twice || !window_takes_data(qp, false))
 		return false;
 	*out = (struct rpwi_short){.data = w->inl, .len = w->len};
 	if (w->nsge && w->len) {
@@ -653,10 +674,7 @@ bool rpwi_req_tx_short(
 		if (RPWI_UNLIKELY(!out->data))
 			return false;
 	}
-	w->npsn = 1;
-	w->psn_first = qp->nxt;
-	w->split = false;
-	w->phase = RPWI_SWQE_STARTED;
+	begin_short(qp, w);
 	qp->since_ackreq = 0;
 	out->psn = qp->nxt & RPWI_PSN_MASK;
 	out->hdr_len = headers_only(qp, w, out->hdr);
@@ -672,43 +690,17 @@ static bool is_alike(const struct rpwi_swqe *w, const struct rpwi_swqe *before)
 	       (w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_RDMA_WRITE);
 }
 
-/* As tx_only, of RC, with the headers of the packet before it. */
-static bool tx_alike(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint64_t now_ns)
-{
-	const struct rpwi_txpkt *before = &b->pkt[b->npkt - 1];
-	struct rpwi_txpkt *t = add_only(qp, w, b);
-
-	if (RPWI_UNLIKELY(!t))
-		return false;
-	memcpy(t->hdr, before->hdr, RPWI_BTH_LEN + RETH_LEN);
-	t->hdr_len = before->hdr_len;
-	t->pad = before->pad;
-	t->stays = t->iov_count == 1 && !(w->flags & IBV_SEND_INLINE);
-	rpwi_pkt_set_psn(t->hdr, qp->nxt, true);
-	if (w->opcode == IBV_WR_RDMA_WRITE) {
-		rpwi_put_be64(t->hdr + RPWI_BTH_LEN, w->raddr);
-		rpwi_put_be32(t->hdr + RPWI_BTH_LEN + 8, w->rkey);
-	}
-	sent(qp, 1, 1, w->len, now_ns);
-	qp->sq_cur++;
-	return true;
-}
-
 /* Such WQEs, the first of them READY, one after the other: what state_of and begin ask for each
  * holds for all, as long as the window has room for a whole batch. False: the batch has no room, or
  * one has failed. */
 static bool tx_row(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned end, uint64_t now_ns)
 {
 	struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_cur);
-
 	const struct rpwi_swqe *before = NULL;
+
 	do {
-		w->npsn = 1;
-		w->psn_first = qp->nxt;
-		w->split = false;
-		w->phase = RPWI_SWQE_STARTED;
-		if (before && is_alike(w, before) ? !tx_alike(qp, w, b, now_ns)
-						  : !tx_only(qp, w, b, now_ns))
+		begin_short(qp, w);
+		if (!tx_only(qp, w, b, before && is_alike(w, before), now_ns))
 			return false;
 		before = w;
 		w = rpwi_sq_at(qp, qp->sq_cur);
@@ -978,7 +970,7 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 		else if (w->opcode == RPWI_WR_ATOMIC_WRITE) {
 			if (!tx_atomic_write(qp, w, b, now_ns))
 				break;
-		} else if (w->npsn == 1 ? !tx_only(qp, w, b, now_ns)
+		} else if (w->npsn == 1 ? !tx_only(qp, w, b, false, now_ns)
 					: !tx_data(qp, w, b, end - b->npkt, now_ns))
 			break;
 	}

@@ -826,6 +826,13 @@ static void count_nak(struct rpwi_qp *qp)
 	qp->n->seq_nak_tx += nak_is_sequence(qp);
 }
 
+static void ack_goes(struct rpwi_qp *qp)
+{
+	qp->ack_owed = qp->nak_owed = false;
+	qp->ack_pkts = 0;
+	qp->n->tx_packets++;
+}
+
 void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b)
 {
 	bool nak = qp->nak_owed;
@@ -844,9 +851,7 @@ void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b)
 	if (nak)
 		count_nak(qp);
 	t->hdr_len = (uint16_t)rpwi_pkt_encode_here(&h, t->hdr);
-	qp->ack_owed = qp->nak_owed = false;
-	qp->ack_pkts = 0;
-	qp->n->tx_packets++;
+	ack_goes(qp);
 }
 
 /* The plain ACK that is owed, if any, before a message. */
@@ -858,7 +863,5 @@ void rpwi_resp_lead_by_ack(struct rpwi_qp *qp, struct rpwi_short *s)
 	s->ack_psn = (qp->epsn - 1) & RPWI_PSN_MASK;
 	rpwi_put_be32(s->aeth, (uint32_t)rpwi_aeth(RPWI_AETH_ACK, RPWI_AETH_CREDITS_NONE) << 24 |
 				       (qp->msn & RPWI_PSN_MASK));
-	qp->ack_owed = false;
-	qp->ack_pkts = 0;
-	qp->n->tx_packets++;
+	ack_goes(qp);
 }

@@ -90,10 +90,8 @@ int rpwi_rq_post(struct rpwi_rq *rq, const struct ibv_recv_wr *wr)
 	uint64_t len = 0;
 
 	for (int i = 0; i < wr->num_sge; i++) {
-		struct ibv_sge s = wr->sg_list[i];
-
-		w->sge[i] = s;
-		len += s.length;
+		w->sge[i] = wr->sg_list[i];
+		len += wr->sg_list[i].length;
 	}
 	w->wr_id = wr->wr_id;
 	w->nsge = (uint16_t)wr->num_sge;

@@ -235,7 +235,6 @@ int rpwi_pkt_decode_parts(const uint8_t *hdr, size_t hdr_len, const uint8_t *pay
 int rpwi_pkt_decode_next(const uint8_t *hdr, size_t hdr_len, const uint8_t *payload,
 	size_t payload_len, struct rpwi_alike *last)
 {
-	const uint32_t extended = SELDOM | RPWI_F_RETH | RPWI_F_AETH;
 	struct rpwi_pkt *p = &last->pkt;
 	if (RPWI_LIKELY(last->known && hdr_len == p->hdr_len && payload_len == last->payload_len &&
 			!memcmp(hdr, last->bth, sizeof(last->bth)))) {
@@ -246,8 +245,9 @@ int rpwi_pkt_decode_next(const uint8_t *hdr, size_t hdr_len, const uint8_t *payl
 		p->payload_len = (uint32_t)payload_len;
 		p->more = 0;
 		p->placed = false;
-		if (last->extended || rpwi_pkt_svc(p) == RPWI_SVC_UD)
-			decode_extended(hdr + RPWI_BTH_LEN, rpwi_pkt_svc(p), last->extended, p);
+		if (hdr_len > RPWI_BTH_LEN)
+			decode_extended(hdr + RPWI_BTH_LEN, rpwi_pkt_svc(p),
+				rpwi_op_info[rpwi_pkt_op(p)].flags, p);
 		return RPWI_DECODE_OK;
 	}
 	int rc = rpwi_pkt_decode_parts(hdr, hdr_len, payload, payload_len, p);
@@ -256,7 +256,6 @@ int rpwi_pkt_decode_next(const uint8_t *hdr, size_t hdr_len, const uint8_t *payl
 		return rc;
 	memcpy(last->bth, hdr, sizeof(last->bth));
 	last->payload_len = (uint32_t)payload_len;
-	last->extended = rpwi_op_info[rpwi_pkt_op(p)].flags & extended;
 	return RPWI_DECODE_OK;
 }
 

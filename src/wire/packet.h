@@ -178,7 +178,6 @@ struct rpwi_alike {
 	bool known;
 	uint8_t bth[8]; /* as it came, without the word that ends in the PSN */
 	uint32_t payload_len;
-	uint32_t extended; /* RPWI_F_ of the extended headers */
 	struct rpwi_pkt pkt;
 };
 /* As rpwi_pkt_decode_parts, into `last`; of one like the one before it only what differs. */
