@@ -237,11 +237,12 @@ static void short_failed(
 	send_kick(q, false, now_ns);
 }
 
-/* May it go straight into a line of the lane to its peer? Who waits for something has his turn, and
- * who wants to see packets sees them in a batch. */
+/* May it go straight into a line of the lane to its peer? A QP that does not send has no peer to
+ * ask about. One that waits for something has its turn, and packets that somebody watches go in a
+ * batch. */
 static struct rpwi_lane *short_way(struct dqp *q)
 {
-	if (q->t.type != IBV_QPT_RC || !rpwi_list_empty(&q->tx_link) ||
+	if (!rpwi_qp_sends_short(&q->t) || !rpwi_list_empty(&q->tx_link) ||
 		RPWI_UNLIKELY(rpwi_explain_on || rpwi_port_is_watched(q->t.av.port)))
 		return NULL;
 	struct rpwi_lane *lane = qp_lane(q, hca_here.lanes);

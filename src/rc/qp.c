@@ -800,8 +800,8 @@ void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t 
 
 bool rpwi_qp_tx_short(struct rpwi_qp *qp, struct rpwi_short *out, uint32_t len_max, uint64_t now_ns)
 {
-	if (!rpwi_qp_is_rc(qp) || qp->state != IBV_QPS_RTS || qp->nak_owed ||
-		rpwi_resp_has_answers(qp) || !rpwi_req_tx_short(qp, out, len_max, now_ns))
+	if (!rpwi_qp_sends_short(qp) || qp->nak_owed || rpwi_resp_has_answers(qp) ||
+		!rpwi_req_tx_short(qp, out, len_max, now_ns))
 		return false;
 	rpwi_resp_lead_by_ack(qp, out);
 	return true;
