@@ -197,11 +197,15 @@ unsigned receive_handed(uint64_t *now_ns)
 
 static struct rpwi_alike last; /* packet of a lane, */
 static struct dqp *last_qp;    /* and whose it was; NULL: not known */
+/* Of the run that is being fetched; the QP is NULL unless that of its first packet is there. */
+static struct rpwi_places places;
 
 void receive_forget(const struct dqp *q)
 {
 	if (last_qp == q)
 		last_qp = NULL;
+	if (places.qp == &q->t)
+		places.qp = NULL;
 }
 
 /* A packet that came through memory. Its headers are ours, and no ICRC is needed: nothing between
@@ -262,9 +266,10 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
  * (rpwi_lanes_mid_run). */
 void *receive_place(void *arg, bool first, const struct lane_headers *h)
 {
-	static struct rpwi_places places;
 	struct rpwi_pkt pkt;
 	(void)arg;
+	if (first)
+		places.qp = NULL;
 	if (RPWI_UNLIKELY(rpwi_plan_on || rpwi_tap_enabled) ||
 		rpwi_pkt_decode_parts(h->hdr, h->hdr_len, h->hdr, h->len, &pkt))
 		return NULL;
