@@ -601,9 +601,17 @@ struct fill {
 	const uint8_t *ack; /* of the packet before, an ACK that leads the next one; or NULL */
 };
 
-static bool ack_leads(const struct rpwi_txb *b, unsigned i)
+static bool goes_by_reference(const struct fill *x, const struct rpwi_txpkt *t)
 {
-	return b->ack == i + 1 && b->ack < b->npkt && rpwi_lane_ack_may_lead(&b->pkt[i + 1]);
+	return x->refs && t->stays && t->hdr_len <= LANE_REF_HDR_BYTES && t->payload_len;
+}
+
+/* A reference is a slot without room for it: there it goes by itself, and first. */
+static bool ack_leads(const struct fill *x)
+{
+	const struct rpwi_txpkt *next = &x->b->pkt[x->done + 1];
+	return x->b->ack == x->done + 1 && x->b->ack < x->b->npkt && !goes_by_reference(x, next) &&
+	       rpwi_lane_ack_may_lead(next);
 }
 
 /* Runs under the guard: a payload may have been unmapped. A packet is seen by the other side when
@@ -614,13 +622,13 @@ static void fill(void *arg)
 	const struct rpwi_txb *b = x->b;
 	for (; x->done < b->npkt; x->done++) {
 		const struct rpwi_txpkt *t = &b->pkt[x->done];
-		if (x->refs && t->stays && t->hdr_len <= LANE_REF_HDR_BYTES && t->payload_len) {
+		if (goes_by_reference(x, t)) {
 			if (!rpwi_lane_writer_reference(x->w, &x->way, t, &b->iov[t->iov_first]))
 				return;
 			x->referred++;
 			continue;
 		}
-		if (ack_leads(b, x->done)) {
+		if (ack_leads(x)) {
 			x->ack = t->hdr;
 			continue;
 		}

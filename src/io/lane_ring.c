@@ -279,6 +279,7 @@ bool rpwi_lane_writer_packet(struct lane_writer *w, const struct lane_way *way,
 	struct lane_slot *s = &w->mem->slot[w->pos % LANE_SLOTS];
 	uint64_t bulk_pos = w->bulk_pos;
 	bool beside = t->hdr_len + t->payload_len <= LANE_DATA_BYTES;
+	assert(!ack || rpwi_lane_ack_may_lead(t));
 	if (!(beside && RPWI_LIKELY(slot_is_free(w))) && !one_fits(w, t->payload_len))
 		return false;
 	head(s, way, t->hdr_len, t->payload_len);
