@@ -78,7 +78,7 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 		path_port_held(&hca_here, why);
 		return err;
 	}
-	*peer = peer_get(&av->flow.dst, mtu_bytes);
+	*peer = peer_get(&av->flow.dst, dqpn, mtu_bytes);
 	if (!*peer) {
 		port_put(*port);
 		return -ENOMEM;

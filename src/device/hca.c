@@ -751,10 +751,10 @@ void rpwi_dev_stats_print(FILE *to)
 	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next) {
 		const struct rpwi_cc *cc = &RPWI_CONTAINER_OF(l, struct dpeer, link)->cc;
 		fprintf(to,
-			"  window of a peer: %u packets (at most %u), in flight %u, round trip "
-			"%.1f us, halved %llu times\n",
+			"  window of a peer process: %u packets (at most %u), in flight %u, round "
+			"trip %.1f us, halved %llu times\n",
 			cc->cwnd, cc->cwnd_max, cc->inflight, (double)cc->srtt_ns / 1000,
-			(unsigned long long)cc->losses + (unsigned long long)cc->timeouts);
+			(unsigned long long)cc->losses);
 	}
 	mcast_stats_print(to);
 	gsi_stats_print(to);

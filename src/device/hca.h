@@ -209,6 +209,7 @@ struct dqp {
 	uint64_t board_word; /* what the board says of it (board.c) */
 	struct dpeer *peer;
 	uint32_t events_got;
+	bool waits;       /* is in its peer's blocked list */
 	uint8_t gathers;  /* is in tx_list for send_gather, until so many posts wait; or 0 */
 	bool blocks_own;  /* IBV_QP_CREATE_BLOCK_SELF_MCAST_LB */
 	unsigned groups;  /* that it is attached to (mcast.c) */
@@ -232,16 +233,20 @@ struct dah {
 	struct dctx *ctx;
 };
 
-/* A peer address: the congestion window of all QPs towards it, and those that wait for it. */
+/* A process at a peer's address: the congestion window of all QPs towards it, and those that wait
+ * for it, in turn. */
 struct dpeer {
 	struct rpwi_cc cc;
 	struct rpwi_addr addr;
+	/* of its QPNs; of a peer that is no ropeway 4,096 of them, whosever they are */
+	uint32_t slot;
 	unsigned refs;
 	bool sends_batches;   /* and they arrive whole: see ack_may_follow in send.c */
 	bool is_ropeway;      /* it has answered as one: alive.h */
 	uint32_t acks_before; /* ACKs sent with requests while that was not known */
 	struct rpwi_list blocked;
-	struct rpwi_list link; /* hca_here.peers */
+	struct rpwi_list wait_link; /* hca_here.waited: perhaps some are blocked */
+	struct rpwi_list link;      /* hca_here.peers */
 };
 
 struct dport {
@@ -282,9 +287,10 @@ struct hca {
 
 	struct dport port[DEV_PORTS_MAX];
 	unsigned nports;
-	struct rpwi_list peers;
+	struct rpwi_list peers, waited;
 	struct rpwi_list tx_list, held, touched;
 	struct rpwi_heap timers; /* of struct dqp */
+	uint32_t round_bytes;    /* sent by UDP in this round of progress, about */
 	struct rpwi_txb txb;
 
 	/* service thread */
@@ -371,7 +377,8 @@ struct dport *port_get(
 	const struct rpwi_addr *a, bool lanes_do, char *why, size_t why_len, int *err);
 void port_put(struct dport *p);
 void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum);
-struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes);
+/* dqpn: any QPN of that process */
+struct dpeer *peer_get(const struct rpwi_addr *a, uint32_t dqpn, unsigned mtu_bytes);
 void peer_put(struct dpeer *p);
 
 /* send.c; the lock is held */
@@ -384,7 +391,9 @@ void send_posted(struct dqp *qp, uint64_t now_ns);
  * polls, and when a timer of its peer's QPs is due, 10 ms at most, where an ACK is lost. */
 bool send_gather(struct dqp *qp);
 void send_forget(struct dqp *qp);
-void send_held(uint64_t now_ns); /* ACKs that wait for company */
+void send_unlist(struct dqp *qp);   /* it waits for nothing any more */
+void send_waiting(uint64_t now_ns); /* those that wait for a window, as far as there is room */
+void send_held(uint64_t now_ns);    /* ACKs that wait for company */
 
 /* receive.c */
 lane_place_fn receive_place;
@@ -483,8 +492,8 @@ void gid_to_addr(const union ibv_gid *gid, int ifindex, struct rpwi_addr *a);
 /* ah.c; the lock is held */
 /* Resolve an address vector: 0, or a positive errno (EINVAL: bad port, no GRH, GID index empty or
  * not usable, families differ), with the reason in the log. `dqpn`: of a RC QP at the other end,
- * else 0; one that a lane reaches needs no UDP port. On success *port and *peer are
- * referenced for the caller. */
+ * else 0; one that a lane reaches needs no UDP port, and the peer is the process that has it. On
+ * success *port and *peer are referenced for the caller. */
 int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, unsigned mtu_bytes,
 	struct rpwi_av *av, struct dport **port, struct dpeer **peer);
 

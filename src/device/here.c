@@ -12,6 +12,7 @@ struct hca hca_here = {
 	.cqs = {&hca_here.cqs, &hca_here.cqs},
 	.srqs = {&hca_here.srqs, &hca_here.srqs},
 	.peers = {&hca_here.peers, &hca_here.peers},
+	.waited = {&hca_here.waited, &hca_here.waited},
 	.tx_list = {&hca_here.tx_list, &hca_here.tx_list},
 	.held = {&hca_here.held, &hca_here.held},
 	.touched = {&hca_here.touched, &hca_here.touched},

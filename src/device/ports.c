@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ports.c - the local addresses that are open, the peers' that are known, and what both share among
- * QPs: a port its sockets, a peer the window towards it. */
+ * QPs: a port its sockets, a peer process the window towards it. */
 #include <stdlib.h>
 
 #include "device/hca.h"
@@ -77,18 +77,15 @@ void port_put(struct dport *p)
 	service_wake();
 }
 
-struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes)
+struct dpeer *peer_get(const struct rpwi_addr *a, uint32_t dqpn, unsigned mtu_bytes)
 {
 	struct hca *h = &hca_here;
 	uint32_t max = rpwi_cc_window(mtu_bytes, rpwi_rcvbuf_bytes());
 	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next) {
 		struct dpeer *p = RPWI_CONTAINER_OF(l, struct dpeer, link);
-		if (rpwi_addr_eq(&p->addr, a)) {
+		if (p->slot == dqpn >> RPWI_SLOT_SHIFT && rpwi_addr_eq(&p->addr, a)) {
 			p->refs++;
-			if (max < p->cc.cwnd_max) {
-				p->cc.cwnd_max = max;
-				p->cc.cwnd = RPWI_MIN(p->cc.cwnd, max);
-			}
+			rpwi_cc_at_most(&p->cc, max);
 			return p;
 		}
 	}
@@ -97,8 +94,10 @@ struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes)
 		return NULL;
 	rpwi_cc_init(&p->cc, RPWI_MIN(64u, max), max);
 	p->addr = *a;
+	p->slot = dqpn >> RPWI_SLOT_SHIFT;
 	p->refs = 1;
 	rpwi_list_init(&p->blocked);
+	rpwi_list_init(&p->wait_link);
 	rpwi_list_add_tail(&h->peers, &p->link);
 	return p;
 }
@@ -107,6 +106,7 @@ void peer_put(struct dpeer *p)
 {
 	if (!p || --p->refs)
 		return;
+	rpwi_list_del(&p->wait_link);
 	rpwi_list_del(&p->link);
 	free(p);
 }

@@ -50,6 +50,7 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 	bool all_looked_at = true;
 	static unsigned lane_quiet = LANE_QUIET_ROUNDS;
 	round++;
+	h->round_bytes = 0;
 	got = receive_lanes(hold_ack, &now_ns);
 	lane_quiet = got ? 0 : lane_quiet + (lane_quiet < LANE_QUIET_ROUNDS);
 	bool all_sockets = rpwi_lanes_any_new(h->lanes);
@@ -105,7 +106,7 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 	if (RPWI_UNLIKELY(atomic_load_explicit(&h->lane_sleepers, memory_order_relaxed)) &&
 		!rpwi_lanes_arm(h->lanes))
 		rpwi_lanes_wake_self(h->lanes);
-	return got;
+	return got || send_is_spent();
 }
 
 bool progress_run(bool all_ports) { return progress_round(all_ports, true, pollset_all_ready); }

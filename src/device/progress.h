@@ -27,5 +27,7 @@ void send_answer(struct dqp *qp, bool hold_ack, uint64_t now_ns);
 void send_gathered(uint64_t now_ns);
 /* Those who waited for a window; then everyone who has something to send, once. */
 void send_run(uint64_t now_ns);
+/* Enough was sent in this round: what others wait for comes first, the rest in the next one. */
+bool send_is_spent(void);
 
 #endif

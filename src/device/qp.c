@@ -455,7 +455,9 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		rc = -EINVAL;
 	} else if (mask & IBV_QP_AV) {
 		rc = ah_resolve(q->ctx, &attr->ah_attr,
-			q->t.type == IBV_QPT_RC && mask & IBV_QP_DEST_QPN ? attr->dest_qp_num : 0,
+			q->t.type != IBV_QPT_RC  ? 0
+			: mask & IBV_QP_DEST_QPN ? attr->dest_qp_num
+						 : q->t.attr.dest_qp_num,
 			mtu_bytes(mask & IBV_QP_PATH_MTU ? attr->path_mtu : q->t.attr.path_mtu),
 			&av, &port, &peer);
 		if (!rc && mask & IBV_QP_PATH_MTU && !av.loopback_zone)
@@ -484,7 +486,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 			 * not opened twice. */
 			ports_drop(q);
 			q->ports[q->nports++] = port;
-			rpwi_list_del(&q->tx_link);
+			send_unlist(q);
 			peer_put(q->peer);
 			q->peer = peer;
 		}

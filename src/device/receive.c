@@ -140,6 +140,8 @@ static void rx_answer(bool hold_ack, uint64_t now_ns)
 		rpwi_list_del(&q->rx_link);
 		send_answer(q, hold_ack, now_ns);
 	}
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&h->waited)))
+		send_waiting(now_ns);
 }
 
 unsigned receive_port(struct dport *p, bool hold_ack, uint64_t *now_ns)

@@ -15,6 +15,12 @@ enum {
 	GATHER_SLEEP_NS = 10000000, /* short messages wait so long where an ACK is lost */
 	LANE_GATHER_MAX = 16,
 	GATHER_FORGIVEN = 1024, /* batches that were full, for one that waited in vain */
+	/* in one go, while others wait for the window or do not */
+	BATCHES_A_TURN = 1,
+	BATCHES_ALONE = 4,
+	/* by UDP in one round of progress, where several QPs have something in flight: about one
+	 * datagram, so that an answer to any of them is not looked at later than that takes */
+	ROUND_BYTES = 1 << 15,
 };
 
 /* ---- timers: QPs by deadline. A QP whose deadline moved later stays where it is until its old
@@ -97,6 +103,11 @@ static bool may_split(const struct dqp *q)
 	       !rpwi_explain_on && !rpwi_port_is_watched(q->t.av.port);
 }
 
+/* Has any other QP something in flight, or had so a moment ago? */
+static bool is_alone(void) { return hca_here.timers.n <= 1; }
+
+bool send_is_spent(void) { return hca_here.round_bytes >= ROUND_BYTES && !is_alone(); }
+
 /* One batch of a QP onto the wire. False when there was nothing. */
 static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 {
@@ -122,6 +133,8 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	} else {
 		b->by_datagrams = true;
 		b->may_split = may_split(q);
+		if (!is_alone())
+			b->pkt_max = rpwi_gso_pkts(q->t.attr.path_mtu);
 	}
 	if (paced) {
 		/* No acknowledgement will tell that the peer cannot keep up: on this host, its
@@ -142,7 +155,7 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 				rpwi_qp_tx_done(&q->t);
 				return false;
 			}
-			b->pkt_max = room;
+			b->pkt_max = RPWI_MIN(b->pkt_max, room);
 		}
 	}
 	rpwi_qp_tx(&q->t, b, hold_ack, now_ns);
@@ -152,6 +165,8 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	if (!b->npkt)
 		return false;
 	hca_here.n.tx_batches++;
+	if (!lane)
+		hca_here.round_bytes += b->npkt * b->pkt[b->npkt - 1].payload_len;
 	if (RPWI_UNLIKELY(rpwi_plan_on))
 		b->ordinal = q->ordinal;
 	if (b->ack && b->ack < b->npkt && !ack_may_follow(q))
@@ -175,13 +190,24 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	return true;
 }
 
-/* After its batches: where it waits, its ACK, its timer. It is in no list. `ready`: it has more. */
-static inline void qp_sent(struct dqp *q, bool ready, bool hold_ack)
+/* It waits for the window of its peer, behind `after`. */
+static void wait_behind(struct dqp *q, struct rpwi_list *after)
+{
+	struct dpeer *p = q->peer;
+	q->waits = true;
+	rpwi_list_add_tail(after->next, &q->tx_link);
+	if (rpwi_list_empty(&p->wait_link))
+		rpwi_list_add_tail(&hca_here.waited, &p->wait_link);
+}
+
+/* After its batches: where it waits, its ACK, its timer. It is in no list. `ready`: it has more.
+ * `after`: where it waits for the window. */
+static inline void qp_sent(struct dqp *q, bool ready, bool hold_ack, struct rpwi_list *after)
 {
 	if (ready)
 		rpwi_list_add_tail(&hca_here.tx_list, &q->tx_link);
 	else if (q->peer && rpwi_qp_blocked(&q->t))
-		rpwi_list_add_tail(&q->peer->blocked, &q->tx_link);
+		wait_behind(q, after ? after : q->peer->blocked.prev);
 	if (hold_ack && rpwi_qp_ack_owed(&q->t))
 		held_add(q);
 	else
@@ -194,19 +220,45 @@ static inline void qp_sent(struct dqp *q, bool ready, bool hold_ack)
 		rpwi_explain_state(&q->t);
 }
 
-void send_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
+void send_unlist(struct dqp *q)
 {
-	qp_hold(q);
 	rpwi_list_del(&q->tx_link);
 	q->gathers = 0;
-	/* What it may send now, but bounded: a QP with more goes to the end of the list, so that
-	 * all get their turn. */
+	q->waits = false;
+}
+
+/* What it may send now, but bounded: a QP with more goes to the end of the list, so that all get
+ * their turn. */
+static void send_some(
+	struct dqp *q, unsigned batches, bool hold_ack, struct rpwi_list *after, uint64_t now_ns)
+{
 	bool ready = rpwi_qp_tx_ready(&q->t, hold_ack, now_ns), sends = true;
-	for (int i = 0; i < 4 && ready && sends; i++) {
+	for (unsigned i = 0; i < batches && ready && sends; i++) {
 		sends = tx_batch(q, hold_ack, now_ns);
 		ready = rpwi_qp_tx_ready(&q->t, hold_ack, now_ns);
 	}
-	qp_sent(q, ready, hold_ack);
+	qp_sent(q, ready, hold_ack, after);
+}
+
+/* Others wait for the window of its peer, or enough has been sent in this round, and it is not its
+ * turn: it sends what needs no window, and waits where it waited. */
+__attribute__((noinline)) static void yield(
+	struct dqp *q, struct rpwi_list *after, bool hold_ack, uint64_t now_ns)
+{
+	rpwi_qp_yields(&q->t, true);
+	send_some(q, BATCHES_A_TURN, hold_ack, after, now_ns);
+	rpwi_qp_yields(&q->t, false);
+}
+
+void send_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
+{
+	qp_hold(q);
+	struct rpwi_list *after = q->waits ? q->tx_link.prev : NULL;
+	send_unlist(q);
+	if (RPWI_UNLIKELY(q->peer && (!rpwi_list_empty(&q->peer->blocked) || send_is_spent())))
+		yield(q, after, hold_ack, now_ns);
+	else
+		send_some(q, BATCHES_ALONE, hold_ack, NULL, now_ns);
 }
 
 /* What send_kick comes to for who has nothing to send, as most that have just received something
@@ -303,8 +355,7 @@ static void tx_together(struct dqp *first, uint64_t now_ns)
 		next = l->next;
 		if (!same_way(q, first))
 			continue;
-		rpwi_list_del(&q->tx_link);
-		q->gathers = 0;
+		send_unlist(q);
 		qp_hold(q);
 		rpwi_qp_tx(&q->t, b, true, now_ns);
 		part[n].q = q;
@@ -325,7 +376,7 @@ static void tx_together(struct dqp *first, uint64_t now_ns)
 		/* Those of the QPs behind it are lost, as on a wire. */
 		if (RPWI_UNLIKELY(rc == -EFAULT) && sent >= begin && sent < part[i].end)
 			rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
-		qp_sent(q, rpwi_qp_tx_ready(&q->t, true, now_ns), true);
+		qp_sent(q, rpwi_qp_tx_ready(&q->t, true, now_ns), true, NULL);
 	}
 }
 
@@ -393,8 +444,7 @@ bool send_gather(struct dqp *q)
 
 void send_forget(struct dqp *q)
 {
-	rpwi_list_del(&q->tx_link);
-	q->gathers = 0;
+	send_unlist(q);
 	rpwi_list_del(&q->rx_link);
 	held_del(q);
 	rpwi_heap_del(&hca_here.timers, &q->timer);
@@ -412,20 +462,38 @@ void send_held(uint64_t now_ns)
 /* QPs that waited for the window of a peer, in turn, as far as it has room now. The first one that
  * still finds too little keeps its place, and nobody behind it is tried: with a thousand QPs in the
  * list, to try them all at each ACK took longer than to send. */
-static void tx_blocked(struct dpeer *p, uint64_t now_ns)
+static void turns(struct dpeer *p, uint64_t now_ns)
 {
-	struct rpwi_list *last = p->blocked.prev;
 	while (!rpwi_list_empty(&p->blocked) && rpwi_cc_room(&p->cc)) {
-		struct rpwi_list *n = p->blocked.next;
-		struct dqp *q = RPWI_CONTAINER_OF(n, struct dqp, tx_link);
-		uint32_t inflight = p->cc.inflight;
-		send_kick(q, true, now_ns);
-		if (p->cc.inflight == inflight && rpwi_qp_blocked(&q->t)) {
-			rpwi_list_del(&q->tx_link);
-			rpwi_list_add_tail(p->blocked.next, &q->tx_link); /* before the first */
+		struct dqp *q = RPWI_CONTAINER_OF(p->blocked.next, struct dqp, tx_link);
+		uint32_t nxt = q->t.nxt;
+		qp_hold(q);
+		send_unlist(q);
+		bool others = !rpwi_list_empty(&p->blocked);
+		send_some(q, others ? BATCHES_A_TURN : BATCHES_ALONE, true, NULL, now_ns);
+		if (q->waits && q->t.nxt == nxt) {
+			send_unlist(q);
+			wait_behind(q, &p->blocked);
 			break;
 		}
-		if (n == last)
+		if (send_is_spent())
+			break;
+	}
+}
+
+void send_waiting(uint64_t now_ns)
+{
+	struct rpwi_list *last = hca_here.waited.prev;
+	if (send_is_spent())
+		return;
+	for (struct rpwi_list *l = hca_here.waited.next, *next; l != &hca_here.waited; l = next) {
+		struct dpeer *p = RPWI_CONTAINER_OF(l, struct dpeer, wait_link);
+		next = l->next;
+		turns(p, now_ns);
+		rpwi_list_del(&p->wait_link);
+		if (!rpwi_list_empty(&p->blocked))
+			rpwi_list_add_tail(&hca_here.waited, &p->wait_link);
+		if (l == last || send_is_spent())
 			break;
 	}
 }
@@ -434,15 +502,14 @@ static void tx_blocked(struct dpeer *p, uint64_t now_ns)
 void send_run(uint64_t now_ns)
 {
 	struct hca *h = &hca_here;
-	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next)
-		tx_blocked(RPWI_CONTAINER_OF(l, struct dpeer, link), now_ns);
+	send_waiting(now_ns);
 	if (atomic_load_explicit(&h->gathered, memory_order_relaxed))
 		send_gathered(now_ns);
 	struct rpwi_list *last = h->tx_list.prev;
 	while (!rpwi_list_empty(&h->tx_list)) {
 		struct rpwi_list *n = h->tx_list.next;
 		send_kick(RPWI_CONTAINER_OF(n, struct dqp, tx_link), true, now_ns);
-		if (n == last)
+		if (n == last || send_is_spent())
 			break;
 	}
 }

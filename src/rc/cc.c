@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cc.c - the congestion window of one peer address, in packets: slow start, additive increase, a
- * half on loss, a few packets after a time-out.
+/* cc.c - the congestion window of one peer process, in packets: slow start, additive increase, a
+ * half on loss.
  *
- * It guards the peer's socket buffer rather than a network: what overruns it is lost in bursts, and
- * go-back-N sends it all again. cwnd_max, chosen by the device from the size of such a buffer,
- * keeps two ropeways from ever losing anything on one host.
+ * It guards that process's socket buffer rather than a network: what overruns it is lost in bursts,
+ * and go-back-N sends it all again. Only a peer that answers makes it smaller: a time-out tells of
+ * one QP, and limits that one (window.c). cwnd_max, chosen by the device from the size of such a
+ * buffer, keeps two ropeways from ever losing anything on one host.
  */
 #include "rc/rc.h"
 
 enum {
-	CWND_AFTER_TIMEOUT = 4,
+	LENT_PART = 4,
 	CWND_FLOOR = 4,          /* of a halving: less would only wait for ACKs */
 	RECOVERY_MIN_NS = 50000, /* where no round trip is known yet */
 };
@@ -28,15 +29,21 @@ uint32_t rpwi_cc_window(unsigned mtu_bytes, size_t rcvbuf_bytes)
 	return (uint32_t)(pkts * (uint64_t)RPWI_MIN(rcvbuf_bytes, (size_t)2 * 425984) / 425984);
 }
 
+void rpwi_cc_at_most(struct rpwi_cc *cc, uint32_t cwnd_max)
+{
+	cc->cwnd_max = RPWI_MIN(cc->cwnd_max, RPWI_MAX(cwnd_max, 1u));
+	cc->cwnd = RPWI_MIN(cc->cwnd, cc->cwnd_max);
+	cc->lent_max = RPWI_MAX(cc->cwnd_max / LENT_PART, 1u);
+}
+
 void rpwi_cc_init(struct rpwi_cc *cc, uint32_t cwnd_initial, uint32_t cwnd_max)
 {
 	memset(cc, 0, sizeof(*cc));
 	cc->cwnd_max = RPWI_MAX(cwnd_max, 1);
 	cc->cwnd = RPWI_MIN(RPWI_MAX(cwnd_initial, 1), cc->cwnd_max);
 	cc->ssthresh = cc->cwnd_max;
+	rpwi_cc_at_most(cc, cc->cwnd_max);
 }
-
-void rpwi_cc_on_send(struct rpwi_cc *cc, uint32_t pkts) { cc->inflight += pkts; }
 
 void rpwi_cc_on_ack(struct rpwi_cc *cc, uint32_t pkts, uint64_t now_ns)
 {
@@ -68,20 +75,13 @@ void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns)
 	cc->srtt_ns = cc->srtt_ns ? cc->srtt_ns - cc->srtt_ns / 8 + sample_ns / 8 : sample_ns;
 }
 
-void rpwi_cc_on_loss(struct rpwi_cc *cc, bool timeout, uint64_t now_ns)
+void rpwi_cc_on_loss(struct rpwi_cc *cc, uint64_t now_ns)
 {
-	bool recovering = now_ns < cc->recovery_until_ns;
-
-	if (timeout)
-		cc->timeouts++;
-	else
-		cc->losses++;
-	if (!recovering) {
-		cc->ssthresh = RPWI_MIN(RPWI_MAX(cc->cwnd / 2, CWND_FLOOR), cc->cwnd_max);
-		cc->cwnd = RPWI_MIN(cc->cwnd, cc->ssthresh);
-		cc->recovery_until_ns = now_ns + RPWI_MAX(cc->srtt_ns, RECOVERY_MIN_NS);
-		cc->acked_partial = 0;
-	}
-	if (timeout)
-		cc->cwnd = RPWI_MIN(CWND_AFTER_TIMEOUT, cc->cwnd_max);
+	cc->losses++;
+	if (now_ns < cc->recovery_until_ns)
+		return;
+	cc->ssthresh = RPWI_MIN(RPWI_MAX(cc->cwnd / 2, CWND_FLOOR), cc->cwnd_max);
+	cc->cwnd = RPWI_MIN(cc->cwnd, cc->ssthresh);
+	cc->recovery_until_ns = now_ns + RPWI_MAX(cc->srtt_ns, RECOVERY_MIN_NS);
+	cc->acked_partial = 0;
 }

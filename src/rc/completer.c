@@ -102,8 +102,13 @@ static void account(struct rpwi_qp *qp, uint32_t una0, uint64_t now_ns)
 
 	if (overtaken)
 		qp->nxt = qp->una;
-	if (qp->cc && acked)
-		rpwi_cc_on_ack(qp->cc, acked, now_ns);
+	if (qp->cc) {
+		qp->cc->heard_ns = now_ns;
+		if (RPWI_UNLIKELY(qp->window))
+			rpwi_window_acked(qp, acked, now_ns);
+		else if (acked)
+			rpwi_cc_on_ack(qp->cc, acked, now_ns);
+	}
 	if (qp->rtt_running && rpwi_before(qp->rtt_psn, qp->una))
 		take_rtt(qp, now_ns - qp->rtt_start_ns);
 	qp->retry_left = qp->attr.retry_cnt;
@@ -207,7 +212,7 @@ static void go_back_once(struct rpwi_qp *qp, uint64_t now_ns)
 		return;
 	qp->deaf_until_ns = now_ns + deaf_ns(qp);
 	if (qp->cc)
-		rpwi_cc_on_loss(qp->cc, false, now_ns);
+		rpwi_cc_on_loss(qp->cc, now_ns);
 	retry(qp);
 }
 
@@ -250,8 +255,7 @@ static void rnr_nak(struct rpwi_qp *qp, unsigned timer, uint64_t now_ns)
 void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns)
 {
 	qp->n->timeouts++;
-	if (qp->cc)
-		rpwi_cc_on_loss(qp->cc, true, now_ns);
+	rpwi_window_timed_out(qp);
 	if (qp->timeouts_in_row < UINT8_MAX)
 		qp->timeouts_in_row++;
 	qp->implied = false;
@@ -285,7 +289,7 @@ static bool answers_an_earlier_probe(struct rpwi_qp *qp, uint32_t psn)
 static void probe_answered(struct rpwi_qp *qp, uint64_t now_ns)
 {
 	if (qp->cc)
-		rpwi_cc_on_loss(qp->cc, false, now_ns);
+		rpwi_cc_on_loss(qp->cc, now_ns);
 	qp->implied = false;
 	qp->probes = 0;
 	qp->answers++;

@@ -3,6 +3,7 @@
  *
  * qp.c        states, attributes, flushing, and the entry points, which only dispatch
  * requester.c sends requests: RC, UC, UD
+ * window.c    what a QP has of its peer's window
  * stopped.c   does the WRITEs to a peer whose process is stopped
  * completer.c takes the responses to an RC requester: ACKs, NAKs, READ and atomic responses;
  * retries responder.c takes RC requests and answers them; the receiving of messages that UC shares
@@ -71,6 +72,8 @@ enum { RPWI_WR_OPCODES = RPWI_WR_ATOMIC_WRITE + 1 };
 extern const struct rpwi_wr_info rpwi_wr_info[RPWI_WR_OPCODES];
 
 /* qp.c */
+/* rpwi_qp_post_send without its short way, which must come to the same. */
+int rpwi_qp_post_any(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av);
 void rpwi_qp_complete_send(
 	struct rpwi_qp *qp, const struct rpwi_swqe *w, enum ibv_wc_status status);
 void rpwi_qp_complete_recv(struct rpwi_qp *qp, struct ibv_wc *wc, bool solicited);
@@ -98,6 +101,37 @@ uint64_t rpwi_req_ack_wait_ns(const struct rpwi_qp *qp);
 /* something was sent or heard: the silence begins anew */
 void rpwi_req_arm_probe(struct rpwi_qp *qp, uint64_t now_ns);
 void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns); /* it has lasted long enough */
+
+/* window.c; of a QP that has a window, qp->cc */
+enum {
+	RPWI_WINDOW_LENT = 1,
+	RPWI_WINDOW_SILENT = 2,
+	RPWI_WINDOW_SLOW = 4,
+	RPWI_WINDOW_YIELDS = 8,
+	RPWI_FEW_PKTS = 4,
+};
+uint32_t rpwi_window_room_now(const struct rpwi_qp *qp);
+static inline uint32_t rpwi_window_room(const struct rpwi_qp *qp)
+{
+	return RPWI_LIKELY(!qp->window) ? rpwi_cc_room(qp->cc) : rpwi_window_room_now(qp);
+}
+/* How many may be in flight, of the QPs that count or of this one alone. */
+uint32_t rpwi_window_cwnd(const struct rpwi_qp *qp);
+/* Is it the window, and not the QP's own limit, that has no room for so many? */
+bool rpwi_window_is_in_the_way(const struct rpwi_qp *qp, uint32_t need);
+/* May a message of one packet go without room? */
+bool rpwi_window_lends(const struct rpwi_qp *qp);
+/* `pkts` go, behind so many in flight. */
+void rpwi_window_sent(struct rpwi_qp *qp, uint32_t inflight, uint32_t pkts);
+/* So many of those in flight are no longer, without an acknowledgement; nxt and una are as before.
+ * Also where there is no window. */
+void rpwi_window_forget(struct rpwi_qp *qp, uint32_t pkts);
+/* So many have been acknowledged, and una has gone on. It was not as a rule. */
+void rpwi_window_acked(struct rpwi_qp *qp, uint32_t pkts, uint64_t now_ns);
+void rpwi_window_silent(struct rpwi_qp *qp);
+void rpwi_window_timed_out(struct rpwi_qp *qp);
+/* From now on it is that one. */
+void rpwi_window_move(struct rpwi_qp *qp, struct rpwi_cc *cc);
 
 /* stopped.c */
 /* Silence: if the peer's process is stopped, the WRITEs that it has not taken are done in its

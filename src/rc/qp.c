@@ -464,14 +464,8 @@ static void set_attributes(struct rpwi_qp *qp, const struct ibv_qp_attr *a, int 
 /* The peer's address; what is in flight moves to the window of the new one. */
 static void set_av(struct rpwi_qp *qp, const struct rpwi_av *av)
 {
-	uint32_t inflight = qp->nxt - qp->una;
-
-	if (qp->cc)
-		rpwi_cc_on_forget(qp->cc, inflight);
+	rpwi_window_move(qp, rpwi_qp_is_rc(qp) ? av->cc : NULL);
 	qp->av = *av;
-	qp->cc = rpwi_qp_is_rc(qp) ? av->cc : NULL;
-	if (qp->cc)
-		rpwi_cc_on_send(qp->cc, inflight);
 }
 
 static void enter_state(
@@ -670,14 +664,10 @@ static void post_plain(struct rpwi_qp *qp, const struct ibv_send_wr *wr)
 	qp->sq_tail++;
 }
 
-int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av)
+int rpwi_qp_post_any(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av)
 {
 	uint64_t len;
 
-	if (RPWI_LIKELY(is_plain(qp, wr))) {
-		post_plain(qp, wr);
-		return 0;
-	}
 	if (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR ||
 		check_wr(qp, wr, ud_av, &len))
 		return -EINVAL;
@@ -693,6 +683,14 @@ int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const st
 	}
 	copy_data(w, wr);
 	qp->sq_tail++;
+	return 0;
+}
+
+int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av)
+{
+	if (!RPWI_LIKELY(is_plain(qp, wr)))
+		return rpwi_qp_post_any(qp, wr, ud_av);
+	post_plain(qp, wr);
 	return 0;
 }
 
@@ -858,6 +856,14 @@ bool rpwi_qp_rests(const struct rpwi_qp *qp, uint64_t now_ns)
 bool rpwi_qp_blocked(const struct rpwi_qp *qp)
 {
 	return sends(qp) && rpwi_req_state(qp) == RPWI_REQ_BLOCKED;
+}
+
+void rpwi_qp_yields(struct rpwi_qp *qp, bool yields)
+{
+	if (yields)
+		qp->window |= RPWI_WINDOW_YIELDS;
+	else
+		qp->window &= (uint8_t)~RPWI_WINDOW_YIELDS;
 }
 
 bool rpwi_qp_may_gather(struct rpwi_qp *qp)

@@ -76,6 +76,7 @@ struct rpwi_qp {
 	uint64_t rnr_deadline_ns; /* RPWI_NEVER: not waiting after a RNR NAK */
 	uint64_t timeout_ns;      /* 4.096 us * 2^attr.timeout; 0 none */
 	uint8_t retry_left, rnr_left, timeouts_in_row;
+	uint8_t window;         /* RPWI_WINDOW_*, what is not as a rule (window.c); 0 as a rule */
 	uint8_t sq_fail_status; /* enum ibv_wc_status of the FAILED WQE */
 	bool sig_all, implied, rtt_running, sq_failed, sqd_notify, send_twice;
 	/* to the last probe there was none so far; to so many there was, and una has not moved
@@ -118,7 +119,8 @@ struct rpwi_qp {
 	struct rpwi_qp_stats stats;
 	/* where it counts: `stats`, or what the device shares among its QPs (but reads_alone) */
 	struct rpwi_qp_stats *n;
-	uint32_t resent; /* retransmits of this QP */
+	uint32_t resent;    /* retransmits of this QP */
+	uint32_t slow_pkts; /* in flight at most, while it is slow (window.c) */
 	void *arena; /* sq, its SGEs, inline data, UD address vectors, rcv.sge: one allocation */
 	/* one past the last PSN of each outstanding READ or atomic request */
 	uint32_t rd_end[RPWI_RD_ATOMIC_MAX];

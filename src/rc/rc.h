@@ -49,17 +49,18 @@ int rpwi_rq_resize(struct rpwi_rq *rq, uint32_t wr_max);
 int rpwi_rq_post(struct rpwi_rq *rq, const struct ibv_recv_wr *wr);
 static inline uint32_t rpwi_rq_count(const struct rpwi_rq *rq) { return rq->tail - rq->head; }
 
-/* ---- Congestion window (cc.c): one for each peer address, shared by all QPs towards it; in
- * packets. ---- */
+/* ---- Congestion window (cc.c): one for each peer process, shared by all QPs towards it; in
+ * packets. Who counts there, and who does not: window.c. ---- */
 struct rpwi_cc {
 	uint32_t cwnd, cwnd_max, ssthresh;
 	/* request packets, and READ response packets awaited, not yet acknowledged */
 	uint32_t inflight;
+	uint32_t lent, lent_max;    /* likewise, beside those */
 	uint32_t acked_partial;     /* for additive increase */
 	uint64_t recovery_until_ns; /* at most one reduction in a round trip */
 	uint64_t srtt_ns;
+	uint64_t heard_ns; /* something was acknowledged */
 	uint64_t losses;
-	uint64_t timeouts;
 	/* rpwi_qp_may_gather: posts since nothing was under way, up to RPWI_GATHER_BURST; whether
 	 * there were as many the time before */
 	uint8_t burst;
@@ -70,15 +71,16 @@ struct rpwi_cc {
  * probably the peer's, is larger. Loss makes it smaller. */
 uint32_t rpwi_cc_window(unsigned mtu_bytes, size_t rcvbuf_bytes);
 void rpwi_cc_init(struct rpwi_cc *cc, uint32_t cwnd_initial, uint32_t cwnd_max);
+void rpwi_cc_at_most(struct rpwi_cc *cc, uint32_t cwnd_max); /* smaller, perhaps, from now on */
 static inline uint32_t rpwi_cc_room(const struct rpwi_cc *cc)
 {
 	return cc->inflight < cc->cwnd ? cc->cwnd - cc->inflight : 0;
 }
-void rpwi_cc_on_send(struct rpwi_cc *cc, uint32_t pkts);
+static inline void rpwi_cc_on_send(struct rpwi_cc *cc, uint32_t pkts) { cc->inflight += pkts; }
 void rpwi_cc_on_ack(struct rpwi_cc *cc, uint32_t pkts, uint64_t now_ns);
 /* no longer in flight, but not acknowledged: go-back, reset, error */
 void rpwi_cc_on_forget(struct rpwi_cc *cc, uint32_t pkts);
-void rpwi_cc_on_loss(struct rpwi_cc *cc, bool timeout, uint64_t now_ns);
+void rpwi_cc_on_loss(struct rpwi_cc *cc, uint64_t now_ns);
 void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns);
 
 /* What IBV_WR_BIND_MW asks for. Keys, not objects: the program may have freed those when its turn
@@ -309,6 +311,9 @@ bool rpwi_qp_rests(const struct rpwi_qp *qp, uint64_t now_ns);
 /* True when it has requests to send and nothing but the congestion window of its peer keeps
  * them. */
 bool rpwi_qp_blocked(const struct rpwi_qp *qp);
+/* Others wait for the window, and it is not its turn: until it is told otherwise it takes nothing
+ * of it, but what is lent (window.c). */
+void rpwi_qp_yields(struct rpwi_qp *qp, bool yields);
 /* May what was posted last wait for more, so that all of it leaves as one batch? It is short, the
  * peer has others whose acknowledgement is awaited, this QP's own are fewer than a batch, and no
  * ACK is owed that it could take along. A lone message, and the first few of many, never wait. To

@@ -17,14 +17,14 @@
 #define SILENCE_RTTS 16
 #define PARTIAL_MIN_NS 250000ull
 /* without an answer: each silence is twice as long as the one before; and without progress */
-enum { PROBES_MAX = 5, ANSWERS_MAX = 7 };
+enum { PROBES_MAX = 5, ANSWERS_MAX = 7, SILENCES_MAX = 2 };
 
 /* ---- state ---- */
 
 void rpwi_req_forget(struct rpwi_qp *qp)
 {
-	if (qp->cc)
-		rpwi_cc_on_forget(qp->cc, qp->nxt - qp->una);
+	rpwi_window_forget(qp, qp->nxt - qp->una);
+	qp->window = 0;
 	qp->una = qp->nxt;
 	qp->psn_max = qp->nxt;
 	qp->rd_head = qp->rd_next = qp->rd_tail;
@@ -50,8 +50,7 @@ void rpwi_req_reset(struct rpwi_qp *qp, uint32_t psn)
 
 void rpwi_req_go_back(struct rpwi_qp *qp)
 {
-	if (qp->cc)
-		rpwi_cc_on_forget(qp->cc, qp->nxt - qp->una);
+	rpwi_window_forget(qp, qp->nxt - qp->una);
 	qp->nxt = qp->una;
 	qp->once = qp->psn_max;
 	qp->sq_cur = qp->sq_head;
@@ -84,20 +83,40 @@ static bool may_probe(const struct rpwi_qp *qp)
 	       (qp->acked || to_wrap >= qp->psn_max - qp->una);
 }
 
-void rpwi_req_arm_probe(struct rpwi_qp *qp, uint64_t now_ns)
+static uint64_t silence_ns(const struct rpwi_qp *qp)
 {
 	/* part of an answer, it seems: the rest comes soon or is lost */
-	uint64_t silence = qp->probing ? RPWI_MAX(2 * qp->rtt_ns, PARTIAL_MIN_NS)
-				       : RPWI_MAX(SILENCE_RTTS * qp->rtt_ns, SILENCE_MIN_NS);
+	uint64_t ns = qp->probing ? RPWI_MAX(2 * qp->rtt_ns, PARTIAL_MIN_NS)
+				  : RPWI_MAX(SILENCE_RTTS * qp->rtt_ns, SILENCE_MIN_NS);
 
-	qp->probe_deadline_ns = may_probe(qp) ? now_ns + (silence << qp->probes) : RPWI_NEVER;
+	return ns << qp->probes;
+}
+
+/* Has it something in the window, which its silence will give back? */
+static bool is_counted(const struct rpwi_qp *qp)
+{
+	return qp->cc && !(qp->window & RPWI_WINDOW_SILENT);
+}
+
+void rpwi_req_arm_probe(struct rpwi_qp *qp, uint64_t now_ns)
+{
+	qp->probe_deadline_ns =
+		may_probe(qp) || is_counted(qp) ? now_ns + silence_ns(qp) : RPWI_NEVER;
 }
 
 void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns)
 {
+	bool asks = may_probe(qp);
+
+	/* The process answers others meanwhile, or nobody for a long while. */
+	if (is_counted(qp) && (qp->cc->heard_ns > qp->probe_deadline_ns - silence_ns(qp) ||
+				      qp->probes >= SILENCES_MAX))
+		rpwi_window_silent(qp);
 	qp->probing = false;
 	qp->probes++;
 	rpwi_req_arm_probe(qp, now_ns);
+	if (!asks)
+		return;
 	qp->probing = qp->probe_owed = true;
 	qp->probe_end = qp->nxt;
 	if (!qp->asked++)
@@ -107,7 +126,7 @@ void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns)
 static uint32_t window_room(const struct rpwi_qp *qp)
 {
 	if (qp->cc)
-		return rpwi_cc_room(qp->cc);
+		return rpwi_window_room(qp);
 	uint32_t inflight = qp->nxt - qp->una;
 	return inflight < RPWI_UNWINDOWED_PKTS ? RPWI_UNWINDOWED_PKTS - inflight : 0;
 }
@@ -129,7 +148,7 @@ static uint32_t read_pkts_wanted(const struct rpwi_qp *qp, const struct rpwi_swq
  * peer answers at once; or half the window, lest it crumbles into requests of one packet. */
 static uint32_t read_pkts_least(const struct rpwi_qp *qp, uint32_t wanted, bool begun)
 {
-	uint32_t half = qp->cc ? qp->cc->cwnd / 2 : RPWI_UNWINDOWED_PKTS;
+	uint32_t half = qp->cc ? rpwi_window_cwnd(qp) / 2 : RPWI_UNWINDOWED_PKTS;
 
 	return RPWI_MIN(begun ? wanted : RPWI_MAX(wanted, RPWI_TXB_PKTS), RPWI_MAX(half, 1));
 }
@@ -143,15 +162,35 @@ static uint32_t data_pkts_least(const struct rpwi_qp *qp)
 	uint32_t pkts = rpwi_gso_pkts(qp->attr.path_mtu);
 
 	pkts += 2 * pkts <= RPWI_TXB_PKTS ? pkts : 0;
-	return qp->cc ? RPWI_MAX(RPWI_MIN(qp->cc->cwnd / 4, pkts), 1u) : 1;
+	return qp->cc ? RPWI_MAX(RPWI_MIN(rpwi_window_cwnd(qp) / 4, pkts), 1u) : 1;
+}
+
+/* Is it a message of one packet, of a QP with nothing in flight, and may go beside the window? */
+static bool is_lent(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
+{
+	bool one = w->len <= qp->mtu ||
+		   (rpwi_op_needs_response(w->opcode) && w->opcode != IBV_WR_RDMA_READ);
+
+	return one && rpwi_window_lends(qp);
+}
+
+/* For `need` packets, or for one that is lent. */
+static enum rpwi_req_state window_says(
+	const struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t need)
+{
+	if (window_room(qp) >= need || is_lent(qp, w))
+		return RPWI_REQ_READY;
+	/* its own limit goes when an answer comes, to itself */
+	return !qp->cc || rpwi_window_is_in_the_way(qp, need) ? RPWI_REQ_BLOCKED : RPWI_REQ_IDLE;
 }
 
 /* Has the window room for data? `any`: for the rest of a batch, any room will do. */
-static bool window_takes_data(const struct rpwi_qp *qp, bool any)
+static enum rpwi_req_state window_takes_data(
+	const struct rpwi_qp *qp, const struct rpwi_swqe *w, bool any)
 {
-	uint32_t room = window_room(qp);
-
-	return RPWI_LIKELY(room >= RPWI_TXB_PKTS) || room >= (any ? 1 : data_pkts_least(qp));
+	if (RPWI_LIKELY(window_room(qp) >= RPWI_TXB_PKTS))
+		return RPWI_REQ_READY;
+	return window_says(qp, w, any ? 1 : data_pkts_least(qp));
 }
 
 /* May a WQE not yet begun begin? */
@@ -184,8 +223,7 @@ static enum rpwi_req_state state_of(const struct rpwi_qp *qp, bool begun, bool b
 	if (RPWI_UNLIKELY(qp->rnr_probe) && qp->nxt != qp->una)
 		return RPWI_REQ_IDLE;
 	if (!rpwi_op_needs_response(w->opcode))
-		return window_takes_data(qp, begun && by_datagrams) ? RPWI_REQ_READY
-								    : RPWI_REQ_BLOCKED;
+		return window_takes_data(qp, w, begun && by_datagrams);
 	/* (With max_rd_atomic 0 it may begin, and fails.) */
 	if (qp->rd_next == qp->rd_tail && qp->attr.max_rd_atomic &&
 		qp->rd_tail - qp->rd_head >= qp->attr.max_rd_atomic)
@@ -193,7 +231,7 @@ static enum rpwi_req_state state_of(const struct rpwi_qp *qp, bool begun, bool b
 	uint32_t need = w->opcode == IBV_WR_RDMA_READ
 				? read_pkts_least(qp, read_pkts_wanted(qp, w), begun)
 				: 1;
-	return window_room(qp) >= need ? RPWI_REQ_READY : RPWI_REQ_BLOCKED;
+	return window_says(qp, w, need);
 }
 
 enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp) { return state_of(qp, false, true); }
@@ -412,8 +450,7 @@ void rpwi_req_fault(struct rpwi_qp *qp, uint32_t psn)
 		uint32_t back = rpwi_before(w->psn_first, qp->una) ? qp->una : w->psn_first;
 
 		if (rpwi_before(back, qp->nxt)) {
-			if (qp->cc)
-				rpwi_cc_on_forget(qp->cc, qp->nxt - back);
+			rpwi_window_forget(qp, qp->nxt - back);
 			qp->nxt = back;
 		}
 		qp->sq_cur = i;
@@ -546,11 +583,17 @@ static void sent(
 		qp->rtt_psn = qp->nxt + pkts - 1;
 		qp->rtt_start_ns = now_ns;
 	}
+	if (qp->cc) {
+		uint32_t inflight = qp->nxt - qp->una;
+
+		if (RPWI_LIKELY(!qp->window && rpwi_cc_room(qp->cc) >= pkts))
+			rpwi_cc_on_send(qp->cc, pkts);
+		else
+			rpwi_window_sent(qp, inflight, pkts);
+	}
 	qp->nxt += pkts;
 	if (rpwi_before(qp->psn_max, qp->nxt))
 		qp->psn_max = qp->nxt;
-	if (qp->cc)
-		rpwi_cc_on_send(qp->cc, pkts);
 }
 
 /* The packet of a WQE of one, with all its payload. NULL: the batch has no room, or the memory is
@@ -666,7 +709,8 @@ bool rpwi_req_tx_short(
 
 	if (qp->sq_tail - qp->sq_cur != 1 || w->len > len_max || w->nsge > 1 || !is_short(qp, w) ||
 		qp->rnr_deadline_ns != RPWI_NEVER || qp->rnr_probe || qp->probe_owed ||
-		qp->peer_stopped || qp->lost || qp->send_twice || !window_takes_data(qp, false))
+		qp->peer_stopped || qp->lost || qp->send_twice ||
+		window_takes_data(qp, w, false) != RPWI_REQ_READY)
 		return false;
 	*out = (struct rpwi_short){.data = w->inl, .len = w->len};
 	if (w->nsge && w->len) {
@@ -797,7 +841,7 @@ static void tx_read(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 	struct rpwi_pkt h;
 
 	if (qp->rd_next == qp->rd_tail) {
-		n = RPWI_MIN(n, window_room(qp));
+		n = RPWI_MIN(n, RPWI_MAX(window_room(qp), 1u)); /* one may be lent */
 		qp->rd_end[qp->rd_tail++ % RPWI_RD_ATOMIC_MAX] = qp->nxt + n;
 	}
 	qp->rd_next++;

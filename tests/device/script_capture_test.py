@@ -2,7 +2,7 @@
 """The same fault script and the same seed give the same capture; another seed gives another.
 
 Usage: script_capture_test.py ROPEWAY SCRIPT_PAIR. A sender and a receiver, each with a capture of its own. What must differ from run to run is made equal before two captures are compared, and nothing else: the time of
-each packet, the UDP source port (it comes from the process ID), QPNs (random: numbered as they appear, under the bits that a script has flipped), and the ICRC, which covers all of these: only whether it is right counts.
+each packet, the UDP source port (it comes from the process ID), QPNs (random: numbered as they appear, under the bits that a script has flipped), the TTL (an RC receiver learns it of packets that come by a lane, which is made beside the first ones), and the ICRC, which covers all of these: only whether it is right counts.
 Of RC the sender's requests alone are compared: how many of the receiver's packets one ACK covers, and whether a probe asks after a silence, is a matter of time.
 """
 import pathlib
@@ -60,7 +60,7 @@ def normalized(path, requests_only):
         rest = bytearray(bth[12:])
         if bth[0] >> 5 == 3:  # UD: the sender's QPN in the DETH
             rest[5:8] = b"\0\0\0"
-        out.append((ip[0:10], bth[0:5], numbers.setdefault(qpn, len(numbers)), bth[8], psn, bytes(rest), right))
+        out.append((ip[0:8] + ip[9:10], bth[0:5], numbers.setdefault(qpn, len(numbers)), bth[8], psn, bytes(rest), right))
     return out
 
 

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* independence.c - what an 8-byte WRITE takes beside other QPs to the same address whose peers are
+ * dead, stopped, destroyed or in ERR, or that move bulk data.
+ *
+ * Plain verbs, linked with libibverbs: it runs on a NIC, on kernel rxe, and preloaded on the
+ * software device. The process that measures has one QP to process Y, and -q QPs to process X, of
+ * the same host as Y. First the WRITE to Y, one every -i microseconds, is measured alone. Then X is
+ * killed (-m kill) or stopped (stop), its QPs are destroyed (destroy) or in ERR (err), or each
+ * takes WRITEs of -s bytes, of which -w are always posted (bulk); and the WRITE to Y is measured
+ * again. With -n NAME X and Y are in the network namespace /run/netns/NAME, where -D is their
+ * device. What Y's memory holds at the end is compared.
+ *
+ * It prints one line: the mode, how many QPs, medians and 99th percentiles in microseconds alone
+ * and beside, the longest, and what the bulk moved.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "bench.h"
+
+enum {
+	QPS_MAX = 256,
+	SAMPLES_MAX = 1 << 20,
+	BULK_MAX = 1 << 20,
+	DEADLINE_S = 120,
+};
+
+static const char *device = "rpw_lo", *far_device, *netns, *mode = "bulk";
+static unsigned qps = 1, bulk_bytes = 65536, bulk_posted = 8, gid_index = 1;
+static double seconds = 1.5;
+static uint64_t interval_ns = 500000;
+
+struct hello {
+	union ibv_gid gid;
+	uint64_t addr;
+	uint32_t rkey, n, qpn[QPS_MAX];
+};
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static struct ibv_mr *mr;
+static uint8_t *mem;
+static double sample[SAMPLES_MAX];
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "independence: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static void device_open(const char *name)
+{
+	int n = 0;
+	struct ibv_device **list = ibv_get_device_list(&n);
+	for (int i = 0; i < n && !ctx; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), name))
+			ctx = ibv_open_device(list[i]);
+	if (!ctx)
+		fail(name);
+	pd = ibv_alloc_pd(ctx);
+	mem = mmap(
+		NULL, BULK_MAX + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	mr = ibv_reg_mr(pd, mem, BULK_MAX + 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	if (!mr)
+		fail("ibv_reg_mr");
+}
+
+static struct ibv_qp *qp_make(struct ibv_cq *cq)
+{
+	struct ibv_qp_init_attr a = {.send_cq = cq,
+		.recv_cq = cq,
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 64, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+	struct ibv_qp *q = ibv_create_qp(pd, &a);
+	if (!q)
+		fail("ibv_create_qp");
+	return q;
+}
+
+static void qp_connect(struct ibv_qp *q, const union ibv_gid *gid, uint32_t qpn)
+{
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	int rc = ibv_modify_qp(
+		q, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+		.path_mtu = netns ? IBV_MTU_1024 : IBV_MTU_4096,
+		.dest_qp_num = qpn,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = 12,
+		.ah_attr = {.is_global = 1,
+			.port_num = 1,
+			.grh = {.dgid = *gid, .sgid_index = (uint8_t)gid_index, .hop_limit = 64}}};
+	rc = rc ? rc
+		: ibv_modify_qp(q, &a,
+			  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+		.timeout = 14,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.max_rd_atomic = 1};
+	rc = rc ? rc
+		: ibv_modify_qp(q, &a,
+			  IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+				  IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+	errno = rc;
+	if (rc)
+		fail("ibv_modify_qp");
+}
+
+static void say(int fd, const void *what, size_t n)
+{
+	if (write(fd, what, n) != (ssize_t)n)
+		fail("the other process");
+}
+
+static void hear(int fd, void *what, size_t n)
+{
+	if (recv(fd, what, n, MSG_WAITALL) != (ssize_t)n)
+		fail("the other process");
+}
+
+/* X and Y: QPs, then what the mode says, then nothing more than to serve. */
+static void target(int fd, unsigned n, bool ends)
+{
+	static struct ibv_qp *q[QPS_MAX];
+	static struct hello here, there;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (netns) {
+		char path[200];
+		snprintf(path, sizeof(path), "/run/netns/%s", netns);
+		int ns = open(path, O_RDONLY | O_CLOEXEC);
+		if (ns < 0 || setns(ns, CLONE_NEWNET))
+			fail(path);
+	}
+	device_open(far_device ? far_device : device);
+	struct ibv_cq *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
+	if (!cq || ibv_query_gid(ctx, 1, (int)gid_index, &here.gid))
+		fail("its device");
+	here.addr = (uintptr_t)mem;
+	here.rkey = mr->rkey;
+	here.n = n;
+	for (unsigned i = 0; i < n; i++)
+		here.qpn[i] = (q[i] = qp_make(cq))->qp_num;
+	say(fd, &here, sizeof(here));
+	hear(fd, &there, sizeof(there));
+	for (unsigned i = 0; i < n; i++)
+		qp_connect(q[i], &there.gid, there.qpn[i]);
+	char c = 0;
+	say(fd, &c, 1);
+	hear(fd, &c, 1);
+	unsigned bad = ends ? n : 0;
+	struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
+	for (unsigned i = 0; i < bad; i++)
+		if (!strcmp(mode, "destroy")   ? ibv_destroy_qp(q[i])
+			: !strcmp(mode, "err") ? ibv_modify_qp(q[i], &err, IBV_QP_STATE)
+					       : 0)
+			fail(mode);
+	say(fd, &c, 1);
+	hear(fd, &c, 1);
+	say(fd, mem + BULK_MAX, 8);
+	hear(fd, &c, 1);
+	_exit(0);
+}
+
+struct far {
+	int fd;
+	pid_t pid;
+	struct hello hello;
+};
+
+static struct far begin(unsigned n, bool ends)
+{
+	struct far f;
+	int sv[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv))
+		fail("socketpair");
+	f.pid = fork();
+	if (!f.pid)
+		target(sv[1], n, ends);
+	close(sv[1]);
+	f.fd = sv[0];
+	return f;
+}
+
+static void meet(struct far *f, struct ibv_qp **q, struct ibv_cq *cq)
+{
+	struct hello here = {.n = 0};
+	char c;
+	hear(f->fd, &f->hello, sizeof(f->hello));
+	if (ibv_query_gid(ctx, 1, (int)gid_index, &here.gid))
+		fail("ibv_query_gid");
+	for (unsigned i = 0; i < f->hello.n; i++)
+		here.qpn[i] = (q[i] = qp_make(cq))->qp_num;
+	say(f->fd, &here, sizeof(here));
+	for (unsigned i = 0; i < f->hello.n; i++)
+		qp_connect(q[i], &f->hello.gid, f->hello.qpn[i]);
+	hear(f->fd, &c, 1);
+}
+
+static int post(struct ibv_qp *q, const struct hello *to, uint64_t id, uint32_t from, uint32_t len)
+{
+	struct ibv_sge sge = {(uintptr_t)mem + from, len, mr->lkey};
+	struct ibv_send_wr *bad, wr = {.wr_id = id,
+					 .sg_list = &sge,
+					 .num_sge = 1,
+					 .opcode = IBV_WR_RDMA_WRITE,
+					 .send_flags = IBV_SEND_SIGNALED};
+	wr.wr.rdma.remote_addr = to->addr + from;
+	wr.wr.rdma.rkey = to->rkey;
+	return ibv_post_send(q, &wr, &bad);
+}
+
+/* The others' completions: bulk is posted anew; the first that fails ends its QP. */
+static uint64_t bulk_done;
+static void tend(struct ibv_cq *cq, struct ibv_qp **q, const struct hello *to)
+{
+	struct ibv_wc wc[16];
+	int n = ibv_poll_cq(cq, 16, wc);
+	for (int i = 0; i < n; i++)
+		if (!wc[i].status) {
+			bulk_done += bulk_bytes;
+			post(q[wc[i].wr_id], to, wc[i].wr_id, 0, bulk_bytes);
+		}
+}
+
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+struct seen {
+	double median, p99, most;
+	unsigned n;
+};
+
+/* WRITEs of 8 bytes, one every interval. */
+static struct seen measure(struct ibv_qp *small, struct ibv_cq *cq, const struct hello *to,
+	struct ibv_cq *others, struct ibv_qp **q, const struct hello *x)
+{
+	static uint64_t value;
+	uint64_t begin_ns = now_ns(), end_ns = begin_ns + (uint64_t)(seconds * 1e9), t = begin_ns;
+	unsigned n = 0;
+	while (t < end_ns && n < SAMPLES_MAX) {
+		struct ibv_wc wc = {.status = 99};
+		value++;
+		memcpy(mem + BULK_MAX, &value, 8);
+		t = now_ns();
+		if (post(small, to, 0, BULK_MAX, 8))
+			fail("ibv_post_send");
+		while (!ibv_poll_cq(cq, 1, &wc)) {
+			if (others)
+				tend(others, q, x);
+			if (now_ns() - t > DEADLINE_S * 1000000000ull)
+				fail("no completion");
+		}
+		if (wc.status)
+			fail(ibv_wc_status_str(wc.status));
+		uint64_t done = now_ns();
+		/* Those that were due during a long wait would have waited, too. */
+		for (uint64_t due = t; due < done && n < SAMPLES_MAX; due += interval_ns)
+			sample[n++] = (double)(done - due) / 1000;
+		/* until the next is due it polls, as a program with other work does */
+		for (uint64_t due = t + interval_ns; t < due; t = now_ns())
+			if (others)
+				tend(others, q, x);
+			else
+				ibv_poll_cq(cq, 1, &wc);
+	}
+	qsort(sample, n, sizeof(*sample), by_size);
+	return (struct seen){sample[n / 2], sample[n * 99ull / 100], sample[n - 1], n};
+}
+
+static void options(int argc, char **argv)
+{
+	int c;
+	while ((c = getopt(argc, argv, "m:q:s:w:t:i:d:D:n:g:")) != -1)
+		switch (c) {
+		case 'm':
+			mode = optarg;
+			break;
+		case 'q':
+			qps = (unsigned)atoi(optarg);
+			break;
+		case 's':
+			bulk_bytes = (unsigned)atoi(optarg);
+			break;
+		case 'w':
+			bulk_posted = (unsigned)atoi(optarg);
+			break;
+		case 't':
+			seconds = atof(optarg);
+			break;
+		case 'i':
+			interval_ns = (uint64_t)(atof(optarg) * 1000);
+			break;
+		case 'd':
+			device = optarg;
+			break;
+		case 'D':
+			far_device = optarg;
+			break;
+		case 'n':
+			netns = optarg;
+			break;
+		case 'g':
+			gid_index = (unsigned)atoi(optarg);
+			break;
+		default:
+			fprintf(stderr,
+				"usage: %s [-m kill|stop|destroy|err|bulk] [-q QPS] [-s BYTES] "
+				"[-w POSTED] [-t SECONDS] [-i US] [-d DEVICE] [-n NETNS -D DEVICE] "
+				"[-g GID]\n",
+				argv[0]);
+			exit(2);
+		}
+	if (qps >= QPS_MAX || bulk_bytes > BULK_MAX || bulk_posted > 64)
+		fail("an option is too large");
+}
+
+int main(int argc, char **argv)
+{
+	static struct ibv_qp *q[QPS_MAX], *yq[1];
+	char c = 0;
+	uint8_t held[8];
+	options(argc, argv);
+	struct far x = begin(qps, true), y = begin(1, false);
+	device_open(device);
+	struct ibv_cq *others = ibv_create_cq(ctx, 16384, NULL, NULL, 0),
+		      *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
+	meet(&x, q, others);
+	meet(&y, yq, cq);
+	struct ibv_qp *small = yq[0];
+	const struct far *to = &y;
+	struct seen alone = measure(small, cq, &to->hello, NULL, NULL, NULL);
+	/* a word over each, so that none is new */
+	for (unsigned i = 0; i < qps; i++)
+		if (post(q[i], &x.hello, i, 0, 8))
+			fail("ibv_post_send");
+	struct ibv_wc wc;
+	for (unsigned i = 0; i < qps;)
+		i += ibv_poll_cq(others, 1, &wc) > 0;
+	say(x.fd, &c, 1);
+	hear(x.fd, &c, 1);
+	int status;
+	if (!strcmp(mode, "kill") && (kill(x.pid, SIGKILL) || waitpid(x.pid, &status, 0) < 0))
+		fail("kill");
+	if (!strcmp(mode, "stop") &&
+		(kill(x.pid, SIGSTOP) || waitpid(x.pid, &status, WUNTRACED) < 0))
+		fail("stop");
+	for (unsigned i = 0; i < qps; i++)
+		for (unsigned k = 0; k < bulk_posted; k++)
+			if (post(q[i], &x.hello, i, 0, bulk_bytes))
+				fail("ibv_post_send");
+	uint64_t began_ns = now_ns();
+	struct seen beside = measure(small, cq, &to->hello, others, q, &x.hello);
+	double took = (double)(now_ns() - began_ns) / 1e9;
+	say(y.fd, &c, 1);
+	hear(y.fd, &c, 1);
+	say(y.fd, &c, 1);
+	hear(y.fd, held, 8);
+	bool right = !memcmp(held, mem + BULK_MAX, 8);
+	printf("%-8s %3u QPs: alone %.1f us (99%% %.1f), beside %.1f us (99%% %.1f, longest %.0f; "
+	       "%u "
+	       "of them); %.2f x and %.2f x; bulk %.0f MB/s%s\n",
+		mode, qps, alone.median, alone.p99, beside.median, beside.p99, beside.most,
+		beside.n, beside.median / alone.median, beside.p99 / alone.median,
+		(double)bulk_done / 1e6 / took, right ? "" : "; WRONG BYTES");
+	kill(x.pid, SIGKILL);
+	kill(y.pid, SIGKILL);
+	return !right;
+}
