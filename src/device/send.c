@@ -229,7 +229,7 @@ void send_unlist(struct dqp *q)
 
 /* What it may send now, but bounded: a QP with more goes to the end of the list, so that all get
  * their turn. */
-static void send_some(
+__attribute__((always_inline)) static inline void send_some(
 	struct dqp *q, unsigned batches, bool hold_ack, struct rpwi_list *after, uint64_t now_ns)
 {
 	bool ready = rpwi_qp_tx_ready(&q->t, hold_ack, now_ns), sends = true;
@@ -240,25 +240,32 @@ static void send_some(
 	qp_sent(q, ready, hold_ack, after);
 }
 
-/* Others wait for the window of its peer, or enough has been sent in this round, and it is not its
- * turn: it sends what needs no window, and waits where it waited. */
-__attribute__((noinline)) static void yield(
+/* Somebody waits for a window, or enough has been sent in this round. Where that is in its way, it
+ * sends what needs no window, and waits where it waited. */
+__attribute__((noinline)) static void kick_among_others(
 	struct dqp *q, struct rpwi_list *after, bool hold_ack, uint64_t now_ns)
 {
-	rpwi_qp_yields(&q->t, true);
-	send_some(q, BATCHES_A_TURN, hold_ack, after, now_ns);
-	rpwi_qp_yields(&q->t, false);
+	bool yields = q->peer && (!rpwi_list_empty(&q->peer->blocked) || send_is_spent());
+	if (yields)
+		rpwi_qp_yields(&q->t, true);
+	send_some(q, yields ? BATCHES_A_TURN : BATCHES_ALONE, hold_ack, after, now_ns);
+	if (yields)
+		rpwi_qp_yields(&q->t, false);
 }
 
 void send_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 {
+	struct hca *h = &hca_here;
 	qp_hold(q);
-	struct rpwi_list *after = q->waits ? q->tx_link.prev : NULL;
-	send_unlist(q);
-	if (RPWI_UNLIKELY(q->peer && (!rpwi_list_empty(&q->peer->blocked) || send_is_spent())))
-		yield(q, after, hold_ack, now_ns);
-	else
-		send_some(q, BATCHES_ALONE, hold_ack, NULL, now_ns);
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&h->waited) || h->round_bytes >= ROUND_BYTES)) {
+		struct rpwi_list *after = q->waits ? q->tx_link.prev : NULL;
+		send_unlist(q);
+		kick_among_others(q, after, hold_ack, now_ns);
+		return;
+	}
+	rpwi_list_del(&q->tx_link);
+	q->gathers = 0;
+	send_some(q, BATCHES_ALONE, hold_ack, NULL, now_ns);
 }
 
 /* What send_kick comes to for who has nothing to send, as most that have just received something
@@ -502,7 +509,8 @@ void send_waiting(uint64_t now_ns)
 void send_run(uint64_t now_ns)
 {
 	struct hca *h = &hca_here;
-	send_waiting(now_ns);
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&h->waited)))
+		send_waiting(now_ns);
 	if (atomic_load_explicit(&h->gathered, memory_order_relaxed))
 		send_gathered(now_ns);
 	struct rpwi_list *last = h->tx_list.prev;

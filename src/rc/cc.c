@@ -50,6 +50,7 @@ void rpwi_cc_on_ack(struct rpwi_cc *cc, uint32_t pkts, uint64_t now_ns)
 	/* a window that is not used says nothing about the path */
 	bool in_use = cc->inflight * 2 >= cc->cwnd;
 
+	cc->heard_ns = now_ns;
 	rpwi_cc_on_forget(cc, pkts);
 	if (cc->cwnd >= cc->cwnd_max || !in_use)
 		return;

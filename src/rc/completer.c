@@ -102,13 +102,10 @@ static void account(struct rpwi_qp *qp, uint32_t una0, uint64_t now_ns)
 
 	if (overtaken)
 		qp->nxt = qp->una;
-	if (qp->cc) {
-		qp->cc->heard_ns = now_ns;
-		if (RPWI_UNLIKELY(qp->window))
-			rpwi_window_acked(qp, acked, now_ns);
-		else if (acked)
-			rpwi_cc_on_ack(qp->cc, acked, now_ns);
-	}
+	if (RPWI_UNLIKELY(qp->window))
+		rpwi_window_acked(qp, acked, now_ns);
+	else if (qp->cc && acked)
+		rpwi_cc_on_ack(qp->cc, acked, now_ns);
 	if (qp->rtt_running && rpwi_before(qp->rtt_psn, qp->una))
 		take_rtt(qp, now_ns - qp->rtt_start_ns);
 	qp->retry_left = qp->attr.retry_cnt;

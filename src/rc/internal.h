@@ -121,8 +121,10 @@ uint32_t rpwi_window_cwnd(const struct rpwi_qp *qp);
 bool rpwi_window_is_in_the_way(const struct rpwi_qp *qp, uint32_t need);
 /* May a message of one packet go without room? */
 bool rpwi_window_lends(const struct rpwi_qp *qp);
-/* `pkts` go, behind so many in flight. */
-void rpwi_window_sent(struct rpwi_qp *qp, uint32_t inflight, uint32_t pkts);
+/* The message that goes next has no room, if this is one that is lent a place. */
+void rpwi_window_lend(struct rpwi_qp *qp);
+/* `pkts` go, and nxt has not gone on yet. It was not as a rule. */
+void rpwi_window_sent(struct rpwi_qp *qp, uint32_t pkts);
 /* So many of those in flight are no longer, without an acknowledgement; nxt and una are as before.
  * Also where there is no window. */
 void rpwi_window_forget(struct rpwi_qp *qp, uint32_t pkts);

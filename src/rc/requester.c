@@ -175,7 +175,7 @@ static bool is_lent(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 }
 
 /* For `need` packets, or for one that is lent. */
-static enum rpwi_req_state window_says(
+__attribute__((noinline)) static enum rpwi_req_state window_says(
 	const struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t need)
 {
 	if (window_room(qp) >= need || is_lent(qp, w))
@@ -185,7 +185,7 @@ static enum rpwi_req_state window_says(
 }
 
 /* Has the window room for data? `any`: for the rest of a batch, any room will do. */
-static enum rpwi_req_state window_takes_data(
+__attribute__((always_inline)) static inline enum rpwi_req_state window_takes_data(
 	const struct rpwi_qp *qp, const struct rpwi_swqe *w, bool any)
 {
 	if (RPWI_LIKELY(window_room(qp) >= RPWI_TXB_PKTS))
@@ -584,12 +584,10 @@ static void sent(
 		qp->rtt_start_ns = now_ns;
 	}
 	if (qp->cc) {
-		uint32_t inflight = qp->nxt - qp->una;
-
-		if (RPWI_LIKELY(!qp->window && rpwi_cc_room(qp->cc) >= pkts))
+		if (RPWI_LIKELY(!qp->window))
 			rpwi_cc_on_send(qp->cc, pkts);
 		else
-			rpwi_window_sent(qp, inflight, pkts);
+			rpwi_window_sent(qp, pkts);
 	}
 	qp->nxt += pkts;
 	if (rpwi_before(qp->psn_max, qp->nxt))
@@ -709,8 +707,7 @@ bool rpwi_req_tx_short(
 
 	if (qp->sq_tail - qp->sq_cur != 1 || w->len > len_max || w->nsge > 1 || !is_short(qp, w) ||
 		qp->rnr_deadline_ns != RPWI_NEVER || qp->rnr_probe || qp->probe_owed ||
-		qp->peer_stopped || qp->lost || qp->send_twice ||
-		window_takes_data(qp, w, false) != RPWI_REQ_READY)
+		qp->peer_stopped || qp->lost || qp->send_twice || window_room(qp) < RPWI_TXB_PKTS)
 		return false;
 	*out = (struct rpwi_short){.data = w->inl, .len = w->len};
 	if (w->nsge && w->len) {
@@ -1007,6 +1004,8 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 			(!begin(qp, w, b->may_split) || read_at_once(qp, w) ||
 				(RPWI_UNLIKELY(qp->peer_stopped) && write_at_once(qp, w))))
 			continue;
+		if (RPWI_UNLIKELY(qp->cc && !window_room(qp)))
+			rpwi_window_lend(qp);
 		if (w->opcode == IBV_WR_RDMA_READ)
 			tx_read(qp, w, b, now_ns);
 		else if (rpwi_op_fetches(w->opcode))

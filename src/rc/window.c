@@ -59,25 +59,31 @@ bool rpwi_window_lends(const struct rpwi_qp *qp)
 	       qp->cc->lent < qp->cc->lent_max;
 }
 
-void rpwi_window_sent(struct rpwi_qp *qp, uint32_t inflight, uint32_t pkts)
+void rpwi_window_lend(struct rpwi_qp *qp)
+{
+	if (rpwi_window_lends(qp))
+		qp->window |= RPWI_WINDOW_LENT;
+}
+
+void rpwi_window_sent(struct rpwi_qp *qp, uint32_t pkts)
 {
 	struct rpwi_cc *cc = qp->cc;
+	uint32_t inflight = qp->nxt - qp->una;
 
 	if (qp->window & RPWI_WINDOW_SILENT)
 		return;
-	bool no_room = !rpwi_cc_room(cc) || qp->window & RPWI_WINDOW_YIELDS;
-
-	if (no_room && pkts == 1 && rpwi_window_lends(qp)) {
-		qp->window |= RPWI_WINDOW_LENT;
+	if (!(qp->window & RPWI_WINDOW_LENT)) {
+		rpwi_cc_on_send(cc, pkts);
+		return;
+	}
+	if (!inflight && pkts == 1) {
 		cc->lent++;
 		return;
 	}
-	if (qp->window & RPWI_WINDOW_LENT) {
-		qp->window &= (uint8_t)~RPWI_WINDOW_LENT;
-		cc->lent -= inflight;
-		pkts += inflight;
-	}
-	rpwi_cc_on_send(cc, pkts);
+	/* it takes more: what it was lent is of the window now */
+	qp->window &= (uint8_t)~RPWI_WINDOW_LENT;
+	cc->lent -= inflight;
+	rpwi_cc_on_send(cc, inflight + pkts);
 }
 
 /* `pkts` of it are in flight no longer. */
@@ -104,6 +110,9 @@ void rpwi_window_forget(struct rpwi_qp *qp, uint32_t pkts)
 
 void rpwi_window_acked(struct rpwi_qp *qp, uint32_t pkts, uint64_t now_ns)
 {
+	if (!qp->cc)
+		return;
+	qp->cc->heard_ns = now_ns;
 	if (!(qp->window & (RPWI_WINDOW_LENT | RPWI_WINDOW_SILENT)) && pkts)
 		rpwi_cc_on_ack(qp->cc, pkts, now_ns);
 	else
@@ -131,6 +140,8 @@ void rpwi_window_silent(struct rpwi_qp *qp)
 
 void rpwi_window_timed_out(struct rpwi_qp *qp)
 {
+	if (!qp->cc)
+		return;
 	rpwi_window_silent(qp);
 	qp->window |= RPWI_WINDOW_SLOW;
 	qp->slow_pkts = RPWI_FEW_PKTS;

@@ -388,7 +388,7 @@ static void step(uint64_t *x)
 static void a_new_pair(uint64_t *x)
 {
 	struct config c = CONFIG(.send_wr = SQ, .sge = SGES, .inl = INL,
-		.cwnd = 1 + chance(x, 3 * RPWI_TXB_PKTS), .rd = chance(x, 5), .recv_wr = 8,
+		.cwnd = 1 + chance(x, 8 * RPWI_TXB_PKTS), .rd = chance(x, 5), .recv_wr = 8,
 		.timeout = chance(x, 4) ? 14 : 0);
 	static struct rpwi_qp_ops some;
 	unsigned upto = chance(x, 12);
