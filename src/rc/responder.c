@@ -549,7 +549,9 @@ static struct rpwi_res *res_find(struct rpwi_qp *qp, uint32_t psn, uint32_t *ind
 	return NULL;
 }
 
-/* A READ again, or the end of one: from any PSN in it, if it asks for the same bytes. */
+/* A READ again, or the end of one: from any PSN in it, if it asks for the same bytes. One whose key
+ * is gone by now is dropped, not refused: as a rule a copy that was late, whose requester has had
+ * its answer, and may have said so. Where it has not, its retries end. */
 static bool replay_read(
 	struct rpwi_qp *qp, struct rpwi_res *r, const struct rpwi_pkt *p, uint32_t psn)
 {
@@ -559,10 +561,8 @@ static bool replay_read(
 		p->dma_len > r->len - off || pkts_of(qp, p->dma_len) > r->npsn - (psn - r->psn))
 		return false;
 	if (p->dma_len &&
-		qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_READ, true)) {
-		refuse(qp, RPWI_NAK_REM_ACCESS, psn, IBV_WC_SUCCESS);
+		qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_READ, true))
 		return false;
-	}
 	r->stop = psn + pkts_of(qp, p->dma_len);
 	r->next_va = p->va;
 	r->left = p->dma_len;
@@ -731,6 +731,10 @@ static bool tx_read_response(struct rpwi_qp *qp, struct rpwi_txb *b, struct rpwi
 		return false;
 	const uint8_t *data = snapshot(qp, b, r, &n);
 
+	if (!data && r->replay) { /* as in replay_read */
+		r->next = r->stop;
+		return true;
+	}
 	if (!data) {
 		uint32_t psn = r->next;
 		qp->res_cur = qp->res_tail; /* nothing after it is answered */
@@ -794,11 +798,14 @@ void rpwi_resp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, uint64_t now_ns)
 		}
 		if (!rpwi_txb_room(b))
 			return;
+		unsigned npkt = b->npkt;
+
 		if (r->atomic)
 			tx_atomic_response(qp, b, r);
 		else if (!tx_read_response(qp, b, r))
 			return;
-		if (r->next == qp->epsn) { /* it acknowledges all before it as well */
+		if (r->next == qp->epsn &&
+			b->npkt != npkt) { /* it acknowledges all before it as well */
 			qp->ack_owed = false;
 			qp->ack_pkts = 0;
 		}

@@ -403,6 +403,34 @@ static void more_reads_than_agreed_are_refused(void **state)
 	unpair();
 }
 
+/* The requester has its answer, and the program has taken the key back since. */
+static void a_late_copy_of_a_read_whose_key_is_gone_is_dropped(void **state)
+{
+	for (int taken_before_the_answer = 0; taken_before_the_answer < 2;
+		taken_before_the_answer++) {
+		static struct wpkt copy;
+		pair(CONFIG());
+		assert_int_equal(post(0, IBV_WR_RDMA_READ, 1, AT, 2 * MTU, RAT, SIG), 0);
+		assert_int_equal(emit(0), 1);
+		copy = wire[0];
+		settle();
+		expect_wc(0, 0, 1, IBV_WC_SUCCESS, IBV_WC_RDMA_READ);
+		if (taken_before_the_answer)
+			deliver(&copy);
+		S[1].key_access = 0;
+		if (!taken_before_the_answer)
+			deliver(&copy);
+		assert_int_equal(emit(1), 0);
+		assert_int_equal(S[1].qp.state, IBV_QPS_RTS);
+		assert_int_equal(S[1].nevent, 0);
+		/* and the next one, which is wanted, is refused */
+		assert_int_equal(post(0, IBV_WR_RDMA_READ, 2, AT, 2 * MTU, RAT, SIG), 0);
+		settle();
+		expect_wc(0, 1, 2, IBV_WC_REM_ACCESS_ERR, IBV_WC_RDMA_READ);
+		unpair();
+	}
+}
+
 static void a_replay_must_ask_for_the_same_bytes(void **state)
 {
 	pair(CONFIG());
@@ -565,6 +593,7 @@ int main(void)
 		cmocka_unit_test(packets_as_one_of_another_length_are_refused),
 		cmocka_unit_test(what_may_have_more_is_in_the_middle_of_a_message),
 		cmocka_unit_test(more_reads_than_agreed_are_refused),
+		cmocka_unit_test(a_late_copy_of_a_read_whose_key_is_gone_is_dropped),
 		cmocka_unit_test(a_replay_must_ask_for_the_same_bytes),
 		cmocka_unit_test(an_atomic_write_is_answered_like_a_read_of_nothing),
 		cmocka_unit_test(an_atomic_write_whose_answer_was_lost_is_not_done_twice),
