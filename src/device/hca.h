@@ -382,8 +382,8 @@ struct dpeer *peer_get(const struct rpwi_addr *a, uint32_t dqpn, unsigned mtu_by
 void peer_put(struct dpeer *p);
 
 /* send.c; the lock is held */
-/* Send what it may now, keep its timer right. */
-void send_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
+/* Send what it may now, keep its timer right. True: a lane has no room for the rest. */
+bool send_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
 /* The same, after a post. */
 void send_posted(struct dqp *qp, uint64_t now_ns);
 /* After a post: true if what was posted may wait for more, to go in one batch with it. It goes when

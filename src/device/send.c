@@ -52,6 +52,8 @@ void send_timers(uint64_t now_ns)
 		rpwi_heap_del(&hca_here.timers, &q->timer);
 		if (at <= now_ns) {
 			rpwi_qp_timer(&q->t, now_ns);
+			if (rpwi_qp_is_silent(&q->t) && q->t.av.loopback_zone)
+				rpwi_port_no_answer(q->t.av.port, &q->t.av.flow.dst, now_ns);
 			send_kick(q, true, now_ns);
 		} else {
 			timer_update(q);
@@ -228,8 +230,8 @@ void send_unlist(struct dqp *q)
 }
 
 /* What it may send now, but bounded: a QP with more goes to the end of the list, so that all get
- * their turn. */
-__attribute__((always_inline)) static inline void send_some(
+ * their turn. True: it has more, and a lane has no room for it. */
+__attribute__((always_inline)) static inline bool send_some(
 	struct dqp *q, unsigned batches, bool hold_ack, struct rpwi_list *after, uint64_t now_ns)
 {
 	bool ready = rpwi_qp_tx_ready(&q->t, hold_ack, now_ns), sends = true;
@@ -238,34 +240,35 @@ __attribute__((always_inline)) static inline void send_some(
 		ready = rpwi_qp_tx_ready(&q->t, hold_ack, now_ns);
 	}
 	qp_sent(q, ready, hold_ack, after);
+	return ready && !sends;
 }
 
 /* Somebody waits for a window, or enough has been sent in this round. Where that is in its way, it
  * sends what needs no window, and waits where it waited. */
-__attribute__((noinline)) static void kick_among_others(
+__attribute__((noinline)) static bool kick_among_others(
 	struct dqp *q, struct rpwi_list *after, bool hold_ack, uint64_t now_ns)
 {
 	bool yields = q->peer && (!rpwi_list_empty(&q->peer->blocked) || send_is_spent());
 	if (yields)
 		rpwi_qp_yields(&q->t, true);
-	send_some(q, yields ? BATCHES_A_TURN : BATCHES_ALONE, hold_ack, after, now_ns);
+	bool stuck = send_some(q, yields ? BATCHES_A_TURN : BATCHES_ALONE, hold_ack, after, now_ns);
 	if (yields)
 		rpwi_qp_yields(&q->t, false);
+	return stuck;
 }
 
-void send_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
+bool send_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 {
 	struct hca *h = &hca_here;
 	qp_hold(q);
 	if (RPWI_UNLIKELY(!rpwi_list_empty(&h->waited) || h->round_bytes >= ROUND_BYTES)) {
 		struct rpwi_list *after = q->waits ? q->tx_link.prev : NULL;
 		send_unlist(q);
-		kick_among_others(q, after, hold_ack, now_ns);
-		return;
+		return kick_among_others(q, after, hold_ack, now_ns);
 	}
 	rpwi_list_del(&q->tx_link);
 	q->gathers = 0;
-	send_some(q, BATCHES_ALONE, hold_ack, NULL, now_ns);
+	return send_some(q, BATCHES_ALONE, hold_ack, NULL, now_ns);
 }
 
 /* What send_kick comes to for who has nothing to send, as most that have just received something
@@ -513,11 +516,22 @@ void send_run(uint64_t now_ns)
 		send_waiting(now_ns);
 	if (atomic_load_explicit(&h->gathered, memory_order_relaxed))
 		send_gathered(now_ns);
-	struct rpwi_list *last = h->tx_list.prev;
+	/* Those for whom a lane has no room are the first the next time. */
+	struct rpwi_list *last = h->tx_list.prev, stuck;
+	rpwi_list_init(&stuck);
 	while (!rpwi_list_empty(&h->tx_list)) {
 		struct rpwi_list *n = h->tx_list.next;
-		send_kick(RPWI_CONTAINER_OF(n, struct dqp, tx_link), true, now_ns);
+		struct dqp *q = RPWI_CONTAINER_OF(n, struct dqp, tx_link);
+		if (send_kick(q, true, now_ns)) {
+			rpwi_list_del(n);
+			rpwi_list_add_tail(&stuck, n);
+		}
 		if (n == last || send_is_spent())
 			break;
+	}
+	while (!rpwi_list_empty(&stuck)) {
+		struct rpwi_list *n = stuck.prev;
+		rpwi_list_del(n);
+		rpwi_list_add_tail(h->tx_list.next, n);
 	}
 }

@@ -11,7 +11,8 @@
  * once only do it twice. A member that is stopped does not answer: its slots are left to the
  * kernel's hash, and to handing over.
  *
- * When: after joining, after claiming a slot, and when packets keep landing at the wrong member.
+ * When: after joining, after claiming a slot, when packets keep landing at the wrong member, and
+ * when a peer in the group does not answer: what is sent to it may land at one that is stopped.
  * Nothing depends on the program but speed.
  */
 #include "io/io_priv.h"
@@ -367,6 +368,21 @@ void rpwi_group_answer(struct rpwi_group *g, const struct io_msg *m)
 
 /* ---- when ---- */
 
+/* What renewing does not mend (another user's slots, mixed GRO batches, a peer that has ended) must
+ * not make us renew all the time. */
+static void renew_soon(struct rpwi_group *g, uint64_t now_ns)
+{
+	bool helped = now_ns - g->last_ns > CALM_NS + g->pause_ns;
+	g->pause_ns = helped ? PAUSE_MIN_NS : RPWI_MIN(g->pause_ns * 2, PAUSE_MAX_NS);
+	g->due_ns = RPWI_MAX(now_ns, g->last_ns + (helped ? 0 : g->pause_ns));
+}
+
+void rpwi_group_no_answer(struct rpwi_group *g, uint64_t now_ns)
+{
+	if (!g->probing && g->due_ns == RPWI_NEVER)
+		renew_soon(g, now_ns);
+}
+
 void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts)
 {
 	if (g->probing || g->due_ns != RPWI_NEVER)
@@ -377,13 +393,8 @@ void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts)
 		g->wrong = 0;
 	}
 	g->wrong += pkts;
-	if (g->wrong < WRONG_PKTS)
-		return;
-	/* What renewing does not mend (another user's slots, mixed GRO batches) must not make us
-	 * renew all the time. */
-	bool helped = now - g->last_ns > CALM_NS + g->pause_ns;
-	g->pause_ns = helped ? PAUSE_MIN_NS : RPWI_MIN(g->pause_ns * 2, PAUSE_MAX_NS);
-	g->due_ns = RPWI_MAX(now, g->last_ns + (helped ? 0 : g->pause_ns));
+	if (g->wrong >= WRONG_PKTS)
+		renew_soon(g, now);
 }
 
 /* One of the group reads the kernel's list of sockets, whatever their number: it has a name, which

@@ -163,6 +163,9 @@ size_t rpwi_rcvbuf_bytes(void);
 /* The port's own timers: injected delays, learning its place in the port group, what waits to be
  * handed over. Call rpwi_port_timer when the deadline has come. */
 uint64_t rpwi_port_deadline(const struct rpwi_port *p);
+/* A peer at that address has been silent for a while: if it is in the port group, that may have to
+ * be learned anew. */
+void rpwi_port_no_answer(struct rpwi_port *p, const struct rpwi_addr *peer, uint64_t now_ns);
 void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns);
 /* Fill rx->ttl and rx->tos from the packets (else 64 and 0): it costs a little for each receive,
  * and only a UD receive's GRH shows it. */

@@ -262,6 +262,7 @@ void rpwi_group_free(struct rpwi_group *g);
 void rpwi_group_renew(struct rpwi_group *g, uint64_t now_ns);
 /* packets landed here that were for others */
 void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts);
+void rpwi_group_no_answer(struct rpwi_group *g, uint64_t now_ns);
 /* true: it was one, and is dealt with */
 bool rpwi_group_take_probe(struct rpwi_group *g, const struct rpwi_rx *rx);
 void rpwi_group_answer(struct rpwi_group *g, const struct io_msg *m);

@@ -309,6 +309,12 @@ bool rpwi_port_hand_over_service(struct rpwi_port *p, const struct rpwi_rx *rx, 
 
 /* ---- time ---- */
 
+void rpwi_port_no_answer(struct rpwi_port *p, const struct rpwi_addr *peer, uint64_t now_ns)
+{
+	if (p->bound && rpwi_addr_eq(&p->local, peer))
+		rpwi_group_no_answer(p->group, now_ns);
+}
+
 uint64_t rpwi_port_deadline(const struct rpwi_port *p)
 {
 	uint64_t at = rpwi_tx_deadline(p);

@@ -323,6 +323,8 @@ bool rpwi_qp_may_gather(struct rpwi_qp *qp);
 /* The next time rpwi_qp_timer has something to do (ACK time-out, RNR wait), or RPWI_NEVER. */
 uint64_t rpwi_qp_deadline(const struct rpwi_qp *qp);
 void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns);
+/* Has it been waiting for an answer, in vain for now? */
+bool rpwi_qp_is_silent(const struct rpwi_qp *qp);
 
 /* For pacing by the device: where the next request goes (UD: the next WQE's; UC, RC: the peer),
  * NULL/0 when there is none; and the bytes a full packet carries. */

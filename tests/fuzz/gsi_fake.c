@@ -239,6 +239,7 @@ bool rpwi_port_hand_over_service(
 size_t rpwi_rcvbuf_bytes(void) { return 425984; }
 uint64_t rpwi_port_deadline(const struct rpwi_port *p) { return RPWI_NEVER; }
 void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns) {}
+void rpwi_port_no_answer(struct rpwi_port *p, const struct rpwi_addr *peer, uint64_t now_ns) {}
 bool rpwi_port_icmp(struct rpwi_port *p, struct rpwi_icmp *out) { return false; }
 int rpwi_port_tx_fd(const struct rpwi_port *p) { return -1; }
 void rpwi_port_hear_icmp(struct rpwi_port *p) {}
