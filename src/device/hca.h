@@ -209,11 +209,12 @@ struct dqp {
 	uint64_t board_word; /* what the board says of it (board.c) */
 	struct dpeer *peer;
 	uint32_t events_got;
-	bool waits;       /* is in its peer's blocked list */
-	uint8_t gathers;  /* is in tx_list for send_gather, until so many posts wait; or 0 */
-	bool blocks_own;  /* IBV_QP_CREATE_BLOCK_SELF_MCAST_LB */
-	unsigned groups;  /* that it is attached to (mcast.c) */
-	unsigned windows; /* of type 2, bound to it */
+	bool waits;         /* is in its peer's blocked list */
+	uint32_t turn_pkts; /* sent in its turn so far */
+	uint8_t gathers;    /* is in tx_list for send_gather, until so many posts wait; or 0 */
+	bool blocks_own;    /* IBV_QP_CREATE_BLOCK_SELF_MCAST_LB */
+	unsigned groups;    /* that it is attached to (mcast.c) */
+	unsigned windows;   /* of type 2, bound to it */
 	struct rpwi_list rx_link;
 	uint64_t heard_ns;        /* a packet for it came last; 0: none yet */
 	uint64_t told_ns;         /* its connection was told to be over; 0: it has none */
@@ -291,6 +292,10 @@ struct hca {
 	struct rpwi_list tx_list, held, touched;
 	struct rpwi_heap timers; /* of struct dqp */
 	uint32_t round_bytes;    /* sent by UDP in this round of progress, about */
+	/* the QP whose lone message went last by UDP, if it has no answer yet, and how many rounds
+	 * of progress it may still be waited for */
+	struct dqp *awaited;
+	unsigned awaited_rounds;
 	struct rpwi_txb txb;
 
 	/* service thread */

@@ -51,6 +51,8 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 	static unsigned lane_quiet = LANE_QUIET_ROUNDS;
 	round++;
 	h->round_bytes = 0;
+	if (h->awaited && (!h->awaited_rounds-- || h->awaited->t.nxt == h->awaited->t.una))
+		h->awaited = NULL;
 	got = receive_lanes(hold_ack, &now_ns);
 	lane_quiet = got ? 0 : lane_quiet + (lane_quiet < LANE_QUIET_ROUNDS);
 	bool all_sockets = rpwi_lanes_any_new(h->lanes);

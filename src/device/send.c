@@ -17,10 +17,13 @@ enum {
 	GATHER_FORGIVEN = 1024, /* batches that were full, for one that waited in vain */
 	/* in one go, while others wait for the window or do not */
 	BATCHES_A_TURN = 1,
+	/* a turn lasts for so many: a QP that sends in small pieces gets as many ACKs */
+	TURN_PKTS = 128,
 	BATCHES_ALONE = 4,
-	/* by UDP in one round of progress, where several QPs have something in flight: about one
-	 * datagram, so that an answer to any of them is not looked at later than that takes */
+	/* by UDP in one round of progress, while a lone message of another QP has no answer yet:
+	 * about one datagram, so that the answer is not looked at later than that takes */
 	ROUND_BYTES = 1 << 15,
+	AWAITED_ROUNDS = 64, /* then it has waited in vain, or the peer is far away */
 };
 
 /* ---- timers: QPs by deadline. A QP whose deadline moved later stays where it is until its old
@@ -105,10 +108,18 @@ static bool may_split(const struct dqp *q)
 	       !rpwi_explain_on && !rpwi_port_is_watched(q->t.av.port);
 }
 
-/* Has any other QP something in flight, or had so a moment ago? */
-static bool is_alone(void) { return hca_here.timers.n <= 1; }
+bool send_is_spent(void) { return hca_here.round_bytes >= ROUND_BYTES && hca_here.awaited; }
 
-bool send_is_spent(void) { return hca_here.round_bytes >= ROUND_BYTES && !is_alone(); }
+/* Of a batch by UDP: how much it was, and whether it was a message that is alone in flight. */
+static void note_sent(struct dqp *q, const struct rpwi_txb *b)
+{
+	struct hca *h = &hca_here;
+	h->round_bytes += b->npkt * b->pkt[b->npkt - 1].payload_len;
+	if (q->t.nxt - q->t.una == 1) {
+		h->awaited = q;
+		h->awaited_rounds = AWAITED_ROUNDS;
+	}
+}
 
 /* One batch of a QP onto the wire. False when there was nothing. */
 static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
@@ -135,7 +146,7 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	} else {
 		b->by_datagrams = true;
 		b->may_split = may_split(q);
-		if (!is_alone())
+		if (hca_here.awaited && hca_here.awaited != q)
 			b->pkt_max = rpwi_gso_pkts(q->t.attr.path_mtu);
 	}
 	if (paced) {
@@ -168,7 +179,7 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 		return false;
 	hca_here.n.tx_batches++;
 	if (!lane)
-		hca_here.round_bytes += b->npkt * b->pkt[b->npkt - 1].payload_len;
+		note_sent(q, b);
 	if (RPWI_UNLIKELY(rpwi_plan_on))
 		b->ordinal = q->ordinal;
 	if (b->ack && b->ack < b->npkt && !ack_may_follow(q))
@@ -455,6 +466,8 @@ bool send_gather(struct dqp *q)
 void send_forget(struct dqp *q)
 {
 	send_unlist(q);
+	if (hca_here.awaited == q)
+		hca_here.awaited = NULL;
 	rpwi_list_del(&q->rx_link);
 	held_del(q);
 	rpwi_heap_del(&hca_here.timers, &q->timer);
@@ -481,12 +494,15 @@ static void turns(struct dpeer *p, uint64_t now_ns)
 		send_unlist(q);
 		bool others = !rpwi_list_empty(&p->blocked);
 		send_some(q, others ? BATCHES_A_TURN : BATCHES_ALONE, true, NULL, now_ns);
-		if (q->waits && q->t.nxt == nxt) {
+		bool some = q->t.nxt != nxt;
+		q->turn_pkts += q->t.nxt - nxt;
+		if (q->waits && (!some || q->turn_pkts < TURN_PKTS)) {
 			send_unlist(q);
 			wait_behind(q, &p->blocked);
-			break;
+		} else {
+			q->turn_pkts = 0;
 		}
-		if (send_is_spent())
+		if ((q->waits && !some) || send_is_spent())
 			break;
 	}
 }
