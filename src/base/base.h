@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #define RPWI_EXPORT __attribute__((visibility("default")))
@@ -37,15 +36,7 @@ static inline uint64_t rpwi_now_ns(void)
 
 /* For numbers that no other process should draw, too, or that should not come again soon. No
  * secret: it never waits for the kernel to have collected chance (getrandom(2)). */
-static inline uint64_t rpwi_random64(void)
-{
-	uint64_t r;
-	/* the upper half of the product is the good one */
-	if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != sizeof(r))
-		r = __builtin_bswap64(
-			(rpwi_now_ns() ^ (uint64_t)(uintptr_t)&r) * 0x9e3779b97f4a7c15ull);
-	return r;
-}
+uint64_t rpwi_random64(void);
 
 /* Big-endian loads and stores at any alignment. */
 static inline uint16_t rpwi_get_be16(const void *p)

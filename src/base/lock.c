@@ -33,6 +33,23 @@ bool rpwi_lock_within(enum rpwi_lock l, unsigned ms)
 	return false;
 }
 
+/* ---- cancellation ---- */
+
+void rpwi_shield_raise(void)
+{
+	int was;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was);
+	if (was == PTHREAD_CANCEL_ENABLE)
+		rpwi_locks_mine.held |= RPWI_LOCK_SHIELD;
+}
+
+/* It acts at the program's next cancellation point, not here (the type is deferred). */
+void rpwi_shield_drop(void)
+{
+	rpwi_locks_mine.held &= ~RPWI_LOCK_SHIELD;
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+}
+
 /* ---- fork ---- */
 
 enum { CHILDREN_MAX = 8, WAIT_MS = 20 };

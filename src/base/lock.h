@@ -16,6 +16,14 @@
  *   ibv_srq (events acknowledged): the program's, as with libibverbs;
  * - the messaging library's, its transports' and the NCCL plugin's: no handler of theirs takes one
  *   at fork.
+ *
+ * A thread may be canceled (pthread_cancel), and the cancellation acts at the system calls that
+ * POSIX names: read, write, poll, recvmsg, close and the like. No thread may end so with one of
+ * these locks: rpwi_shield, before such a call, puts the cancellation off until the last of them is
+ * given back. Locks under which such calls are the rule do it themselves (rpwi_lock_shields); the
+ * data path, which makes them now and then, does it where it makes them. What has to be done as a
+ * whole, lock or not, has a RPWI_WHOLE.
+ *
  * What glibc's fork takes itself (malloc's locks, the list of open FILEs) can be held by the
  * interrupted code, and fork then waits for ever, in any program with two threads.
  */
@@ -82,11 +90,42 @@ static inline void rpwi_lock_got(enum rpwi_lock l)
 	rpwi_locks_mine.held |= 1ull << l;
 }
 
+/* A bit of `held`: the cancellation of this thread is off, and was on before. */
+#define RPWI_LOCK_SHIELD (1ull << 63)
+void rpwi_shield_raise(void);
+void rpwi_shield_drop(void);
+
+/* Before a system call at which pthread_cancel acts, where a lock may be held. */
+static inline void rpwi_shield(void)
+{
+	uint64_t held = rpwi_locks_mine.held;
+	if (held && !(held & RPWI_LOCK_SHIELD))
+		rpwi_shield_raise();
+}
+
+/* From here to the end of the block the thread is not canceled. */
+static inline int rpwi_whole_begin(void)
+{
+	int was;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was);
+	return was;
+}
+static inline void rpwi_whole_end(const int *was) { pthread_setcancelstate(*was, NULL); }
+#define RPWI_WHOLE \
+	__attribute__((cleanup(rpwi_whole_end), unused)) const int rpwi_whole = rpwi_whole_begin()
+
+static inline bool rpwi_lock_shields(enum rpwi_lock l)
+{
+	return l <= RPWI_LOCK_DEVICES || l == RPWI_LOCK_EVENTS || l >= RPWI_LOCK_TAP;
+}
+
 static inline void rpwi_lock(enum rpwi_lock l)
 {
 	rpwi_lock_enter(l);
 	pthread_mutex_lock(&rpwi_locks[l].mutex);
 	rpwi_lock_got(l);
+	if (rpwi_lock_shields(l))
+		rpwi_shield();
 }
 
 /* False, too, when it is this thread's already. */
@@ -110,6 +149,8 @@ static inline void rpwi_unlock(enum rpwi_lock l)
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	pthread_mutex_unlock(&rpwi_locks[l].mutex);
 	rpwi_lock_leave(l);
+	if (RPWI_LOCK_SHIELD == rpwi_locks_mine.held)
+		rpwi_shield_drop();
 }
 
 /* ---- fork ---- */

@@ -22,6 +22,7 @@ int rpwi_dev_attach_mcast(struct ibv_qp *ibv, const union ibv_gid *gid, uint16_t
 {
 	struct dqp *q = to_dqp(ibv);
 	hca_lock_serving();
+	rpwi_shield();
 	int rc = mcast_attach(q, gid);
 	account(q, gid, "ibv_attach_mcast", rc);
 	hca_unlock();

@@ -293,8 +293,10 @@ static bool copy_by(const struct rpwi_lane_peer *p, uint8_t *to, uint64_t from, 
 static bool copy(const struct rpwi_lane_peer *p, uint8_t *to, uint64_t from, uint32_t len,
 	uint8_t last[LAST_BYTES], uint8_t *bounce)
 {
-	if (len < LONG_READ)
+	if (len < LONG_READ) {
+		rpwi_shield();
 		return pread(p->mem_fd, to, len, (off_t)from) == (ssize_t)len;
+	}
 	if (RPWI_UNLIKELY(rpwi_copy_is_slow(to, (const void *)(uintptr_t)from, len)))
 		return copy_by(p, to, from, len, last, bounce);
 	struct iovec here[3] = {{to, len - LAST_BYTES}, {last, LAST_BYTES}},

@@ -96,6 +96,7 @@ static void context_ops(struct dctx *c)
 
 struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 {
+	RPWI_WHOLE;
 	struct dev *d = to_dev(dev);
 	fault_begin(&hca_fault_ops);
 	rpwi_plan_wake = service_wake;
@@ -146,6 +147,7 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 
 int rpwi_dev_close_device(struct ibv_context *ctx)
 {
+	RPWI_WHOLE;
 	struct dctx *c = to_dctx(ctx);
 	rpwi_lock(RPWI_LOCK_DEVICES);
 	hca_lock();
@@ -194,6 +196,7 @@ static struct dev *dev_named(const char *name, size_t room)
 
 struct ibv_context *rpwi_dev_import_device(int fd)
 {
+	RPWI_WHOLE;
 	struct command_file f;
 	if (!read_command_fd(fd, &f)) {
 		errno = EBADF;

@@ -159,6 +159,7 @@ struct ibv_comp_channel *rpwi_dev_create_comp_channel(struct ibv_context *c)
 
 int rpwi_dev_destroy_comp_channel(struct ibv_comp_channel *ibv)
 {
+	RPWI_WHOLE;
 	struct dchannel *ch = RPWI_CONTAINER_OF(ibv, struct dchannel, ibv);
 	hca_lock();
 	if (ch->refs) {
@@ -170,6 +171,9 @@ int rpwi_dev_destroy_comp_channel(struct ibv_comp_channel *ibv)
 	free(ch);
 	return 0;
 }
+
+/* The thread that waits may be canceled, as with libibverbs: servers end theirs so. */
+static void wait_ends(void *arg) { service_wait_end(); }
 
 int rpwi_dev_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **cq, void **ctx)
 {
@@ -184,14 +188,12 @@ int rpwi_dev_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **cq, void
 	 * second thread to be woken. */
 	int rc = 0;
 	service_wait_begin();
-	while (!channel_take(ch, cq, ctx)) {
+	pthread_cleanup_push(wait_ends, NULL);
+	while (!rc && !channel_take(ch, cq, ctx))
 		rc = progress_wait(ibv->fd);
-		if (rc) {
-			errno = -rc;
-			break;
-		}
-	}
-	service_wait_end();
+	pthread_cleanup_pop(true);
+	if (rc)
+		errno = -rc;
 	return rc ? -1 : 0;
 }
 
@@ -487,6 +489,7 @@ int rpwi_dev_resize_cq(struct ibv_cq *ibv, int cqe)
 
 int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
 {
+	RPWI_WHOLE;
 	struct dcq *cq = to_dcq(ibv);
 	hca_lock();
 	if (cq->refs) {

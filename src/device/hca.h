@@ -338,12 +338,17 @@ static inline struct rpwi_lane *qp_lane(struct dqp *q, struct rpwi_lanes *lanes)
 	return av && av->loopback_zone ? rpwi_lane_to(lanes, rpwi_qp_next_dqpn(&q->t)) : NULL;
 }
 
-static inline void hca_lock(void) { rpwi_lock(RPWI_LOCK_HCA); }
+/* Of verbs off the data path: the thread is not canceled before it is given back (base/lock.h). */
+static inline void hca_lock(void)
+{
+	rpwi_lock(RPWI_LOCK_HCA);
+	rpwi_shield();
+}
 static inline void hca_unlock(void)
 {
-	uint64_t held = rpwi_locks_mine.held & RPWI_LOCKS_QPS;
+	uint64_t held = rpwi_locks_mine.held & (RPWI_LOCKS_QPS | RPWI_LOCK_SHIELD);
 	if (RPWI_UNLIKELY(held))
-		qplock_release(held);
+		qplock_release(held & RPWI_LOCKS_QPS);
 	rpwi_unlock(RPWI_LOCK_HCA);
 }
 /* Not either where a handler interrupted what this thread does with a QP. */
@@ -417,7 +422,7 @@ void service_stop(void);
 /* For calls of the data path: a child that goes on after a fork has no service thread yet. */
 static inline void hca_lock_serving(void)
 {
-	hca_lock();
+	rpwi_lock(RPWI_LOCK_HCA);
 	if (RPWI_UNLIKELY(!hca_here.service_running))
 		service_start();
 }

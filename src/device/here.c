@@ -24,6 +24,7 @@ struct hca hca_here = {
 void service_wake(void)
 {
 	uint64_t one = 1;
+	rpwi_shield();
 	if (hca_here.wake_fd >= 0 && hca_here.service_running &&
 		write(hca_here.wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		rpwi_error("service thread: cannot wake it: %s", strerror(errno));

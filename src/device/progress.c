@@ -69,6 +69,7 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 			all_looked_at = false;
 			continue;
 		}
+		rpwi_shield();
 		unsigned n = receive_port(p, hold_ack, &now_ns);
 		p->quiet = n ? 0 : p->quiet + 1;
 		all_looked_at &= !n;
@@ -78,12 +79,15 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 		rpwi_lanes_sockets_empty(h->lanes);
 		h->emptied += lane_quiet != 0;
 	}
-	if (mcast_due(all_ports))
+	if (mcast_due(all_ports)) {
+		rpwi_shield();
 		got += receive_groups(&now_ns);
+	}
 	/* What others hand over: now and then, and at once while it keeps coming, for their queue
 	 * is short. */
 	static bool more_handed;
 	if ((all_ports && ready.steer) || more_handed || !(round % 64) || (h->steer && !open)) {
+		rpwi_shield();
 		unsigned n = receive_handed(&now_ns);
 		more_handed = n;
 		got += n;
@@ -94,10 +98,14 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 			now_ns = rpwi_now_ns();
 		send_timers(now_ns);
 		for (unsigned i = 0; i < h->nports; i++)
-			if (h->port[i].refs && rpwi_port_deadline(h->port[i].io) <= now_ns)
+			if (h->port[i].refs && rpwi_port_deadline(h->port[i].io) <= now_ns) {
+				rpwi_shield();
 				rpwi_port_timer(h->port[i].io, now_ns);
-		if (gsi_deadline() <= now_ns)
+			}
+		if (gsi_deadline() <= now_ns) {
+			rpwi_shield();
 			gsi_timer(now_ns);
+		}
 		if (RPWI_UNLIKELY(rpwi_plan_on))
 			fault_timer(now_ns);
 		if (RPWI_UNLIKELY(cq_event_deadline() <= now_ns))
@@ -131,6 +139,9 @@ uint64_t progress_deadline(void)
 	return at;
 }
 
+/* The thread is canceled where it waits, with no lock. */
+static void awake(void *h) { pollset_awake(h); }
+
 int progress_wait(int fd)
 {
 	struct hca *h = &hca_here;
@@ -147,8 +158,10 @@ int progress_wait(int fd)
 	fds[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
 	/* Bounded: what another thread posts meanwhile may set an earlier deadline. */
 	struct timespec ts = pollset_timeout(until, 10 * RPWI_NS_PER_MS);
-	int rc = ppoll(fds, n, &ts, NULL) < 0 ? -errno : 0;
-	pollset_awake(h);
+	int rc;
+	pthread_cleanup_push(awake, h);
+	rc = ppoll(fds, n, &ts, NULL) < 0 ? -errno : 0;
+	pthread_cleanup_pop(true);
 	if (RPWI_UNLIKELY(!rc && pollset_path_spoke(fds, n))) {
 		hca_lock();
 		path_heard(h);

@@ -338,6 +338,7 @@ static void ports_drop(struct dqp *q)
 
 int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 {
+	RPWI_WHOLE;
 	struct dqp *q = to_dqp(ibv);
 	hca_lock();
 	if (RPWI_UNLIKELY(q->groups)) {

@@ -219,6 +219,7 @@ int service_start(void)
 {
 	struct hca *h = &hca_here;
 	sigset_t all, old;
+	rpwi_shield();
 	/* The program's signals are not ours to take; faults of our own copies are. */
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV);

@@ -93,6 +93,7 @@ int rpwi_dev_query_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
 
 int rpwi_dev_destroy_srq(struct ibv_srq *ibv)
 {
+	RPWI_WHOLE;
 	struct dsrq *s = to_dsrq(ibv);
 	hca_lock();
 	if (s->refs) {
@@ -122,7 +123,7 @@ int dev_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_re
 		*bad = wr;
 		return rc;
 	}
-	hca_lock();
+	rpwi_lock(RPWI_LOCK_HCA);
 	for (; wr; wr = wr->next) {
 		rc = RPWI_UNLIKELY(rpwi_plan_on) ? fault_post_recv(NULL, &s->rq, wr)
 						 : rpwi_rq_post(&s->rq, wr);

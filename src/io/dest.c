@@ -9,6 +9,7 @@
  * stranger who takes a name denies it to us; he gets nothing.
  */
 #include "io/io_priv.h"
+#include "base/lock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -81,6 +82,7 @@ int rpwi_name_listen(const char *name)
 
 int rpwi_name_connect(const char *name, struct io_who *who)
 {
+	rpwi_shield();
 	struct sockaddr_un un;
 	socklen_t len = sockaddr_of(&un, name);
 	int fd = make_socket();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* helper.c - see helper.h. */
 #include "io/helper.h"
+#include "base/lock.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -173,6 +174,7 @@ union control {
 
 static int say(int fd, enum word_type type, uint16_t slot, const int *fds, unsigned nfds)
 {
+	rpwi_shield();
 	struct word w = {WORD_MAGIC, WORD_VERSION, (uint8_t)type, slot};
 	struct iovec iov = {&w, sizeof(w)};
 	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};

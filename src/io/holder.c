@@ -2,6 +2,7 @@
 /* holder.c - who has UDP port 4791, from /proc/net/udp{,6} (proc(5)) and the descriptors of the
  * processes that we may look at. Reads only. */
 #include "io/io_priv.h"
+#include "base/lock.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -81,6 +82,7 @@ static int scan(const char *path, const struct rpwi_addr *a, struct io_holder *h
 
 int rpwi_holder_find(const struct rpwi_addr *a, struct io_holder *h)
 {
+	rpwi_shield();
 	memset(h, 0, sizeof(*h));
 	/* A socket bound to [::] may hold the IPv4 port too. */
 	int rc = scan("/proc/net/udp", a, h), rc6 = scan("/proc/net/udp6", a, h);
@@ -130,6 +132,7 @@ static bool find_process(unsigned long inode, char *text, size_t len)
 
 void rpwi_holder_explain(const struct rpwi_addr *a, char *why, size_t why_len)
 {
+	rpwi_shield();
 	struct io_holder h;
 	struct io_who ropeway;
 	char addr[IO_ADDR_TEXT], program[64], text[IO_WHO_TEXT];

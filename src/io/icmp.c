@@ -8,6 +8,7 @@
  * messages at a time.
  */
 #include "io/port_priv.h"
+#include "base/lock.h"
 
 #include <errno.h>
 #include <linux/errqueue.h>
@@ -108,6 +109,7 @@ static int take_one(struct rpwi_port *p, struct rpwi_icmp *out, bool *cost_a_sen
 
 bool rpwi_icmp_take(struct rpwi_port *p)
 {
+	rpwi_shield();
 	bool cost_a_send = false;
 	int err;
 	socklen_t len = sizeof(err);
@@ -141,12 +143,14 @@ int rpwi_port_tx_fd(const struct rpwi_port *p) { return p->tx_fd; }
 
 void rpwi_port_hear_icmp(struct rpwi_port *p)
 {
+	rpwi_shield();
 	if (p->tx_fd >= 0)
 		rpwi_icmp_take(p);
 }
 
 uint32_t rpwi_path_mtu(const struct rpwi_addr *local, const struct rpwi_addr *dst)
 {
+	rpwi_shield();
 	bool v6 = dst->family == 6;
 	union io_sockaddr sa;
 	int mtu = 0, fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -166,6 +166,7 @@ static struct lane_mem *map_mem(int fd)
 
 static void lane_free(struct rpwi_lane *l)
 {
+	rpwi_shield();
 	struct rpwi_lanes *ls = l->of;
 	if (l->line) {
 		l->line->on_end = NULL;
@@ -344,6 +345,7 @@ struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn)
 	uint64_t now = rpwi_now_ns();
 	if (now < ls->ask_again_ns[slot])
 		return NULL;
+	rpwi_shield();
 	ls->ask_again_ns[slot] = now + ASK_AGAIN_MS * RPWI_NS_PER_MS;
 	if (ls->own[slot / 64] >> slot % 64 & 1) {
 		make_own(ls, slot);
@@ -577,6 +579,7 @@ void rpwi_lanes_answered(
 static void wake(const struct rpwi_lane *l)
 {
 	uint64_t one = 1;
+	rpwi_shield();
 	if (l->peer_fd >= 0 && write(l->peer_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		rpwi_debug("lane: cannot wake the other side: %s", strerror(errno));
 }
@@ -787,6 +790,7 @@ static void disarm(struct rpwi_lanes *ls)
 {
 	uint64_t n;
 	ls->armed = false;
+	rpwi_shield();
 	for (struct rpwi_list *at = ls->in.next; at != &ls->in; at = at->next)
 		rpwi_lane_reader_wakes(&lane_at(at)->r);
 	if (read(ls->event_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
@@ -932,6 +936,7 @@ bool rpwi_lanes_arm(struct rpwi_lanes *ls)
 void rpwi_lanes_wake_self(const struct rpwi_lanes *ls)
 {
 	uint64_t one = 1;
+	rpwi_shield();
 	if (ls && write(ls->event_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		rpwi_debug("lanes: %s", strerror(errno));
 }

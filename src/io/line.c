@@ -9,6 +9,7 @@
  * was silent for longest goes first, and is made again when it is needed.
  */
 #include "io/io_priv.h"
+#include "base/lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -99,6 +100,7 @@ static void line_used(struct rpwi_list *in, struct io_line *l)
 
 void rpwi_lines_drop(struct rpwi_lines *ls, struct io_line *l)
 {
+	rpwi_shield();
 	ls->n_in -= l->kind == IO_LINE_IN;
 	ls->n_out -= l->kind == IO_LINE_OUT;
 	ls->n_strangers -= l->kind == IO_LINE_IN && !l->who.us;
@@ -239,6 +241,7 @@ static void accept_from(struct rpwi_lines *ls, struct io_line *listener)
 
 struct io_line *rpwi_lines_ready(struct rpwi_lines *ls)
 {
+	rpwi_shield();
 	enum { LISTENERS_A_CALL = 16 };
 	struct epoll_event ev;
 	for (int i = 0; i < LISTENERS_A_CALL && epoll_wait(ls->epoll_fd, &ev, 1, 0) == 1; i++) {
@@ -296,6 +299,7 @@ static bool is_broken(int rc) { return rc == -EPIPE || rc == -ECONNRESET || rc =
 
 int rpwi_lines_send(struct rpwi_lines *ls, const struct io_dest *to, const struct msghdr *h)
 {
+	rpwi_shield();
 	struct io_line *l = rpwi_lines_find(ls, to);
 	bool had = l;
 	for (;;) {
@@ -374,6 +378,7 @@ static int epoll_of_ones_own(struct rpwi_lines *ls)
 
 void rpwi_lines_heir(struct rpwi_lines *ls)
 {
+	rpwi_shield();
 	int rc = epoll_of_ones_own(ls);
 	if (rc)
 		rpwi_error("after a fork: cannot wait for connections to other processes of this "
@@ -386,6 +391,7 @@ void rpwi_lines_heir(struct rpwi_lines *ls)
 
 enum io_owner rpwi_lines_owner(struct rpwi_lines *ls, const struct io_dest *name)
 {
+	rpwi_shield();
 	struct io_line *l = rpwi_lines_find(ls, name);
 	bool was_ours = l && l->who.us;
 	bool cut = l && is_cut(l);

@@ -4,6 +4,7 @@
  * who asks (steer.c, lane.c); whom to believe as well.
  */
 #include "io/io_priv.h"
+#include "base/lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,6 +69,7 @@ int rpwi_message_send_fds(struct rpwi_lines *ls, const struct io_dest *to, struc
 /* An answer that finds no room is asked for again, or not missed. */
 int rpwi_message_answer(const struct io_line *l, struct io_msg *m, const int *fds, unsigned nfds)
 {
+	rpwi_shield();
 	union fds_control control;
 	struct iovec iov = {m, sizeof(*m)};
 	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};

@@ -8,6 +8,7 @@
  * do is to make a sender wait STALL_NS for each little batch, or not at all.
  */
 #include "io/io_priv.h"
+#include "base/lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -202,6 +203,7 @@ static bool all_ports_empty(void)
 		p = rpwi_port_next(p))
 		if (rpwi_port_rx_fd(p) >= 0)
 			f[n++] = (struct pollfd){.fd = rpwi_port_rx_fd(p), .events = POLLIN};
+	rpwi_shield();
 	return n < 2 || poll(f, n, 0) == 0;
 }
 

@@ -2,6 +2,7 @@
 /* stopped.c - is a process stopped, all of it (proc(5): /proc/PID/task/TID/stat), so that what its
  * threads have stored is seen here? */
 #include "io/io_priv.h"
+#include "base/lock.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -44,6 +45,7 @@ static bool stores_are_seen(void)
 
 bool rpwi_process_seems_stopped(pid_t pid)
 {
+	rpwi_shield();
 	char path[64];
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	char leader = pid > 0 ? state_of(AT_FDCWD, path) : '?';
@@ -52,6 +54,7 @@ bool rpwi_process_seems_stopped(pid_t pid)
 
 bool rpwi_process_is_stopped(pid_t pid)
 {
+	rpwi_shield();
 	char path[64];
 	if (!rpwi_process_seems_stopped(pid)) /* as it mostly is: cheap */
 		return false;

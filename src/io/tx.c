@@ -377,6 +377,7 @@ static void fill_msg(struct rpwi_port *p, const struct tx_run *r, struct msghdr 
 static int send_runs(struct rpwi_port *p, const struct tx_run *r, unsigned n, union io_sockaddr *to,
 	socklen_t to_len)
 {
+	rpwi_shield();
 	p->n.tx_syscalls++;
 	if (n == 1) {
 		struct msghdr m;
@@ -399,6 +400,7 @@ static int send_runs(struct rpwi_port *p, const struct tx_run *r, unsigned n, un
 
 static bool wait_for_room(struct rpwi_port *p)
 {
+	rpwi_shield();
 	struct pollfd f = {.fd = p->tx_fd, .events = POLLOUT};
 	return poll(&f, 1, WAIT_FOR_ROOM_MS) == 1;
 }
@@ -474,6 +476,7 @@ static int send_plain(
 
 static int send_by_udp(struct rpwi_port *p, const struct later *l)
 {
+	rpwi_shield();
 	if (RPWI_UNLIKELY(p->mute))
 		return -ENETDOWN;
 	set_hops(p, &l->flow.dst, l->ttl, l->tos);
@@ -685,6 +688,7 @@ int rpwi_port_send_short(struct rpwi_port *p, struct rpwi_lane *l, const struct 
 
 int rpwi_port_send_to_self(struct rpwi_port *p, const void *data, size_t len)
 {
+	rpwi_shield();
 	union io_sockaddr to;
 	socklen_t to_len = rpwi_sockaddr_make(&to, &p->local, RPWI_UDP_PORT);
 	if (sendto(p->tx_fd, data, len, 0, &to.sa, to_len) >= 0)

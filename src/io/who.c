@@ -6,6 +6,7 @@
  * decides only whether its name counts as taken by us.
  */
 #include "io/io_priv.h"
+#include "base/lock.h"
 
 #include <errno.h>
 #include <linux/rtnetlink.h>
@@ -116,6 +117,7 @@ static bool is_listener(const struct nlmsghdr *h, const char *name, uint32_t *ui
 
 int rpwi_who_listens(const char *name, struct io_who *w)
 {
+	rpwi_shield();
 	const struct {
 		struct nlmsghdr h;
 		struct unix_diag_req r;

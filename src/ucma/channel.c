@@ -105,6 +105,7 @@ static struct channel *channel_hold(int fd)
  * own, since the number of the program's may be another file's by now. */
 static void channel_release(struct channel *ch)
 {
+	RPWI_WHOLE;
 	bool taken = users_lock();
 	bool used = --ch->users;
 	users_unlock(taken);
@@ -178,6 +179,7 @@ static void end_those(void)
 
 static void channel_end(struct channel *ch)
 {
+	RPWI_WHOLE;
 	if (!take_out(ch) || rpwi_fork_broken)
 		return;
 	if (ch->pid != own_pid) {
@@ -217,6 +219,7 @@ bool rpwi_ucma_owns(int fd)
 
 void rpwi_ucma_closing(int fd)
 {
+	RPWI_WHOLE;
 	struct channel *ch = channel_behind(fd);
 	if (!ch)
 		return;
@@ -229,6 +232,7 @@ void rpwi_ucma_closing(int fd)
 
 int rpwi_ucma_open(int flags)
 {
+	RPWI_WHOLE;
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	static const struct rpwi_gsi_user user = {.request = cm_request,
 		.incoming = cm_incoming,
@@ -443,13 +447,26 @@ static bool event_take(struct channel *ch, struct rdma_ucm_event_resp *out)
 	return true;
 }
 
+/* The thread that waits may be canceled, as in the kernel. It has counted itself in
+ * (rpwi_ucma_write). */
+static void wait_canceled(void *ch) { channel_release(ch); }
+
+static ssize_t wait_byte(struct channel *ch)
+{
+	ssize_t n;
+	char byte;
+	pthread_cleanup_push(wait_canceled, ch);
+	n = recv(ch->wait.fd, &byte, 1, 0);
+	pthread_cleanup_pop(false);
+	return n;
+}
+
 int channel_get_event(struct channel *ch, struct rdma_ucm_event_resp *out)
 {
 	int rc = 0;
 	bool taken = false;
 	rpwi_gsi_lock();
 	while (!rc && !event_take(ch, out)) {
-		char byte;
 		if (fcntl(ch->wait.fd, F_GETFL) & O_NONBLOCK) {
 			rc = -EAGAIN;
 			break;
@@ -458,7 +475,7 @@ int channel_get_event(struct channel *ch, struct rdma_ucm_event_resp *out)
 		/* A receive begins anew after a signal handler that asked for it (SA_RESTART), as
 		 * the kernel's wait in write does; poll never would. It takes the byte that says
 		 * that there are events: */
-		ssize_t n = recv(ch->wait.fd, &byte, 1, 0);
+		ssize_t n = wait_byte(ch);
 		int err = errno;
 		rpwi_gsi_lock();
 		if (n == 1) {
