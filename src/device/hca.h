@@ -183,6 +183,14 @@ struct dsrq {
 
 struct wr_build; /* the ibv_wr_* calls' list: qp.c */
 
+/* What ibv_wr_start begins: build.c. */
+struct wr_build {
+	struct wr_piece *first, *last;
+	struct ibv_send_wr *cur; /* the last one; NULL: none yet */
+	unsigned n;
+	int err; /* nothing of it will be posted */
+};
+
 struct dqp {
 	union {
 		struct ibv_qp ibv;
@@ -198,9 +206,10 @@ struct dqp {
 	bool sq_sig_all;
 	bool has_wr_ops;
 	pthread_mutex_t build_lock;
-	struct wr_build *build;     /* between wr_start and wr_complete */
-	struct rpwi_list tx_link;   /* hca_here.tx_list, or its peer's blocked list */
-	struct rpwi_list held_link; /* hca_here.held: an ACK waits for the next post or poll */
+	struct wr_build build;           /* between wr_start and wr_complete */
+	const struct ibv_send_wr *batch; /* that is posted whole or not at all (build.c) */
+	struct rpwi_list tx_link;        /* hca_here.tx_list, or its peer's blocked list */
+	struct rpwi_list held_link;      /* hca_here.held: an ACK waits for the next post or poll */
 	struct rpwi_list srq_link;
 	/* its deadline may lie before the QP's own, which has moved later since */
 	struct rpwi_heap_node timer;
@@ -436,8 +445,18 @@ void qp_to_error(struct dqp *q, uint64_t now_ns); /* by the device itself; the l
 int dev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int dev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr);
+/* The address that a UD QP's request names; NULL: none, or no UD QP. */
+static inline const struct rpwi_av *post_av(const struct dqp *q, const struct ibv_send_wr *wr)
+{
+	return q->t.type == IBV_QPT_UD && wr->wr.ud.ah
+		       ? &RPWI_CONTAINER_OF(wr->wr.ud.ah, struct dah, ibv)->av
+		       : NULL;
+}
 /* an async event of it was handed to the program: destroy waits for its acknowledgement */
 void dev_qp_event_got(struct ibv_qp *qp);
+
+/* build.c */
+void wr_calls_attach(struct dqp *q);
 
 /* mr.c; the lock is held for all but the verbs, but where a key is looked up a QP's will do; where
  * one is changed, all of them are held */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* qp.c - queue pairs of the device: QPNs, attributes, posting, and the ibv_wr_* calls; the
- * transport itself is rc/. */
+/* qp.c - queue pairs of the device: QPNs, attributes, posting; the ibv_wr_* calls are in
+ * build.c, the transport itself is rc/. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -131,7 +131,6 @@ static unsigned mtu_bytes(enum ibv_mtu m)
 }
 
 static void qp_free(struct dqp *q);
-static void wr_build_attach(struct dqp *q);
 
 /* 0 or -errno. */
 static int caps_check(const struct ibv_qp_init_attr_ex *a)
@@ -321,7 +320,7 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 		return NULL;
 	q->blocks_own = create_flags(attr) & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
-		wr_build_attach(q);
+		wr_calls_attach(q);
 	rpwi_explain(RPWI_EXPLAIN_CALL,
 		"ibv_create_qp_ex: QP 0x%06x, room for %u send%s and %u receive%s", q->t.qpn,
 		q->cap.max_send_wr, q->cap.max_send_wr == 1 ? "" : "s", q->cap.max_recv_wr,
@@ -544,17 +543,28 @@ int rpwi_dev_query_qp(
 
 /* ---- posting ---- */
 
+/* A list of ibv_wr_complete of which `bad` was refused: none of it is posted (ibv_wr_post(3)). None
+ * of it has left, and none is complete but where the QP is in ERR: build.c has checked them then.
+ */
+__attribute__((cold, noinline)) static void take_back(
+	struct dqp *q, const struct ibv_send_wr *wr, const struct ibv_send_wr *bad)
+{
+	for (; wr != bad && rpwi_qp_keeps_posts(&q->t); wr = wr->next)
+		q->t.sq_tail--;
+}
+
 static int post_list(struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	int rc = 0;
+	const struct ibv_send_wr *first = wr;
 	for (; wr; wr = wr->next) {
-		const struct rpwi_av *av = NULL;
-		if (q->t.type == IBV_QPT_UD && wr->wr.ud.ah)
-			av = &RPWI_CONTAINER_OF(wr->wr.ud.ah, struct dah, ibv)->av;
+		const struct rpwi_av *av = post_av(q, wr);
 		rc = RPWI_UNLIKELY(rpwi_plan_on) ? fault_post_send(q, wr, av)
 						 : rpwi_qp_post_send(&q->t, wr, av);
 		if (rc) {
 			*bad = wr;
+			if (first == q->batch)
+				take_back(q, first, wr);
 			break;
 		}
 	}
@@ -680,249 +690,4 @@ int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	else
 		hca_unlock();
 	return -rc;
-}
-
-/* ---- the ibv_wr_* calls: a list is built between wr_start and wr_complete, then posted as one
- * ---- */
-
-enum { BUILD_WRS = 256, BUILD_INLINE = 64 * 1024 };
-struct wr_build {
-	struct wr_build *next; /* in the pool: an idle QP holds none */
-	unsigned n;
-	int err;
-	unsigned nsge;
-	size_t inl_used;
-	struct ibv_send_wr wr[BUILD_WRS];
-	struct ibv_sge sge[BUILD_WRS * 4];
-	uint8_t inl[BUILD_INLINE];
-};
-
-static struct dqp *ex_qp(struct ibv_qp_ex *ex) { return RPWI_CONTAINER_OF(ex, struct dqp, ex); }
-
-static int build_flush(struct dqp *q)
-{
-	struct wr_build *b = q->build;
-	struct ibv_send_wr *bad;
-	if (b->err || !b->n)
-		return b->err;
-	for (unsigned i = 0; i + 1 < b->n; i++)
-		b->wr[i].next = &b->wr[i + 1];
-	b->wr[b->n - 1].next = NULL;
-	b->err = dev_post_send(&q->ibv, b->wr, &bad);
-	b->n = b->nsge = 0;
-	b->inl_used = 0;
-	return b->err;
-}
-
-static struct wr_build *build_pool; /* under RPWI_LOCK_BUILDS */
-
-static void wr_start(struct ibv_qp_ex *ex)
-{
-	struct dqp *q = ex_qp(ex);
-	pthread_mutex_lock(&q->build_lock); /* until wr_complete or wr_abort */
-	rpwi_lock(RPWI_LOCK_BUILDS);
-	struct wr_build *b = build_pool;
-	if (b)
-		build_pool = b->next;
-	rpwi_unlock(RPWI_LOCK_BUILDS);
-	if (!b)
-		b = malloc(sizeof(*b));
-	/* wr_start cannot fail (its man page): the pool got one for each QP that builds at a time,
-	 * or memory is gone */
-	assert(b);
-	q->build = b;
-	b->next = NULL;
-	b->n = b->nsge = 0;
-	b->inl_used = 0;
-	b->err = 0;
-}
-
-static void wr_abort(struct ibv_qp_ex *ex)
-{
-	struct dqp *q = ex_qp(ex);
-	rpwi_lock(RPWI_LOCK_BUILDS);
-	q->build->next = build_pool;
-	build_pool = q->build;
-	rpwi_unlock(RPWI_LOCK_BUILDS);
-	q->build = NULL;
-	pthread_mutex_unlock(&q->build_lock);
-}
-
-static int wr_complete(struct ibv_qp_ex *ex)
-{
-	int rc = build_flush(ex_qp(ex));
-	wr_abort(ex);
-	return rc;
-}
-
-static struct ibv_send_wr *wr_new(struct ibv_qp_ex *ex, enum ibv_wr_opcode op)
-{
-	struct wr_build *b = ex_qp(ex)->build;
-	if (b->n == BUILD_WRS) {
-		b->err = ENOMEM;
-		b->n--;
-	}
-	struct ibv_send_wr *wr = &b->wr[b->n++];
-	*wr = (struct ibv_send_wr){.wr_id = ex->wr_id, .opcode = op, .send_flags = ex->wr_flags};
-	return wr;
-}
-
-static struct ibv_send_wr *wr_cur(struct ibv_qp_ex *ex)
-{
-	struct wr_build *b = ex_qp(ex)->build;
-	return &b->wr[b->n ? b->n - 1 : 0];
-}
-
-static void wr_send(struct ibv_qp_ex *ex) { wr_new(ex, IBV_WR_SEND); }
-static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
-{
-	wr_new(ex, IBV_WR_SEND_WITH_IMM)->imm_data = imm;
-}
-static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t rkey)
-{
-	wr_new(ex, IBV_WR_SEND_WITH_INV)->invalidate_rkey = rkey;
-}
-static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
-{
-	wr_new(ex, IBV_WR_LOCAL_INV)->invalidate_rkey = rkey;
-}
-
-static struct ibv_send_wr *wr_rdma(
-	struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, uint64_t addr)
-{
-	struct ibv_send_wr *wr = wr_new(ex, op);
-	wr->wr.rdma.rkey = rkey;
-	wr->wr.rdma.remote_addr = addr;
-	return wr;
-}
-static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr)
-{
-	wr_rdma(ex, IBV_WR_RDMA_READ, rkey, addr);
-}
-static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr)
-{
-	wr_rdma(ex, IBV_WR_RDMA_WRITE, rkey, addr);
-}
-static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, __be32 imm)
-{
-	wr_rdma(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, addr)->imm_data = imm;
-}
-
-static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, uint64_t addr,
-	uint64_t compare_add, uint64_t swap)
-{
-	struct ibv_send_wr *wr = wr_new(ex, op);
-	wr->wr.atomic.rkey = rkey;
-	wr->wr.atomic.remote_addr = addr;
-	wr->wr.atomic.compare_add = compare_add;
-	wr->wr.atomic.swap = swap;
-}
-static void wr_cmp_swp(
-	struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare, uint64_t swap)
-{
-	wr_atomic(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, addr, compare, swap);
-}
-static void wr_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t add)
-{
-	wr_atomic(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, addr, add, 0);
-}
-
-static void wr_bind_mw(
-	struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
-{
-	struct ibv_send_wr *wr = wr_new(ex, IBV_WR_BIND_MW);
-	wr->bind_mw.mw = mw;
-	wr->bind_mw.rkey = rkey;
-	wr->bind_mw.bind_info = *info;
-}
-
-static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
-{
-	struct ibv_send_wr *wr = wr_cur(ex);
-	wr->wr.ud.ah = ah;
-	wr->wr.ud.remote_qpn = qpn;
-	wr->wr.ud.remote_qkey = qkey;
-}
-
-static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge *list)
-{
-	struct wr_build *b = ex_qp(ex)->build;
-	struct ibv_send_wr *wr = wr_cur(ex);
-	if (b->nsge + n > RPWI_ARRAY_LEN(b->sge)) {
-		b->err = ENOMEM;
-		return;
-	}
-	wr->sg_list = &b->sge[b->nsge];
-	wr->num_sge = (int)n;
-	memcpy(wr->sg_list, list, n * sizeof(*list));
-	b->nsge += (unsigned)n;
-}
-
-static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint32_t length)
-{
-	struct ibv_sge sge = {.addr = addr, .length = length, .lkey = lkey};
-	wr_set_sge_list(ex, 1, &sge);
-}
-
-static void wr_set_inline_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_data_buf *bufs)
-{
-	struct wr_build *b = ex_qp(ex)->build;
-	size_t at = b->inl_used, len = 0;
-	for (size_t i = 0; i < n; i++) {
-		if (bufs[i].length > sizeof(b->inl) - b->inl_used) {
-			b->err = ENOMEM;
-			return;
-		}
-		memcpy(b->inl + b->inl_used, bufs[i].addr, bufs[i].length);
-		b->inl_used += bufs[i].length;
-		len += bufs[i].length;
-	}
-	wr_set_sge(ex, 0, (uintptr_t)(b->inl + at), (uint32_t)len);
-	wr_cur(ex)->send_flags |= IBV_SEND_INLINE;
-}
-
-static void wr_set_inline(struct ibv_qp_ex *ex, void *addr, size_t length)
-{
-	struct ibv_data_buf buf = {.addr = addr, .length = length};
-	wr_set_inline_list(ex, 1, &buf);
-}
-
-/* The 8 bytes are taken now, as inline data. */
-static void wr_atomic_write(
-	struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, const void *atomic_wr)
-{
-	wr_rdma(ex, (enum ibv_wr_opcode)RPWI_WR_ATOMIC_WRITE, rkey, addr);
-	wr_set_inline(ex, (void *)(uintptr_t)atomic_wr, RPWI_ATOMIC_WRITE_LEN);
-}
-
-static void wr_build_attach(struct dqp *q)
-{
-	pthread_mutex_init(&q->build_lock, NULL);
-	q->has_wr_ops = true;
-	struct ibv_qp_ex *ex = &q->ex;
-	ex->wr_start = wr_start;
-	ex->wr_complete = wr_complete;
-	ex->wr_abort = wr_abort;
-	ex->wr_send = wr_send;
-	ex->wr_send_imm = wr_send_imm;
-	ex->wr_send_inv = wr_send_inv;
-	ex->wr_local_inv = wr_local_inv;
-	ex->wr_rdma_read = wr_rdma_read;
-	ex->wr_rdma_write = wr_rdma_write;
-	ex->wr_rdma_write_imm = wr_rdma_write_imm;
-	ex->wr_atomic_cmp_swp = wr_cmp_swp;
-	ex->wr_atomic_fetch_add = wr_fetch_add;
-	ex->wr_bind_mw = wr_bind_mw;
-	ex->wr_atomic_write = wr_atomic_write;
-	ex->wr_set_ud_addr = wr_set_ud_addr;
-	ex->wr_set_sge = wr_set_sge;
-	ex->wr_set_sge_list = wr_set_sge_list;
-	ex->wr_set_inline_data = wr_set_inline;
-	ex->wr_set_inline_data_list = wr_set_inline_list;
-}
-
-struct ibv_qp_ex *rpwi_dev_qp_to_qp_ex(struct ibv_qp *ibv)
-{
-	struct dqp *q = to_dqp(ibv);
-	return q->has_wr_ops ? &q->ex : NULL;
 }

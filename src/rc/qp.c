@@ -566,6 +566,13 @@ static int check_wr(const struct rpwi_qp *qp, const struct ibv_send_wr *wr,
 	return 0;
 }
 
+int rpwi_qp_check_wr(
+	const struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av)
+{
+	uint64_t len;
+	return check_wr(qp, wr, ud_av, &len);
+}
+
 static void copy_data(struct rpwi_swqe *w, const struct ibv_send_wr *wr)
 {
 	uint8_t *to = w->inl;

@@ -247,6 +247,14 @@ void rpwi_qp_peer_gone(struct rpwi_qp *qp);
  * many SGEs, inline too long, length over 2^31. */
 int rpwi_qp_post_send(
 	struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av);
+/* The same, but for the state and the room: would it be taken? 0 or -EINVAL. */
+int rpwi_qp_check_wr(
+	const struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av);
+/* Is what is posted kept for later, not flushed? */
+static inline bool rpwi_qp_keeps_posts(const struct rpwi_qp *qp)
+{
+	return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
+}
 /* Is nothing posted, under way or owed? Then READs posted now may be done by the next call. RC. */
 bool rpwi_qp_is_quiet(const struct rpwi_qp *qp);
 /* Do the READs that are posted, and nothing else, out of the peer's memory: without a packet, a
