@@ -302,7 +302,7 @@ static void wr_atomic_write(
 	wr_set_inline(ex, (void *)(uintptr_t)atomic_wr, RPWI_ATOMIC_WRITE_LEN);
 }
 
-void wr_calls_attach(struct dqp *q)
+void build_attach(struct dqp *q)
 {
 	pthread_mutex_init(&q->build_lock, NULL);
 	q->has_wr_ops = true;

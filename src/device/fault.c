@@ -127,7 +127,9 @@ int fault_post_recv(struct dqp *q, struct rpwi_rq *rq, const struct ibv_recv_wr 
 	bool sane = wr->num_sge >= 0 && (uint32_t)wr->num_sge <= rq->sge_max;
 	if (!f.status || !sane)
 		return rpwi_rq_post(rq, wr);
-	if (!f.forge && f.status == IBV_WC_LOC_LEN_ERR) { /* a byte is too much for it */
+	/* A byte is too much for it. UC and UD take the next message into it then (rc/datagram.c). */
+	bool fails = !q || q->t.type == IBV_QPT_RC;
+	if (!f.forge && f.status == IBV_WC_LOC_LEN_ERR && fails) {
 		harmed.num_sge = 0;
 		return rpwi_rq_post(rq, &harmed);
 	}

@@ -456,7 +456,7 @@ static inline const struct rpwi_av *post_av(const struct dqp *q, const struct ib
 void dev_qp_event_got(struct ibv_qp *qp);
 
 /* build.c */
-void wr_calls_attach(struct dqp *q);
+void build_attach(struct dqp *q);
 
 /* mr.c; the lock is held for all but the verbs, but where a key is looked up a QP's will do; where
  * one is changed, all of them are held */
@@ -465,6 +465,8 @@ int mem_check(
 	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote);
 int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len,
 	bool remote);
+/* into a receive of the QP's SRQ */
+int mem_receive(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, const void *src, uint32_t len);
 int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote);
 const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
 void *mem_sink(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);

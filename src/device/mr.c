@@ -356,11 +356,10 @@ struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd)
 /* ---- the transport's accesses ---- */
 
 /* The place of [addr, addr+len) if the key allows `access`, else NULL. */
-static inline uint8_t *resolve_by(const struct dkey *k, struct rpwi_qp *qp, uint64_t addr,
-	uint64_t len, int access, bool remote)
+static inline uint8_t *resolve_in(const struct dpd *pd, const struct dkey *k, struct rpwi_qp *qp,
+	uint64_t addr, uint64_t len, int access, bool remote)
 {
-	if (RPWI_UNLIKELY(
-		    !k || !k->valid || k->pd != dqp_of(qp)->pd || (k->access & access) != access))
+	if (RPWI_UNLIKELY(!k || !k->valid || k->pd != pd || (k->access & access) != access))
 		return NULL;
 	if (RPWI_UNLIKELY(k->is_mw && (!remote || (k->qpn && k->qpn != qp->qpn))))
 		return NULL;
@@ -369,6 +368,12 @@ static inline uint8_t *resolve_by(const struct dkey *k, struct rpwi_qp *qp, uint
 	if (RPWI_UNLIKELY(addr < k->iova || len > k->length || addr - k->iova > k->length - len))
 		return NULL;
 	return (uint8_t *)((uintptr_t)k->addr + (addr - k->iova));
+}
+
+static inline uint8_t *resolve_by(const struct dkey *k, struct rpwi_qp *qp, uint64_t addr,
+	uint64_t len, int access, bool remote)
+{
+	return resolve_in(dqp_of(qp)->pd, k, qp, addr, len, access, remote);
 }
 
 static uint8_t *resolve(
@@ -385,14 +390,8 @@ int mem_check(
 	return resolve(qp, key, addr, len, access, remote) ? 0 : -EACCES;
 }
 
-int mem_write(
-	struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote)
+static inline int place(uint8_t *to, const struct dkey *k, const void *src, uint32_t len)
 {
-	if (!len)
-		return 0;
-	const struct dkey *k = mr_find(key);
-	uint8_t *to = resolve_by(k, qp, addr, len,
-		remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE, remote);
 	/* Upwards, as a NIC writes: programs poll the end of a WRITE (ib_write_lat), or flags
 	 * inside of it. Packets come here in the order of their PSNs, so that is the order of the
 	 * whole message. */
@@ -401,6 +400,24 @@ int mem_write(
 	if (to == src && to) /* a lane has put it there (receive_place) */
 		return 0;
 	return to ? rpwi_guard_copy_up(to, src, len) : -EACCES;
+}
+
+int mem_write(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote)
+{
+	if (!len)
+		return 0;
+	const struct dkey *k = mr_find(key);
+	return place(resolve_by(k, qp, addr, len,
+			     remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE, remote),
+		k, src, len);
+}
+
+int mem_receive(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, const void *src, uint32_t len)
+{
+	const struct dkey *k = mr_find(lkey);
+	const struct dpd *pd = to_dpd(dqp_of(qp)->srq->ibv.pd);
+	return place(resolve_in(pd, k, qp, addr, len, IBV_ACCESS_LOCAL_WRITE, false), k, src, len);
 }
 
 int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote)

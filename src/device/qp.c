@@ -106,6 +106,7 @@ static void on_event(struct rpwi_qp *t, enum ibv_event_type type)
 const struct rpwi_qp_ops device_qp_ops = {
 	.mem_check = mem_check,
 	.mem_write = mem_write,
+	.mem_receive = mem_receive,
 	.mem_read = mem_read,
 	.mem_map = mem_map,
 	.mem_atomic = mem_atomic,
@@ -320,7 +321,7 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 		return NULL;
 	q->blocks_own = create_flags(attr) & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
-		wr_calls_attach(q);
+		build_attach(q);
 	rpwi_explain(RPWI_EXPLAIN_CALL,
 		"ibv_create_qp_ex: QP 0x%06x, room for %u send%s and %u receive%s", q->t.qpn,
 		q->cap.max_send_wr, q->cap.max_send_wr == 1 ? "" : "s", q->cap.max_recv_wr,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* datagram.c - takes the packets of the services without acknowledgements: UC (IB 9.8.2) and UD
  * (9.8.3). They are sent by requester.c. What does not fit is dropped and counted; the sender never
- * hears of it.
+ * hears of it, and the QP receives on: nobody who may send to it ends it by a long message.
  */
 #include "rc/internal.h"
 
@@ -22,6 +22,16 @@ static void local_error(struct rpwi_qp *qp, enum ibv_wc_status status)
 	rpwi_qp_enter_err(qp, false);
 }
 
+/* A message longer than its receive (IB 9.9.3): one of the QP's own queue waits for the next message
+ * (class D), one of a shared queue, into which it cannot be put back, completes in error (class E).
+ * The QP stays as it is. */
+static void too_long(struct rpwi_qp *qp)
+{
+	qp->n->rx_bad_length++;
+	if (qp->rq->shared)
+		rpwi_rcv_fail(qp, IBV_WC_LOC_LEN_ERR);
+}
+
 static void uc_send(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
 	bool last = rpwi_op_has(rpwi_pkt_op(p), RPWI_F_LAST);
@@ -37,8 +47,13 @@ static void uc_send(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	}
 	int rc = rpwi_rcv_scatter(qp, p->payload, p->payload_len);
 
+	if (rc == -EMSGSIZE) {
+		too_long(qp);
+		uc_abandon(qp);
+		return;
+	}
 	if (rc) {
-		local_error(qp, rc == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
+		local_error(qp, IBV_WC_LOC_PROT_ERR);
 		return;
 	}
 	qp->msg = last ? RPWI_MSG_NONE : RPWI_MSG_SEND;
@@ -191,13 +206,14 @@ void rpwi_ud_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 		local_error(qp, (enum ibv_wc_status)qp->rcv.doom);
 		return;
 	}
+	if (RPWI_GRH_LEN + p->payload_len > qp->rcv.len) {
+		too_long(qp);
+		return;
+	}
 	make_grh(grh, p, meta);
-	int rc = rpwi_rcv_scatter(qp, grh, sizeof(grh));
-
-	if (!rc)
-		rc = rpwi_rcv_scatter(qp, p->payload, p->payload_len);
-	if (rc) {
-		local_error(qp, rc == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
+	if (rpwi_rcv_scatter(qp, grh, sizeof(grh)) ||
+		rpwi_rcv_scatter(qp, p->payload, p->payload_len)) {
+		local_error(qp, IBV_WC_LOC_PROT_ERR);
 		return;
 	}
 	struct ibv_wc wc = {

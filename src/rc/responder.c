@@ -58,8 +58,10 @@ int rpwi_rcv_scatter(struct rpwi_qp *qp, const void *data, uint32_t len)
 		if (n) {
 			/* mem_write checks the bounds of this piece; that the whole SGE is writable
 			 * is its key's affair */
-			int rc = qp->ops->mem_write(
-				qp, s->lkey, s->addr + r->sge_off, from, n, false);
+			uint64_t to = s->addr + r->sge_off;
+			int rc = RPWI_UNLIKELY(qp->rq->shared)
+					 ? qp->ops->mem_receive(qp, s->lkey, to, from, n)
+					 : qp->ops->mem_write(qp, s->lkey, to, from, n, false);
 			if (rc)
 				return rc;
 		}
@@ -311,11 +313,21 @@ static void rx_send(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_n
 		rpwi_rcv_done(qp, p, qp->rcv.done);
 }
 
+/* The rights or the key of a WRITE do not do. If it has immediate data, it is an error of the
+ * receive WQE that it takes (IB 9.9.3, class C: "can be related to a particular WQE"), and 11.6.2 has
+ * a status for just that; if not, of the QP. */
+static void refuse_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, enum rpwi_nak code)
+{
+	bool takes = rpwi_op_has(rpwi_pkt_op(p), RPWI_F_IMM) && rpwi_rcv_take(qp);
+
+	refuse(qp, code, qp->epsn, takes ? IBV_WC_LOC_ACCESS_ERR : IBV_WC_SUCCESS);
+}
+
 /* The RETH of a WRITE. -1: refused. */
 static int begin_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) || p->dma_len > RPWI_MSG_MAX) {
-		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		refuse_write(qp, p, RPWI_NAK_INV_REQ);
 		return -1;
 	}
 	/* IB 9.7.4.1.5: without data there is nothing that the R_Key could protect. Where one
@@ -327,7 +339,7 @@ static int begin_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 
 	if (p->dma_len && !p->placed && !at_once &&
 		qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_WRITE, true)) {
-		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
+		refuse_write(qp, p, RPWI_NAK_REM_ACCESS);
 		return -1;
 	}
 	qp->write_va = p->va;
@@ -359,7 +371,7 @@ static void rx_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_
 	if (p->payload_len && !p->placed &&
 		qp->ops->mem_write(
 			qp, qp->write_rkey, qp->write_va, p->payload, p->payload_len, true)) {
-		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
+		refuse_write(qp, p, RPWI_NAK_REM_ACCESS);
 		return;
 	}
 	qp->write_va += p->payload_len;

@@ -148,6 +148,12 @@ static int mem_write(
 	return 0;
 }
 
+static int mem_receive(
+	struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, const void *src, uint32_t len)
+{
+	return mem_write(qp, lkey, addr, src, len, false);
+}
+
 static int mem_read(
 	struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote)
 {
@@ -260,6 +266,7 @@ const struct rpwi_qp_ops sim_ops = {
 	.peer_read = no_peer_read,
 	.mem_check = mem_check,
 	.mem_write = mem_write,
+	.mem_receive = mem_receive,
 	.mem_read = mem_read,
 	.mem_map = mem_map,
 	.mem_atomic = mem_atomic,
