@@ -55,6 +55,29 @@ static void stale(const struct rx *r, struct rpwi_cm_node *old)
 			rpwi_cm_node_conn(old), CM_IN_STALE, &(struct cm_args){0}, r->now_ns);
 }
 
+/* A connection that is over stands in no new one's way. TIMEWAIT keeps a QP's owner from using it
+ * again too soon (IB 12.9.8.4); that its peer waits, too, is of no use to anybody: late packets of
+ * the old connection name the QP on this side, and that is another one. So the peer's QP and ID
+ * are forgotten when they come again, as the kernel's cm forgets them on its way into TIMEWAIT.
+ * Else more connections in that time than the peer has QPNs, and the next is refused. */
+static bool yields(struct rpwi_cm_node *old)
+{
+	if (!old->lingers && rpwi_cm_node_conn(old)->state != RPWI_CM_TIMEWAIT)
+		return false;
+	rpwi_cm_forget(old);
+	return true;
+}
+
+/* Who is connected, or about to be, to this QP of the peer. */
+static struct rpwi_cm_node *holder_of(const struct rx *r, uint32_t qpn, const uint8_t guid[8])
+{
+	struct rpwi_cm_node *n;
+	do
+		n = rpwi_cm_find_qp(r->cm, qpn, guid, &r->path->remote);
+	while (n && yields(n));
+	return n;
+}
+
 /* True when the request has been dealt with: we know its ID. The transaction ID tells a repetition
  * from a new life of the peer. */
 static bool known_request(const struct rx *r, bool sidr)
@@ -77,6 +100,8 @@ static bool known_request(const struct rx *r, bool sidr)
 		conn_take(r, c, sidr ? CM_IN_SIDR_REQ_AGAIN : CM_IN_REQ_AGAIN);
 	else if (sidr)
 		stray(r, "its request ID is in use");
+	else if (yields(n))
+		return false;
 	else
 		stale(r, n);
 	return true;
@@ -133,9 +158,7 @@ static void rx_req(const struct rx *r)
 	if (known_request(r, false))
 		return;
 	uint16_t reason = req_refused(r->m);
-	struct rpwi_cm_node *old =
-		reason ? NULL
-		       : rpwi_cm_find_qp(r->cm, r->m->req.qpn, r->m->req.ca_guid, &r->path->remote);
+	struct rpwi_cm_node *old = reason ? NULL : holder_of(r, r->m->req.qpn, r->m->req.ca_guid);
 	if (old) {
 		stale(r, old);
 		return;
@@ -248,8 +271,9 @@ static void rx_rej(const struct rx *r)
 /* The first REP of a connection names QP and ID of a peer that we may know as another's. */
 static bool rep_is_stale(const struct rx *r)
 {
-	return rpwi_cm_find_id(r->cm, r->m->local_comm_id, &r->path->remote, false) ||
-	       rpwi_cm_find_qp(r->cm, r->m->rep.qpn, r->m->rep.ca_guid, &r->path->remote);
+	struct rpwi_cm_node *n =
+		rpwi_cm_find_id(r->cm, r->m->local_comm_id, &r->path->remote, false);
+	return (n && !yields(n)) || holder_of(r, r->m->rep.qpn, r->m->rep.ca_guid);
 }
 
 static void rx_rep(const struct rx *r)

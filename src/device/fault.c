@@ -127,7 +127,7 @@ int fault_post_recv(struct dqp *q, struct rpwi_rq *rq, const struct ibv_recv_wr 
 	bool sane = wr->num_sge >= 0 && (uint32_t)wr->num_sge <= rq->sge_max;
 	if (!f.status || !sane)
 		return rpwi_rq_post(rq, wr);
-	/* A byte is too much for it. UC and UD take the next message into it then (rc/datagram.c). */
+	/* A byte is too much for it. UC and UD take the next message into it then. */
 	bool fails = !q || q->t.type == IBV_QPT_RC;
 	if (!f.forge && f.status == IBV_WC_LOC_LEN_ERR && fails) {
 		harmed.num_sge = 0;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "device/alive.h"
 #include "device/board.h"
 #include "device/fault.h"
@@ -12,10 +13,8 @@
 #include "device/tally.h"
 #include "explain/verbs.h"
 
-/* ---- QPNs: slot << 12 | index. The first index is drawn and freed numbers are used again as late
- * as possible: a late packet of an old peer finds nobody, and a peer that still remembers the QPs
- * of a process that has ended (TIMEWAIT, IB 12.9.8.3.1) does not take those of a new process in the
- * same slot for them ---- */
+/* ---- QPNs: slot << 12 | index. All free ones are used before one comes again: a late packet of an
+ * old peer finds nobody. The first is drawn, and a QPN does not tell the one after it ---- */
 
 struct dqp *qp_lookup(uint32_t qpn)
 {
@@ -27,9 +26,24 @@ struct dqp *qp_lookup(uint32_t qpn)
 	return NULL;
 }
 
-/* Not the very next one: a QPN does not tell the one after it; and a number that was given back is
- * not given again for hundreds of others. */
-enum { QPN_STEP_MAX = 16 };
+/* The n-th index of the process's own order: each once in RPWI_SLOT_QPNS. Four rounds of Feistel
+ * over two halves, which is a permutation whatever the keys. */
+static uint32_t shuffled(uint32_t n)
+{
+	enum { HALF = RPWI_SLOT_SHIFT / 2, ROUNDS = 4 };
+	static uint64_t key;
+	const uint32_t mask = (1u << HALF) - 1;
+	_Static_assert(RPWI_SLOT_QPNS == 1 << 2 * HALF, "two halves");
+	if (!key)
+		key = rpwi_random64() | 1;
+	uint32_t left = n >> HALF & mask, right = n & mask;
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		uint32_t next = left ^ (uint32_t)(rpwi_mix(key + i, right) >> 32 & mask);
+		left = right;
+		right = next;
+	}
+	return left << HALF | right;
+}
 
 static int qpn_alloc(struct dqp *q, uint32_t *qpn)
 {
@@ -38,14 +52,14 @@ static int qpn_alloc(struct dqp *q, uint32_t *qpn)
 		uint32_t total = h->nslots * RPWI_SLOT_QPNS;
 		for (uint32_t n = 0; n < total; n++) {
 			uint32_t at = (h->next_idx + n) % total, i = at / RPWI_SLOT_QPNS,
-				 j = at % RPWI_SLOT_QPNS;
+				 j = shuffled(at % RPWI_SLOT_QPNS);
 			if (!h->qps[i] &&
 				!(h->qps[i] = calloc(RPWI_SLOT_QPNS, sizeof(struct dqp *))))
 				return -ENOMEM;
 			if (h->qps[i][j] || !j) /* index 0: see wire/ask.h */
 				continue;
 			h->qps[i][j] = q;
-			h->next_idx = at + 1 + (uint32_t)rpwi_random64() % QPN_STEP_MAX;
+			h->next_idx = at + 1;
 			*qpn = (uint32_t)h->slots[i] << RPWI_SLOT_SHIFT | j;
 			return 0;
 		}

@@ -22,9 +22,9 @@ static void local_error(struct rpwi_qp *qp, enum ibv_wc_status status)
 	rpwi_qp_enter_err(qp, false);
 }
 
-/* A message longer than its receive (IB 9.9.3): one of the QP's own queue waits for the next message
- * (class D), one of a shared queue, into which it cannot be put back, completes in error (class E).
- * The QP stays as it is. */
+/* A message longer than its receive (IB 9.9.3): one of the QP's own queue waits for the next
+ * message (class D), one of a shared queue, into which it cannot be put back, completes in error
+ * (class E). The QP stays as it is. */
 static void too_long(struct rpwi_qp *qp)
 {
 	qp->n->rx_bad_length++;

@@ -103,8 +103,8 @@ struct rpwi_qp_ops {
 	 * longer mapped: nothing else may be changed. */
 	int (*mem_write)(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src,
 		uint32_t len, bool remote);
-	/* Of a receive WQE out of a shared queue: the key is checked against the queue's PD, not the
-	 * QP's (IB 10.2.9). */
+	/* Of a receive WQE out of a shared queue: the key is checked against the queue's PD, not
+	 * the QP's (IB 10.2.9). */
 	int (*mem_receive)(
 		struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, const void *src, uint32_t len);
 	int (*mem_read)(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len,

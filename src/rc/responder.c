@@ -314,8 +314,8 @@ static void rx_send(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_n
 }
 
 /* The rights or the key of a WRITE do not do. If it has immediate data, it is an error of the
- * receive WQE that it takes (IB 9.9.3, class C: "can be related to a particular WQE"), and 11.6.2 has
- * a status for just that; if not, of the QP. */
+ * receive WQE that it takes (IB 9.9.3, class C: "can be related to a particular WQE"), and
+ * 11.6.2 has a status for just that; if not, of the QP. */
 static void refuse_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, enum rpwi_nak code)
 {
 	bool takes = rpwi_op_has(rpwi_pkt_op(p), RPWI_F_IMM) && rpwi_rcv_take(qp);

@@ -197,11 +197,16 @@ static void a_known_request_is_never_a_second_connection(void **state)
 		assert_int_equal(rpwi_cm_stats(cm)->duplicates, 3);
 		assert_int_equal(c->state, s);
 		/* The same ID in another transaction, and for another QP: the peer has begun a new
-		 * life. */
+		 * life. What is over here is not in its way. */
 		nsent = 0;
 		req.tid ^= 0x100;
 		req.req.qpn ^= 0x10;
 		rx(&req);
+		if (s == RPWI_CM_TIMEWAIT) {
+			assert_int_equal(nincoming, 2);
+			assert_int_equal(nsent, 0);
+			continue;
+		}
 		assert_int_equal(nincoming, 1);
 		assert_int_equal(sent[0].attr, RPWI_CM_REJ);
 		assert_int_equal(sent[0].rej.reason, RPWI_REJ_STALE_CONN);
@@ -228,18 +233,11 @@ static void a_reused_qp_is_a_stale_connection(void **state)
 	assert_int_equal(event[0].ev.type, RPWI_CM_EV_DREP);
 	assert_ptr_equal(event[0].conn, c);
 
-	/* still so in TIMEWAIT, also when the program has destroyed it; not after it */
+	/* not in TIMEWAIT: the peer's QP is its own to use again */
 	nsent = 0;
 	req = a_req(THEIR_ID + 2, THEIR_QPN);
 	rx(&req);
-	assert_int_equal(nsent, 1);
-	assert_int_equal(sent[0].rej.reason, RPWI_REJ_STALE_CONN);
-	rpwi_cm_destroy(c, now);
-	rx(&req);
-	assert_int_equal(nsent, 2);
-	assert_int_equal(nincoming, 1);
-	run_until(now + 5 * SECOND);
-	rx(&req);
+	assert_int_equal(nsent, 0);
 	assert_int_equal(nincoming, 2);
 
 	/* another CA, or another address, may well have a QP of that number */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* receives_test.c - receives that do not fit, and whose they are: a shared queue's protection domain,
- * messages longer than their receive, a WRITE with immediate data and a bad key. With an argument,
- * `udp` or `auto`: by which wire. */
+/* receives_test.c - receives that do not fit, and whose they are: a shared queue's protection
+ * domain, messages longer than their receive, a WRITE with immediate data and a bad key. With an
+ * argument, `udp` or `auto`: by which wire. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -238,7 +238,7 @@ static void nor_does_a_message_of_a_uc_peer(void **state)
 	a_message_too_long(IBV_QPT_UC, true);
 }
 
-/* ---- WRITE with immediate data: the receive that it takes fails by itself (IB 9.9.3, class C) ---- */
+/* ---- WRITE with immediate data: its receive fails by itself (IB 9.9.3, class C) ---- */
 
 static void write_imm(uint32_t rkey, bool shared, bool has_right)
 {
