@@ -21,6 +21,7 @@ enum {
 	PATH_SOLVED_MAX = 32, /* bad ICRCs, a second */
 	PATH_HEARD_MAX = 64,  /* messages of ICMP, a second */
 	FRESH_S = 30,         /* so long what was seen explains what fails; */
+	WELL_MS = 1000,       /* since a packet of the peer came unharmed: there is no NAT */
 	FRESH_END_S = 10,     /* what may be a peer's end, until it is there again */
 	PSN_SLACK = 1 << 16,
 	BIG_BYTES = 256, /* a packet with more may be too big; the smallest MTU has no less */
@@ -412,6 +413,11 @@ void path_bad_icrc(struct hca *h, const struct dqp *q, const struct rpwi_rx *rx,
 		.len = len};
 	struct rpwi_flow f = rx->flow;
 	if (!may(&second, &solved, PATH_SOLVED_MAX, now_ns))
+		return;
+	/* A NAT changes all packets of a peer, damage some of them; and most damage that comes
+	 * twice alike, as the guesses below do, is of one bit. */
+	if ((q && q->heard_ns && now_ns - q->heard_ns < WELL_MS * RPWI_NS_PER_MS) ||
+		rpwi_icrc_is_one_bit(&rx->flow, seg, len, ip_id))
 		return;
 	struct note *n = note_get(&rx->flow.src, now_ns);
 	bool has_peer = q && q->t.type != IBV_QPT_UD && q->t.av.flow.dst.family == f.src.family;

@@ -233,6 +233,23 @@ static uint32_t field_diff(uint32_t diff, size_t after, unsigned width)
 	return poly_mul(diff, poly_unshift_bytes(after + width));
 }
 
+bool rpwi_icrc_is_one_bit(
+	const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t ip_id)
+{
+	if (!may_have_icrc(len))
+		return false;
+	uint32_t diff = diff_of(flow, data, len, ip_id), s = POLY_REFLECTED;
+	if (!(diff & (diff - 1))) /* of the ICRC itself */
+		return true;
+	/* what the last bit does, the one before it, and so on */
+	for (size_t bits = 8 * (len - RPWI_ICRC_LEN); bits && s != diff; bits--) {
+		s = s >> 1 ^ (POLY_REFLECTED & -(s & 1));
+		if (bits == 1)
+			return false;
+	}
+	return s == diff;
+}
+
 bool rpwi_icrc_solve_port(const struct rpwi_flow *flow, const uint8_t *data, size_t len,
 	uint16_t ip_id, uint16_t *sport)
 {

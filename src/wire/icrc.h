@@ -39,7 +39,11 @@ enum rpwi_icrc_verdict rpwi_icrc_check(
  * - The source port that makes it right, with the ID given and all else in `flow` as it is. False:
  *   there is none (of random damage that is found with a chance of 2^-16).
  * - IPv4: the source (or destination) address that makes it right: there is always exactly one, so
- *   it means something only where it is one that was to be expected, or comes twice. */
+ *   it means something only where it is one that was to be expected, or comes twice.
+ * - One bit, wherever in the packet: it was damaged. The same bit of packets of one length makes
+ *   the same address twice. */
+bool rpwi_icrc_is_one_bit(
+	const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t ip_id);
 bool rpwi_icrc_solve_port(const struct rpwi_flow *flow, const uint8_t *data, size_t len,
 	uint16_t ip_id, uint16_t *sport);
 bool rpwi_icrc_solve_addr(const struct rpwi_flow *flow, const uint8_t *data, size_t len,

@@ -5,12 +5,14 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <arpa/inet.h>
 #include <cmocka.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,14 +22,14 @@
 
 enum { TARGET = 4096 };
 
-static void forge(const char *from, const struct rpwi_pkt *head, const void *payload, uint32_t len,
-	uint32_t icrc_xor, size_t cut)
+static void forge_as(const char *from, uint16_t port, const struct rpwi_pkt *head,
+	const void *payload, uint32_t len, uint32_t icrc_xor, size_t cut)
 {
 	uint8_t out[RPWI_PACKET_MAX];
 	struct rpwi_pkt p = *head;
 	p.payload_len = len;
 	p.pad = (uint8_t)((4 - len % 4) % 4);
-	struct sockaddr_in src = {.sin_family = AF_INET},
+	struct sockaddr_in src = {.sin_family = AF_INET, .sin_port = htons(port)},
 			   dst = {.sin_family = AF_INET, .sin_port = htons(RPWI_UDP_PORT)};
 	inet_pton(AF_INET, from, &src.sin_addr);
 	inet_pton(AF_INET, "127.0.0.1", &dst.sin_addr);
@@ -51,6 +53,17 @@ static void forge(const char *from, const struct rpwi_pkt *head, const void *pay
 	n += len + p.pad + 4;
 	assert_true(sendto(fd, out, n - cut, 0, (struct sockaddr *)&dst, sizeof(dst)) > 0);
 	close(fd);
+}
+
+static void forge(const char *from, const struct rpwi_pkt *head, const void *payload, uint32_t len,
+	uint32_t icrc_xor, size_t cut)
+{
+	forge_as(from, 0, head, payload, len, icrc_xor, cut);
+}
+static void forge_from_port(const char *from, uint16_t port, const struct rpwi_pkt *head,
+	const void *payload, uint32_t len, uint32_t icrc_xor)
+{
+	forge_as(from, port, head, payload, len, icrc_xor, 0);
 }
 
 /* The packet that the peer would send next, but for what each test changes. */
@@ -175,6 +188,91 @@ ATTACK(a_packet_for_an_unknown_qp_changes_nothing, unknown_qp)
 ATTACK(a_stray_response_changes_nothing, stray_response)
 
 /* The test's own proof: the same packet, right in everything, does arrive. */
+/* ---- what a bad ICRC is taken for ---- */
+
+static uint32_t icrc_as_from(const char *from, const uint8_t *data, size_t len)
+{
+	struct rpwi_flow f = {.src.family = 4, .dst.family = 4, .dport = RPWI_UDP_PORT};
+	struct rpwi_iov body = {data + RPWI_BTH_LEN, len - RPWI_BTH_LEN};
+	inet_pton(AF_INET, from, f.src.bytes);
+	return rpwi_icrc(&f, 0, data, RPWI_BTH_LEN, &body, 1, 0);
+}
+
+/* How often the log has a NAT, of what `run` does. */
+static bool tells_of_a_nat(struct pair *p, void (*run)(struct pair *p, const uint8_t *payload))
+{
+	static char text[1 << 16];
+	uint8_t payload[32] = {0};
+	int log = memfd_create("log", MFD_CLOEXEC), was = dup(STDERR_FILENO);
+	assert_true(log >= 0 && was >= 0);
+	dup2(log, STDERR_FILENO);
+	run(p, payload);
+	settle(p);
+	dup2(was, STDERR_FILENO);
+	ssize_t n = pread(log, text, sizeof(text) - 1, 0);
+	text[n > 0 ? n : 0] = 0;
+	close(log);
+	close(was);
+	return strstr(text, "NAT");
+}
+
+/* A WRITE ONLY of 32 bytes: BTH, RETH, those, ICRC. */
+enum { WRITE_LEN = RPWI_BTH_LEN + 16 + 32 };
+
+static void each_bit_twice(struct pair *p, const uint8_t *payload)
+{
+	uint8_t data[WRITE_LEN] = {0};
+	uint32_t well = icrc_as_from("127.0.0.1", data, sizeof(data));
+	for (size_t bit = 8 * RPWI_BTH_LEN; bit < 8 * sizeof(data) + 32; bit += 29) {
+		bool of_icrc = bit >= 8 * sizeof(data);
+		uint32_t harm = 1u << bit % 32;
+		if (!of_icrc) {
+			data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+			harm = icrc_as_from("127.0.0.1", data, sizeof(data)) ^ well;
+			data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		}
+		for (uint32_t i = 0; i < 2; i++) {
+			struct rpwi_pkt w = next_write(p, 32);
+			w.psn = rpwi_psn_add(w.psn, i);
+			forge_from_port("127.0.0.1", 50001, &w, payload, 32, harm);
+		}
+	}
+}
+static void the_same_damage_twice(struct pair *p, const uint8_t *payload)
+{
+	still_works(p); /* its packets come */
+	for (uint32_t i = 0; i < 2; i++) {
+		struct rpwi_pkt w = next_write(p, 32);
+		w.psn = rpwi_psn_add(w.psn, 100 + i);
+		forge_from_port("127.0.0.1", 50001, &w, payload, 32, 0xdeadbeef);
+	}
+}
+static void as_by_a_nat(struct pair *p, const uint8_t *payload)
+{
+	uint8_t data[WRITE_LEN] = {0};
+	uint32_t changed = icrc_as_from("127.0.0.1", data, sizeof(data)) ^
+			   icrc_as_from("127.0.0.9", data, sizeof(data));
+	for (uint32_t i = 0; i < 3; i++) {
+		struct rpwi_pkt w = next_write(p, 32);
+		w.psn = rpwi_psn_add(w.psn, i);
+		forge_from_port("127.0.0.9", 50001, &w, payload, 32, changed);
+	}
+}
+
+static void damage_is_no_nat(void **state)
+{
+	struct pair p;
+	pair_make(&p, 14, 7, 7);
+	assert_false(tells_of_a_nat(&p, each_bit_twice));
+	usleep(1100000); /* so many a second are looked at */
+	assert_false(tells_of_a_nat(&p, the_same_damage_twice));
+	pair_free(&p);
+	usleep(1100000);
+	pair_make(&p, 14, 7, 7);
+	assert_true(tells_of_a_nat(&p, as_by_a_nat));
+	pair_free(&p);
+}
+
 static void the_right_packet_arrives(void **state)
 {
 	struct pair p;
@@ -201,6 +299,7 @@ int main(void)
 		cmocka_unit_test(a_packet_of_another_service_changes_nothing),
 		cmocka_unit_test(a_packet_for_an_unknown_qp_changes_nothing),
 		cmocka_unit_test(a_stray_response_changes_nothing),
+		cmocka_unit_test(damage_is_no_nat),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
