@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* log.c - the log: one line an event, to stderr, filtered by ROPEWAY_LOG. */
 #include "base/base.h"
+#include "base/file.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 int rpwi_log_level_cached = -1;
@@ -35,6 +35,5 @@ void rpwi_log_write(enum rpwi_log_level level, const char *fmt, ...)
 		return;
 	n = RPWI_MIN(n + m, (int)sizeof(line) - 2);
 	line[n++] = '\n';
-	/* not the drop-in's hook: locks may be held */
-	syscall(SYS_write, STDERR_FILENO, line, (size_t)n);
+	rpwi_file_write(STDERR_FILENO, line, (size_t)n);
 }

@@ -31,6 +31,10 @@ int rpwi_cli_send(int argc, char **argv);
 int rpwi_cli_demo_peer(int argc, char **argv);
 
 /* ---- fail.c ---- */
+/* A file that is too long for the limit (RLIMIT_FSIZE) is an error like a full disk; as before, for
+ * a program of somebody else's that is executed. */
+void rpwi_cli_file_limit_is_error(void);
+void rpwi_cli_file_limit_as_before(void);
 /* One line to stderr, "ropeway <command>: ...", and the exit status to return. */
 int rpwi_cli_fail(int status, const char *command, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

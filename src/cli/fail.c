@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fail.c - the one line on standard error with which a command ends. */
+/* fail.c - the one line on standard error with which a command ends; a limit that would end it
+ * without one. */
 #include "cli/cli.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -34,3 +36,8 @@ int rpwi_cli_usage(const char *command, const char *fmt, ...)
 	fprintf(stderr, "Try '%s --help'.\n", command);
 	return CLI_USAGE;
 }
+
+static void (*limit_before)(int) = SIG_DFL;
+
+void rpwi_cli_file_limit_is_error(void) { limit_before = signal(SIGXFSZ, SIG_IGN); }
+void rpwi_cli_file_limit_as_before(void) { signal(SIGXFSZ, limit_before); }

@@ -74,5 +74,6 @@ static int run_completion(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	rpwi_cli_file_limit_is_error();
 	return finish(cli_commands_run(&command, subcommands, argc, argv));
 }

@@ -24,6 +24,7 @@
  */
 #include "device/board.h"
 
+#include "base/file.h"
 #include "base/copy.h"
 #include "base/guard.h"
 
@@ -87,7 +88,7 @@ void board_open(struct rpwi_lanes *by, uint16_t slot)
 	int fd = memfd_create("ropeway-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return;
-	b = ftruncate(fd, sizeof(*b))
+	b = rpwi_share_size(fd, sizeof(*b))
 		    ? MAP_FAILED
 		    : mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (b == MAP_FAILED || rpwi_board_seal(fd)) {

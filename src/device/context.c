@@ -9,6 +9,8 @@
  * only its own engine answers for it. So there it is refused, with EOPNOTSUPP.
  */
 #include <errno.h>
+
+#include "base/file.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -45,7 +47,7 @@ static int command_fd(const struct command_file *f)
 	int fd = memfd_create("ropeway-uverbs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -1;
-	if (write(fd, f, sizeof(*f)) == (ssize_t)sizeof(*f) &&
+	if (rpwi_file_write(fd, f, sizeof(*f)) == (ssize_t)sizeof(*f) &&
 		!fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL))
 		return fd;
 	close(fd);

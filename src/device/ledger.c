@@ -2,6 +2,8 @@
 /* ledger.c - see ledger.h. */
 #include "device/ledger.h"
 
+#include "base/file.h"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -26,7 +28,8 @@ static bool make(void)
 	int fd = memfd_create("ropeway-ledger", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return false;
-	void *m = ftruncate(fd, sizeof(*own)) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)
+	void *m = rpwi_share_size(fd, sizeof(*own)) ||
+				  fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)
 			  ? MAP_FAILED
 			  : mmap(NULL, sizeof(*own), PROT_READ | PROT_WRITE,
 				    MAP_SHARED | MAP_NORESERVE, fd, 0);

@@ -4,6 +4,7 @@
 #include "explain/trace.h"
 
 #include "explain/words.h"
+#include "base/file.h"
 #include "base/lock.h"
 
 #include <ctype.h>
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 bool rpwi_explain_on;
@@ -97,7 +97,7 @@ static struct account {
 static void put(const char *text, size_t len)
 {
 	while (acc.fd >= 0 && len) {
-		ssize_t n = syscall(SYS_write, acc.fd, text, len);
+		ssize_t n = rpwi_file_write(acc.fd, text, len);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)

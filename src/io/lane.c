@@ -19,6 +19,7 @@
  */
 #include "io/io_priv.h"
 
+#include "base/file.h"
 #include "base/guard.h"
 #include "base/lock.h"
 #include "io/lane_ring.h"
@@ -253,7 +254,7 @@ static int make_mem(struct lane_mem **mem)
 	*mem = NULL;
 	if (fd < 0)
 		return -errno;
-	if (!ftruncate(fd, sizeof(struct lane_mem)) &&
+	if (!rpwi_share_size(fd, sizeof(struct lane_mem)) &&
 		!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		*mem = map_mem(fd);
 	if (*mem)

@@ -8,6 +8,7 @@
  * do is to make a sender wait STALL_NS for each little batch, or not at all.
  */
 #include "io/io_priv.h"
+#include "base/file.h"
 #include "base/lock.h"
 
 #include <errno.h>
@@ -99,7 +100,7 @@ int rpwi_pace_new(struct rpwi_pace **out)
 		return -ENOMEM;
 	pc->fd = memfd_create("ropeway-pace", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	/* Sealed, so that no process can take the page from under another. */
-	if (pc->fd < 0 || ftruncate(pc->fd, PAGE_BYTES) ||
+	if (pc->fd < 0 || rpwi_share_size(pc->fd, PAGE_BYTES) ||
 		fcntl(pc->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		return -errno;
 	pc->page = map_page(pc->fd);

@@ -17,6 +17,7 @@
  */
 #include "io/io.h"
 
+#include "base/file.h"
 #include "base/guard.h"
 #include "base/lock.h"
 #include "explain/packet.h"
@@ -160,7 +161,7 @@ static void write_buffer(void)
 {
 	size_t done = 0;
 	while (done < tap.used) {
-		ssize_t n = write(tap.fd, tap.buf + done, tap.used - done);
+		ssize_t n = rpwi_file_write(tap.fd, tap.buf + done, tap.used - done);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {

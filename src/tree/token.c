@@ -10,6 +10,8 @@
  */
 #include "tree/tree.h"
 
+#include "base/file.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -41,7 +43,7 @@ int rpwi_token_open(const char *path, const char *text, size_t len, int flags)
 		name, (flags & O_CLOEXEC ? MFD_CLOEXEC : 0u) | (unsigned)MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -1;
-	if ((len && pwrite(fd, text, len, 0) != (ssize_t)len) ||
+	if ((len && rpwi_file_pwrite(fd, text, len, 0) != (ssize_t)len) ||
 		fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)) {
 		syscall(SYS_close, fd);
 		return rpwi_fail(EIO);

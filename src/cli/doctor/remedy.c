@@ -27,6 +27,8 @@ static const struct {
 	{"Too many open files",
 		"`ulimit -n` says how many descriptors a process may have: 1024 are "
 		"enough"},
+	{"File too large", "raise the limit of the size of files, which counts for shared memory, "
+			   "too: `ulimit -f unlimited`"},
 	{"memfd_create",
 		"let processes call memfd_create (a container's seccomp profile may forbid "
 		"it)"},

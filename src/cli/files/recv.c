@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -72,8 +71,6 @@ static int run(const struct options *o)
 	struct store_why why;
 	rpw_listener *l;
 
-	/* a file that is too long for `ulimit -f` is an error like a full disk */
-	signal(SIGXFSZ, SIG_IGN);
 	snprintf(listen, sizeof(listen), "%s:" FILES_PORT, o->has_key ? "" : "127.0.0.1");
 	if (store_open(&r.store, o->dir, &why))
 		return rpwi_cli_fail(CLI_FAILED, NAME, "%s", why.text);

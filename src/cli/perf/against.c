@@ -210,6 +210,7 @@ static bool program_start(
 		dup2(nobody_types(), 0);
 		dup2(out[1], 1);
 		dup2(out[1], 2);
+		rpwi_cli_file_limit_as_before();
 		if (c->prefix) {
 			prefer(c->prefix);
 			snprintf(path, sizeof(path), "%s/bin/%s", c->prefix, argv[0]);

@@ -8,6 +8,8 @@
  * page that cannot shrink and begins with the nonce. */
 #include "cli/perf/perf.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -58,7 +60,7 @@ struct perf_line *rpwi_perf_line_offer(int *fd, uint8_t nonce[PERF_NONCE_LEN])
 	struct perf_line *l = NULL;
 	*fd = memfd_create("ropeway-perf-line", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (*fd >= 0 && getrandom(nonce, PERF_NONCE_LEN, 0) == PERF_NONCE_LEN &&
-		!ftruncate(*fd, BYTES) && !fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK))
+		!rpwi_share_size(*fd, BYTES) && !fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK))
 		l = map(*fd);
 	if (l) {
 		memcpy(l->nonce, nonce, PERF_NONCE_LEN);

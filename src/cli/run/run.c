@@ -399,6 +399,7 @@ int rpwi_cli_run(int argc, char **argv)
 	warn_if_not_preloadable(&launch, o.namespace);
 	warn_if_no_interface();
 	fflush(stdout);
+	rpwi_cli_file_limit_as_before();
 	execvp(argv[0], argv);
 	return cannot_run(argv[0], errno);
 }

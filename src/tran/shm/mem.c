@@ -10,6 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/error.h"
 #include "ropeway.h"
 #include "shm.h"
@@ -22,7 +23,7 @@ int rpwi_shm_memfd(const char *name, size_t len, void **at, unsigned seals)
 	if (fd < 0)
 		return -errno;
 	*at = MAP_FAILED;
-	if (ftruncate(fd, (off_t)len))
+	if (rpwi_share_size(fd, len))
 		goto fail;
 	*at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	/* The seal against future writing comes after our own mapping, which it leaves alone. */
