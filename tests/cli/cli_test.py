@@ -366,6 +366,19 @@ sys.exit(subprocess.run(command, check=False).returncode)
         self.assertEqual(got.returncode, 1, got)
         self.assertRegex(got.stderr, r"(?m)^ropeway demo: ")
 
+    def test_many_interfaces_are_laid_into_a_mount_namespace(self):
+        pairs, script = 32, self.dir / "many"
+        script.write_text("\n".join(["set -e", *(f"ip link add v{i} type veth peer name w{i}; ip addr add 10.9.{i}.1/24 dev v{i}; ip link set v{i} up; ip link set w{i} up" for i in range(pairs)),
+                                     'exec "$@"']))
+        got = ropeway("run", "--namespace", "--", "ls", "/sys/class/infiniband",
+                      cwd=self.dir, wrapper=(*self.unshare, "/bin/sh", script))
+        if "veth" in got.stderr or "Operation not supported" in got.stderr:
+            self.skipTest("this kernel makes no veth pairs")
+        if "--namespace:" in got.stderr and "forbids" in got.stderr:
+            self.skipTest("no mount namespace can be made here")
+        self.assertEqual((got.returncode, got.stderr), (0, ""), got)
+        self.assertEqual(len([d for d in got.stdout.split() if d.startswith(("rpw_v", "rpw_w"))]), 2 * pairs)
+
     def test_who_holds_the_port(self):
         got = self.inside("up", "hold", "devices", "--json")
         self.assertEqual(got.returncode, 0, got)

@@ -194,6 +194,13 @@ static int make(const struct rpwi_plan *plan, const char *source, const struct p
 	if (rc)
 		return rc;
 	rc = rpwi_plan_lay(plan, source, what, sizeof(what));
+	if (rc == -ENOSPC) { /* no namespace is missing: those are there */
+		snprintf(why, why_len,
+			"%s: %s (the namespace has as many mounts as it may: ask root for a larger "
+			"fs.mount-max (sysctl); or the host has no memory left for the files)",
+			what, strerror(-rc));
+		return rc;
+	}
 	if (rc)
 		return fail(rc, why, why_len, what);
 	if (rpwi_is_below_sys(cwd->path) && chdir(cwd->path))

@@ -280,17 +280,29 @@ static int make_folder(const char *path)
 	return mkdir(path, 0755) || chmod(path, 0755) ? -errno : 0;
 }
 
-/* `*real` becomes the folder beneath, which has no path any more. */
-static int lay_cover(const char *path, const char *source, int *real)
+/* What a tmpfs takes at most that has all of the plan: a page for each name, and those of the
+ * texts; and room for what a program makes there. It takes only what is used. */
+static void cover_room(const struct rpwi_plan *p, char options[64])
 {
+	enum { SPARE_BYTES = 4 << 20, SPARE_NAMES = 1024 };
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), bytes = SPARE_BYTES;
+	for (unsigned i = 0; i < p->n; i++)
+		bytes += page + (p->step[i].len + page - 1) / page * page;
+	snprintf(options, 64, "mode=0755,size=%llu,nr_inodes=%u", (unsigned long long)bytes,
+		p->n + SPARE_NAMES);
+}
+
+/* `*real` becomes the folder beneath, which has no path any more. */
+static int lay_cover(const struct rpwi_plan *p, const char *path, const char *source, int *real)
+{
+	char options[64];
+	cover_room(p, options);
 	if (*real >= 0)
 		close(*real);
 	*real = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (*real < 0)
 		return -errno;
-	return mount(source, path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0755,size=4m")
-		       ? -errno
-		       : 0;
+	return mount(source, path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) ? -errno : 0;
 }
 
 /* What was there, at its old name: with all that is mounted below it, since the kernel lets nobody
@@ -308,11 +320,12 @@ static int lay_kept(const struct rpwi_plan_step *s, int real)
 	return rc;
 }
 
-static int lay_step(const struct rpwi_plan_step *s, const char *source, int *real)
+static int lay_step(
+	const struct rpwi_plan *p, const struct rpwi_plan_step *s, const char *source, int *real)
 {
 	switch (s->kind) {
 	case COVER:
-		return lay_cover(s->path, source, real);
+		return lay_cover(p, s->path, source, real);
 	case KEEP_FOLDER:
 	case KEEP_FILE:
 		return lay_kept(s, *real);
@@ -338,7 +351,7 @@ int rpwi_plan_lay(const struct rpwi_plan *p, const char *source, char *what, siz
 {
 	int real = -1, rc = 0;
 	for (unsigned i = 0; i < p->n && !rc; i++) {
-		rc = lay_step(&p->step[i], source, &real);
+		rc = lay_step(p, &p->step[i], source, &real);
 		if (rc)
 			snprintf(what, what_len, "%s %s",
 				p->step[i].kind == COVER       ? "cannot mount over"
