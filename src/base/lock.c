@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 struct rpwi_lock_line rpwi_locks[RPWI_LOCKS] = {
@@ -52,7 +53,15 @@ void rpwi_shield_drop(void)
 
 /* ---- fork ---- */
 
-enum { CHILDREN_MAX = 8, WAIT_MS = 20 };
+enum {
+	CHILDREN_MAX = 8,
+	/* In a handler that interrupted a section: so long at most for all that other threads have,
+	 * and then not again for a while. A timer of a shorter period would else have its next
+	 * signal wait at the end of each, and the program would never come to its next
+	 * instruction. */
+	WAIT_MS = 20,
+	WAIT_AGAIN_MS = 10 * WAIT_MS,
+};
 static void (*children[CHILDREN_MAX])(void);
 /* registering only: no handler takes it */
 static pthread_mutex_t children_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -61,10 +70,11 @@ static pthread_mutex_t children_lock = PTHREAD_MUTEX_INITIALIZER;
  * handler that interrupts these functions. */
 enum { NESTED_MAX = 4 };
 struct forking {
-	uint64_t before, taken;
+	uint64_t before, taken, mine; /* mine: of those before, what it had got */
 };
 static __thread struct forks {
 	unsigned depth;
+	uint64_t waited_ns; /* when that ended last */
 	struct forking at[NESTED_MAX + 1];
 } forks __attribute__((tls_model("initial-exec")));
 
@@ -73,24 +83,53 @@ static struct forking *innermost(void)
 	return &forks.at[RPWI_MIN(forks.depth, (unsigned)NESTED_MAX)];
 }
 
+/* Asked for and not yet noted as got, the lock may be this thread's since the last instruction: its
+ * mutex knows, but for an instruction or two. */
+static bool has_it_already(enum rpwi_lock l)
+{
+#ifdef __GLIBC__
+	return __atomic_load_n(&rpwi_locks[l].mutex.__data.__owner, __ATOMIC_RELAXED) ==
+	       (int)syscall(SYS_gettid);
+#else
+	return false;
+#endif
+}
+
+/* This thread has a lock, for which another may wait who has this one: so not without an end. */
+static bool take_within(struct forking *f, enum rpwi_lock l, uint64_t until_ns)
+{
+	uint64_t bit = 1ull << l, now = rpwi_now_ns();
+	bool got = false;
+	if (f->before & bit && has_it_already(l)) {
+		f->mine |= bit;
+		return false;
+	}
+	rpwi_locks_mine.wanted &= ~bit;
+	if (rpwi_lock_try(l)) {
+		got = true;
+	} else if (now < until_ns) {
+		got = rpwi_lock_within(l, (unsigned)((until_ns - now) / RPWI_NS_PER_MS) + 1);
+		forks.waited_ns = rpwi_now_ns();
+	}
+	rpwi_locks_mine.wanted |= f->before & bit;
+	return got;
+}
+
 static void before_fork(void)
 {
 	forks.depth++;
 	struct forking *f = innermost();
-	*f = (struct forking){.before = rpwi_locks_mine.wanted};
+	*f = (struct forking){.before = rpwi_locks_mine.wanted, .mine = rpwi_locks_mine.held};
+	uint64_t now = f->before ? rpwi_now_ns() : 0, until = now + WAIT_MS * RPWI_NS_PER_MS;
+	if (forks.waited_ns && now - forks.waited_ns < WAIT_AGAIN_MS * RPWI_NS_PER_MS)
+		until = 0;
 	for (enum rpwi_lock l = 0; l < RPWI_LOCKS; l++) {
 		uint64_t bit = 1ull << l;
 		if (!f->before) {
 			f->taken |= bit;
 			rpwi_lock(l);
-		} else if (!(rpwi_locks_mine.held & bit)) {
-			/* This thread has one, for which another may wait who has this one: so not
-			 * without an end. And what it has asked for, and not got, may be its own
-			 * since the last instruction. */
-			rpwi_locks_mine.wanted &= ~bit;
-			if (rpwi_lock_within(l, WAIT_MS))
-				f->taken |= bit;
-			rpwi_locks_mine.wanted |= f->before & bit;
+		} else if (!(rpwi_locks_mine.held & bit) && take_within(f, l, until)) {
+			f->taken |= bit;
 		}
 	}
 }
@@ -110,7 +149,7 @@ static void after_fork_child(void)
 	struct forking *f = innermost();
 	rpwi_fork_broken |= f->before != 0;
 	for (enum rpwi_lock l = 0; l < RPWI_LOCKS; l++)
-		if (!((f->taken | f->before) >> l & 1)) /* a thread's that is not here */
+		if (!((f->taken | f->mine) >> l & 1)) /* a thread's that is not here */
 			pthread_mutex_init(&rpwi_locks[l].mutex, NULL);
 	for (int i = 0; i < CHILDREN_MAX && children[i]; i++)
 		children[i]();
