@@ -125,8 +125,7 @@ int mem_bind_mw(struct rpwi_qp *qp, const struct rpwi_bind *b)
 		return -EINVAL;
 	if (mw->k.pd != q->pd) /* C10-72 */
 		return -EACCES;
-	if (mw->ibv.type == IBV_MW_TYPE_2 &&
-		(mw->k.valid || !b->length || b->new_key >> 8 != mw->k.key >> 8))
+	if (mw->ibv.type == IBV_MW_TYPE_2 && (mw->k.valid || !b->length))
 		return -EINVAL; /* o10-37.2.30: invalidate it first; o10-37.2.40 */
 	if (mw->ibv.type == IBV_MW_TYPE_1 && b->access & IBV_ACCESS_ZERO_BASED)
 		return -EINVAL; /* o10-36.2.2 */
@@ -137,8 +136,8 @@ int mem_bind_mw(struct rpwi_qp *qp, const struct rpwi_bind *b)
 	} else {
 		unbind(&mw->k);
 	}
-	/* Type 2: the consumer chooses the key's tag; type 1: a new one at each bind, which
-	 * ibv_bind_mw has put in. */
+	/* Type 2: the consumer chooses the key's tag, its lowest 8 bits, and nothing else of it (IB
+	 * 10.6.7.2.4); type 1: a new one at each bind, which ibv_bind_mw has put in. */
 	mw->k.key = (mw->k.key & ~0xffu) | (b->new_key & 0xff);
 	return 0;
 }

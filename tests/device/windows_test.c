@@ -111,6 +111,30 @@ static enum ibv_wc_status through_window(unsigned access, enum ibv_wr_opcode op,
 	return status;
 }
 
+/* The program owns the key's lowest byte; what it says of the others is not listened to (IB
+ * 10.6.7.2.4; kernel rxe and mlx5 alike). */
+static void a_bind_takes_the_lowest_byte_of_the_key(void **state)
+{
+	struct pair p;
+	pair_make(&p, 14, 7, 7);
+	struct ibv_mr *mr = bindable(&p, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_mw *mw = ibv_alloc_mw(p.pd, IBV_MW_TYPE_2);
+	uint32_t key = (mw->rkey & ~0xffu) | ((mw->rkey + 9) & 0xff);
+	assert_int_equal(post_bind(&p.b, mw, key ^ 0x5a5a00, mr, (uintptr_t)p.b.buf + WINDOW_AT,
+				 WINDOW_LEN, IBV_ACCESS_REMOTE_WRITE),
+		0);
+	assert_int_equal(side_done(&p.b), IBV_WC_SUCCESS);
+	assert_int_equal(pair_write_to(&p, 3, WINDOW_LEN, (uintptr_t)p.b.buf + WINDOW_AT, key),
+		IBV_WC_SUCCESS);
+	assert_true(pair_holds(p.b.buf + WINDOW_AT, WINDOW_LEN, 3));
+	assert_int_equal(
+		pair_write_to(&p, 4, WINDOW_LEN, (uintptr_t)p.b.buf + WINDOW_AT, key ^ 0x5a5a00),
+		IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(ibv_dealloc_mw(mw), 0);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	pair_free(&p);
+}
+
 static void a_window_of_type_2_has_its_own_rights_and_bounds(void **state)
 {
 	enum {
@@ -203,7 +227,7 @@ static void a_bind_that_may_not_be_is_refused(void **state)
 		int rc = i == 0   ? post_bind(&p.b, mw, key, plain, at, 64, w) /* no MW_BIND */
 			 : i == 1 ? post_bind(&p.b, mw, key, mr, at, PAIR_BUF + 1, w)
 			 : i == 2 ? post_bind(&p.b, mw, key, mr, at, 0, w)
-			 : i == 3 ? post_bind(&p.b, mw, key ^ 0x100, mr, at, 64, w)
+			 : i == 3 ? post_bind(&p.b, mw, key, mr, at, UINT64_MAX, w)
 			 : i == 4 ? post_bind(&p.b, mw, key, mr, at, 64, w) /* another PD's */
 			 : i == 5 ? post_bind(&p.b, mw, key, NULL, at, 64, w)
 			 : i == 6 ? post_bind(&p.b, mw, key, mr, at, 64, w | IBV_ACCESS_ON_DEMAND)
@@ -352,6 +376,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_window_of_type_1_opens_a_part),
+		cmocka_unit_test(a_bind_takes_the_lowest_byte_of_the_key),
 		cmocka_unit_test(a_window_of_type_2_has_its_own_rights_and_bounds),
 		cmocka_unit_test(invalidation_closes_a_window_of_type_2),
 		cmocka_unit_test(a_bind_that_may_not_be_is_refused),
