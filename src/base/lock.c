@@ -165,7 +165,7 @@ int rpwi_fork_refuse(const char *call)
 			   "exec a program, or fork outside of signal handlers",
 			call);
 	said = true;
-	return EIO;
+	return errno = EIO;
 }
 
 void rpwi_fork_mute(int fd)

@@ -158,7 +158,7 @@ static inline void rpwi_unlock(enum rpwi_lock l)
 /* This process was forked by a signal handler that had interrupted a section of one of these locks,
  * or its parent was such a one. */
 extern bool rpwi_fork_broken;
-/* Says so, once. EIO. */
+/* Says so, once. EIO, which is in errno, too. */
 int rpwi_fork_refuse(const char *call);
 /* A descriptor that is shared with the parent leads nowhere from now on. -1 is none. */
 void rpwi_fork_mute(int fd);

@@ -82,12 +82,12 @@ static int build_post(struct dqp *q)
 	struct wr_build *b = &q->build;
 	struct ibv_send_wr *bad;
 	if (b->err || !b->n)
-		return b->err;
+		return rpwi_dev_told(b->err);
 	b->cur->next = NULL;
 	if (RPWI_UNLIKELY(q->t.state == IBV_QPS_ERR || q->t.state == IBV_QPS_SQE))
 		b->err = all_in_order(q, b->first->wr);
 	if (b->err)
-		return b->err;
+		return rpwi_dev_told(b->err);
 	q->batch = b->first->wr;
 	int rc = q->ibv.context->ops.post_send(&q->ibv, b->first->wr, &bad);
 	q->batch = NULL;

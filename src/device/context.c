@@ -69,30 +69,69 @@ static void command_init(struct dctx *c)
 
 /* ---- life ---- */
 
+/* The verbs of the tables that return an error number (device.h); those of the data path set errno
+ * themselves, where they fail. */
+static int op_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	return rpwi_dev_told(dev_bind_mw(qp, mw, bind));
+}
+static int op_dealloc_mw(struct ibv_mw *mw) { return rpwi_dev_told(dev_dealloc_mw(mw)); }
+static int op_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *a, size_t len)
+{
+	return rpwi_dev_told(dev_query_port_ops(c, port, a, len));
+}
+static int op_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in,
+	struct ibv_device_attr_ex *a, size_t size)
+{
+	return rpwi_dev_told(dev_query_device_ex(c, in, a, size));
+}
+static int op_query_rt_values(struct ibv_context *c, struct ibv_values_ex *v)
+{
+	return rpwi_dev_told(dev_query_rt_values(c, v));
+}
+static int op_dealloc_td(struct ibv_td *td) { return rpwi_dev_told(dev_dealloc_td(td)); }
+static int op_get_srq_num(struct ibv_srq *srq, uint32_t *num)
+{
+	return rpwi_dev_told(dev_get_srq_num(srq, num));
+}
+static int op_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+	struct ibv_sge *sges, uint32_t n)
+{
+	return rpwi_dev_told(dev_advise_mr(pd, advice, flags, sges, n));
+}
+static int op_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
+{
+	return rpwi_dev_told(dev_modify_cq(cq, attr));
+}
+static int op_req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+	return rpwi_dev_told(dev_req_notify_cq(cq, solicited_only));
+}
+
 static void context_ops(struct dctx *c)
 {
 	struct ibv_context_ops *o = &c->v.context.ops;
 	o->alloc_mw = dev_alloc_mw;
-	o->bind_mw = dev_bind_mw;
-	o->dealloc_mw = dev_dealloc_mw;
+	o->bind_mw = op_bind_mw;
+	o->dealloc_mw = op_dealloc_mw;
 	o->poll_cq = dev_poll_cq;
-	o->req_notify_cq = dev_req_notify_cq;
+	o->req_notify_cq = op_req_notify_cq;
 	o->post_srq_recv = dev_post_srq_recv;
 	o->post_send = dev_post_send;
 	o->post_recv = dev_post_recv;
 	c->v.sz = sizeof(c->v);
-	c->v.query_port = dev_query_port_ops;
-	c->v.query_device_ex = dev_query_device_ex;
-	c->v.query_rt_values = dev_query_rt_values;
+	c->v.query_port = op_query_port;
+	c->v.query_device_ex = op_query_device_ex;
+	c->v.query_rt_values = op_query_rt_values;
 	c->v.create_cq_ex = dev_create_cq_ex;
 	c->v.create_qp_ex = dev_create_qp_ex;
 	c->v.create_srq_ex = dev_create_srq_ex;
 	c->v.alloc_td = dev_alloc_td;
-	c->v.dealloc_td = dev_dealloc_td;
+	c->v.dealloc_td = op_dealloc_td;
 	c->v.alloc_parent_domain = dev_alloc_parent_domain;
-	c->v.get_srq_num = dev_get_srq_num;
-	c->v.advise_mr = dev_advise_mr;
-	c->v.modify_cq = dev_modify_cq;
+	c->v.get_srq_num = op_get_srq_num;
+	c->v.advise_mr = op_advise_mr;
+	c->v.modify_cq = op_modify_cq;
 	c->v.alloc_null_mr = dev_alloc_null_mr;
 }
 

@@ -15,10 +15,20 @@
 #ifndef ROPEWAY_DEVICE_H
 #define ROPEWAY_DEVICE_H
 
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 
 #include "base/base.h"
+
+/* An error number that a verb returns is in errno, too: with a kernel's device the command sets it,
+ * and programs look there (perror). */
+static inline int rpwi_dev_told(int rc)
+{
+	if (RPWI_UNLIKELY(rc > 0))
+		errno = rc;
+	return rc;
+}
 
 /* ---- devices ---- */
 /* The software devices now, in order (default route's first, loopback last): a malloc'ed array of

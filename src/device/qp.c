@@ -578,6 +578,7 @@ static int post_list(struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr *
 						 : rpwi_qp_post_send(&q->t, wr, av);
 		if (rc) {
 			*bad = wr;
+			errno = -rc;
 			if (first == q->batch)
 				take_back(q, first, wr);
 			break;
@@ -641,7 +642,7 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 	int refused = rpwi_plan_call(RPWI_CALL_POST_SEND);
 	if (RPWI_UNLIKELY(refused)) {
 		*bad = wr;
-		return refused;
+		return rpwi_dev_told(refused);
 	}
 	int rc = 0;
 	enum alone alone = NOT_POSTED;
@@ -678,7 +679,7 @@ int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	int rc = 0, refused = rpwi_plan_call(RPWI_CALL_POST_RECV);
 	if (RPWI_UNLIKELY(refused)) {
 		*bad = wr;
-		return refused;
+		return rpwi_dev_told(refused);
 	}
 	bool alone = may_post_alone();
 	if (alone) {
@@ -691,13 +692,17 @@ int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 		rpwi_explain_post_recv(&q->t, wr);
 	if (q->t.state == IBV_QPS_RESET || q->srq)
 		rc = -EINVAL;
-	if (rc)
+	if (rc) {
 		*bad = wr;
+		errno = -rc;
+	}
 	for (; wr && !rc; wr = wr->next) {
 		rc = RPWI_UNLIKELY(rpwi_plan_on) ? fault_post_recv(q, &q->rq, wr)
 						 : rpwi_rq_post(&q->rq, wr);
-		if (rc)
+		if (rc) {
 			*bad = wr;
+			errno = -rc;
+		}
 	}
 	rpwi_qp_recv_posted(&q->t);
 	if (alone)

@@ -121,7 +121,7 @@ int dev_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_re
 	int rc = rpwi_plan_call(RPWI_CALL_POST_SRQ_RECV);
 	if (RPWI_UNLIKELY(rc)) {
 		*bad = wr;
-		return rc;
+		return rpwi_dev_told(rc);
 	}
 	rpwi_lock(RPWI_LOCK_HCA);
 	for (; wr; wr = wr->next) {
@@ -129,6 +129,7 @@ int dev_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_re
 						 : rpwi_rq_post(&s->rq, wr);
 		if (rc) {
 			*bad = wr;
+			errno = -rc;
 			break;
 		}
 	}

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-static long missing_ERRNO(void) { return EOPNOTSUPP; }
+static long missing_ERRNO(void) { return errno = EOPNOTSUPP; }
 static long missing_MINUS(void)
 {
 	errno = EOPNOTSUPP;

@@ -13,7 +13,7 @@ static struct rpwi_real real;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* For a call without an object, and for any in a child that has to refuse (base/lock.h). */
-static long invalid_ERRNO(void) { return EINVAL; }
+static long invalid_ERRNO(void) { return errno = EINVAL; }
 static long invalid_MINUS(void)
 {
 	errno = EINVAL;

@@ -34,7 +34,7 @@ static void *unsupported(void)
 RPWI_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *device_attr)
 {
 	if (ours(context))
-		return rpwi_dev_query_device(context, device_attr);
+		return rpwi_dev_told(rpwi_dev_query_device(context, device_attr));
 	return others(context)->ibv_query_device(context, device_attr);
 }
 
@@ -54,7 +54,7 @@ RPWI_EXPORT int ibv_query_port(
 	if (!ours(context))
 		return others(context)->ibv_query_port(context, port_num, port_attr);
 	struct ibv_port_attr all = {0};
-	int rc = rpwi_dev_query_port(context, port_num, &all);
+	int rc = rpwi_dev_told(rpwi_dev_query_port(context, port_num, &all));
 	if (!rc)
 		memcpy(port_attr, &all, sizeof(*port_attr));
 	return rc;
@@ -64,7 +64,7 @@ RPWI_EXPORT int ibv_query_port(
 RPWI_EXPORT int ibv_query_port_speed(
 	struct ibv_context *context, uint32_t port_num, uint64_t *port_speed)
 {
-	return ours(context) ? EOPNOTSUPP
+	return ours(context) ? rpwi_dev_told(EOPNOTSUPP)
 			     : others(context)->ibv_query_port_speed(context, port_num, port_speed);
 }
 
@@ -92,7 +92,7 @@ RPWI_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num
 		return others(context)->_ibv_query_gid_ex(
 			context, port_num, gid_index, entry, flags, entry_size);
 	struct ibv_gid_entry e = {0};
-	int rc = rpwi_dev_query_gid_ex(context, port_num, gid_index, &e, flags);
+	int rc = rpwi_dev_told(rpwi_dev_query_gid_ex(context, port_num, gid_index, &e, flags));
 	if (!rc)
 		copy_gid_entry(entry, &e, entry_size);
 	return rc;
@@ -214,7 +214,7 @@ RPWI_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 RPWI_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-	return ours(CONTEXT_OF(pd)) ? rpwi_dev_dealloc_pd(pd)
+	return ours(CONTEXT_OF(pd)) ? rpwi_dev_told(rpwi_dev_dealloc_pd(pd))
 				    : others(CONTEXT_OF(pd))->ibv_dealloc_pd(pd);
 }
 
@@ -330,7 +330,7 @@ RPWI_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 	if (!ours(CONTEXT_OF(mr)))
 		return others(CONTEXT_OF(mr))->ibv_dereg_mr(mr);
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_dereg_mr");
-	return rpwi_dev_dereg_mr(mr);
+	return rpwi_dev_told(rpwi_dev_dereg_mr(mr));
 }
 
 RPWI_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
@@ -369,7 +369,7 @@ RPWI_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context 
 RPWI_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
 	return ours(CONTEXT_OF(channel))
-		       ? rpwi_dev_destroy_comp_channel(channel)
+		       ? rpwi_dev_told(rpwi_dev_destroy_comp_channel(channel))
 		       : others(CONTEXT_OF(channel))->ibv_destroy_comp_channel(channel);
 }
 
@@ -386,13 +386,13 @@ RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, v
 
 RPWI_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	return ours(CONTEXT_OF(cq)) ? rpwi_dev_resize_cq(cq, cqe)
+	return ours(CONTEXT_OF(cq)) ? rpwi_dev_told(rpwi_dev_resize_cq(cq, cqe))
 				    : others(CONTEXT_OF(cq))->ibv_resize_cq(cq, cqe);
 }
 
 RPWI_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
-	return ours(CONTEXT_OF(cq)) ? rpwi_dev_destroy_cq(cq)
+	return ours(CONTEXT_OF(cq)) ? rpwi_dev_told(rpwi_dev_destroy_cq(cq))
 				    : others(CONTEXT_OF(cq))->ibv_destroy_cq(cq);
 }
 
@@ -426,19 +426,19 @@ RPWI_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_ini
 
 RPWI_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
-	return ours(CONTEXT_OF(srq)) ? rpwi_dev_modify_srq(srq, attr, mask)
+	return ours(CONTEXT_OF(srq)) ? rpwi_dev_told(rpwi_dev_modify_srq(srq, attr, mask))
 				     : others(CONTEXT_OF(srq))->ibv_modify_srq(srq, attr, mask);
 }
 
 RPWI_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
-	return ours(CONTEXT_OF(srq)) ? rpwi_dev_query_srq(srq, attr)
+	return ours(CONTEXT_OF(srq)) ? rpwi_dev_told(rpwi_dev_query_srq(srq, attr))
 				     : others(CONTEXT_OF(srq))->ibv_query_srq(srq, attr);
 }
 
 RPWI_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
-	return ours(CONTEXT_OF(srq)) ? rpwi_dev_destroy_srq(srq)
+	return ours(CONTEXT_OF(srq)) ? rpwi_dev_told(rpwi_dev_destroy_srq(srq))
 				     : others(CONTEXT_OF(srq))->ibv_destroy_srq(srq);
 }
 
@@ -470,14 +470,14 @@ RPWI_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 
 RPWI_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_modify_qp(qp, attr, mask)
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_told(rpwi_dev_modify_qp(qp, attr, mask))
 				    : others(CONTEXT_OF(qp))->ibv_modify_qp(qp, attr, mask);
 }
 
 RPWI_EXPORT int ibv_query_qp(
 	struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_query_qp(qp, attr, mask, init)
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_told(rpwi_dev_query_qp(qp, attr, mask, init))
 				    : others(CONTEXT_OF(qp))->ibv_query_qp(qp, attr, mask, init);
 }
 
@@ -495,12 +495,14 @@ RPWI_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode
  * refuses others with EINVAL. */
 RPWI_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	return ours(CONTEXT_OF(qp)) ? EOPNOTSUPP : others(CONTEXT_OF(qp))->ibv_query_ece(qp, ece);
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_told(EOPNOTSUPP)
+				    : others(CONTEXT_OF(qp))->ibv_query_ece(qp, ece);
 }
 
 RPWI_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	return ours(CONTEXT_OF(qp)) ? EOPNOTSUPP : others(CONTEXT_OF(qp))->ibv_set_ece(qp, ece);
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_told(EOPNOTSUPP)
+				    : others(CONTEXT_OF(qp))->ibv_set_ece(qp, ece);
 }
 
 /* No verb: the messaging library's transport asks (tran/verbs/verbs_table.h, which says how). */
@@ -521,7 +523,7 @@ RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 	if (!ours(CONTEXT_OF(qp)))
 		return others(CONTEXT_OF(qp))->ibv_destroy_qp(qp);
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_destroy_qp 0x%06x", qp->qp_num);
-	return rpwi_dev_destroy_qp(qp);
+	return rpwi_dev_told(rpwi_dev_destroy_qp(qp));
 }
 
 /* ---- AH and multicast ---- */
@@ -554,7 +556,7 @@ RPWI_EXPORT struct ibv_ah *ibv_create_ah_from_wc(
 
 RPWI_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
-	return ours(CONTEXT_OF(ah)) ? rpwi_dev_destroy_ah(ah)
+	return ours(CONTEXT_OF(ah)) ? rpwi_dev_told(rpwi_dev_destroy_ah(ah))
 				    : others(CONTEXT_OF(ah))->ibv_destroy_ah(ah);
 }
 
@@ -570,12 +572,12 @@ RPWI_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct 
 
 RPWI_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_attach_mcast(qp, gid, lid)
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_told(rpwi_dev_attach_mcast(qp, gid, lid))
 				    : others(CONTEXT_OF(qp))->ibv_attach_mcast(qp, gid, lid);
 }
 
 RPWI_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_detach_mcast(qp, gid, lid)
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_told(rpwi_dev_detach_mcast(qp, gid, lid))
 				    : others(CONTEXT_OF(qp))->ibv_detach_mcast(qp, gid, lid);
 }
