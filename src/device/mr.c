@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/guard.h"
@@ -110,7 +111,45 @@ static bool access_sane(int access)
  * when an access comes is an error of that access, as with every region. */
 static bool is_implicit(const void *addr, size_t len) { return !addr && len == SIZE_MAX; }
 
+#ifndef MADV_POPULATE_READ
+enum { MADV_POPULATE_READ = 22, MADV_POPULATE_WRITE = 23 };
+#endif
+
+/* Is it there, and may the process do with its first and its last page what the region is for? A
+ * kernel pins all of it (ib_umem_get), and gives EFAULT where it cannot. Nothing is pinned here,
+ * and no page in between is touched: msync without a flag goes over mappings, not pages. Linux
+ * before 5.14 has no MADV_POPULATE_*: there the access itself finds out. 0, or an errno. */
+static int memory_refused(const void *addr, size_t len, int access)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)addr & -page,
+		  end = ((uintptr_t)addr + len + page - 1) & -page;
+	bool writes = access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	int how = writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+	if (end < from || from == end) /* wraps, or has no page (ib_umem_get) */
+		return EINVAL;
+	/* the system call: no thread is canceled there */
+	if (syscall(SYS_msync, from, end - from, 0))
+		return EFAULT;
+	if (madvise((void *)from, 0, how))
+		return 0;
+	return madvise((void *)from, page, how) || madvise((void *)(end - page), page, how) ? EFAULT
+											    : 0;
+}
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access);
+
 struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access)
+{
+	bool asked = access_sane(access) && !(access & (~KNOWN_ACCESS | IBV_ACCESS_ON_DEMAND));
+	int refused = asked ? memory_refused(addr, len, access) : 0;
+	if (refused) {
+		errno = refused;
+		return NULL;
+	}
+	return reg_mr(pd, addr, len, iova, access);
+}
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access)
 {
 	if (!access_sane(access) || (access & ~KNOWN_ACCESS) ||
 		(uintptr_t)addr + len < (uintptr_t)addr || iova + len < iova ||
@@ -187,7 +226,7 @@ struct ibv_mr *rpwi_dev_reg_dmabuf_mr(
 {
 	size_t lead;
 	uint8_t *map = dmabuf_map(offset, len, fd, access, &lead);
-	struct ibv_mr *ibv = map ? rpwi_dev_reg_mr(pd, map + lead, len, iova, access) : NULL;
+	struct ibv_mr *ibv = map ? reg_mr(pd, map + lead, len, iova, access) : NULL;
 	if (!ibv) {
 		int error = errno;
 		if (map)
@@ -227,6 +266,15 @@ static int rereg_command(const struct dmr *mr, int flags, const struct ibv_pd *p
 		return EINVAL;
 	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION && (uintptr_t)addr + len < (uintptr_t)addr)
 		return EINVAL;
+	int then = flags & IBV_REREG_MR_CHANGE_ACCESS ? access : mr->k.access;
+	bool moves = flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS);
+	if (moves && access_sane(then) && !(then & (~KNOWN_ACCESS | IBV_ACCESS_ON_DEMAND))) {
+		bool new = flags &IBV_REREG_MR_CHANGE_TRANSLATION;
+		int refused =
+			memory_refused(new ? addr : mr->k.addr, new ? len : mr->k.length, then);
+		if (refused)
+			return refused;
+	}
 	if (flags & IBV_REREG_MR_CHANGE_ACCESS && (access & ~KNOWN_ACCESS || !access_sane(access)))
 		return access & ~KNOWN_ACCESS ? EOPNOTSUPP : EINVAL;
 	return mr->k.refs ? EBUSY : 0;

@@ -112,6 +112,66 @@ static void all_of_memory_is_one_region_on_demand(void **state)
 	pair_free(&p);
 }
 
+/* As a kernel that pins it (ib_umem_get) refuses it; on demand nothing is looked at. */
+static void what_no_kernel_registers_is_refused(void **state)
+{
+	enum { PAGE = 4096, L = IBV_ACCESS_LOCAL_WRITE, RR = IBV_ACCESS_REMOTE_READ };
+	struct pair p;
+	pair_make(&p, 14, 7, 7);
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	uint8_t *holed = mmap(NULL, 5 * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+	uint8_t *ro = mmap(NULL, PAGE, PROT_READ, flags, -1, 0);
+	uint8_t *none = mmap(NULL, PAGE, PROT_NONE, flags, -1, 0);
+	munmap(holed + 2 * PAGE, PAGE);
+	const struct {
+		void *addr;
+		size_t len;
+		int access, want; /* 0: registered */
+	} rows[] = {
+		{NULL, PAGE, L, EFAULT},
+		{(void *)PAGE, PAGE, L, EFAULT},
+		{holed, 5 * PAGE, L, EFAULT},
+		{holed, 2 * PAGE + 1, L, EFAULT},
+		{holed, 2 * PAGE, L, 0},
+		{holed + 3 * PAGE, PAGE, L, 0},
+		{holed + 2 * PAGE - 1, 1, L, 0},
+		{holed + 2 * PAGE, PAGE, L, EFAULT},
+		{ro, PAGE, L, EFAULT},
+		{ro, PAGE, L | IBV_ACCESS_REMOTE_WRITE, EFAULT},
+		{ro, PAGE, IBV_ACCESS_MW_BIND, EFAULT},
+		{ro, PAGE, RR, 0},
+		{ro, PAGE, 0, 0},
+		{none, PAGE, L, EFAULT},
+		{none, PAGE, RR, EFAULT},
+		{(void *)0xffff800000000000ul, PAGE, L, EFAULT},
+		{(void *)-(uintptr_t)PAGE, 2 * PAGE, L, EINVAL},
+		{holed, (size_t)1 << 50, L, EFAULT},
+		{holed, 0, L, EINVAL},
+		{holed, 2 * PAGE, IBV_ACCESS_REMOTE_WRITE, EINVAL},
+		{holed, 2 * PAGE, IBV_ACCESS_REMOTE_ATOMIC, EINVAL},
+		{holed, 5 * PAGE, L | IBV_ACCESS_ON_DEMAND, 0},
+		{none, PAGE, L | IBV_ACCESS_ON_DEMAND, 0},
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		errno = 0;
+		struct ibv_mr *mr = ibv_reg_mr(p.pd, rows[i].addr, rows[i].len, rows[i].access);
+		if ((rows[i].want != 0) != !mr || (!mr && errno != rows[i].want))
+			fail_msg("row %zu: %s, errno %d", i, mr ? "registered" : "refused", errno);
+		if (mr)
+			assert_int_equal(ibv_dereg_mr(mr), 0);
+	}
+	struct ibv_mr *mr = ibv_reg_mr(p.pd, holed, 2 * PAGE, L);
+	assert_int_equal(
+		ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, holed, 5 * PAGE, 0),
+		IBV_REREG_MR_ERR_CMD);
+	assert_int_equal(errno, EFAULT);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	munmap(holed, 5 * PAGE);
+	munmap(ro, PAGE);
+	munmap(none, PAGE);
+	pair_free(&p);
+}
+
 static unsigned resident(uint8_t *at, size_t len)
 {
 	unsigned char in[256];
@@ -130,7 +190,7 @@ static void advice_brings_pages_in(void **state)
 	uint8_t *m = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND;
 	struct ibv_mr *mr = ibv_reg_mr(p.pd, m, LEN, access),
-		      *pinned = ibv_reg_mr(p.pd, m, LEN, RW),
+		      *pinned = ibv_reg_mr(p.pd, p.b.buf, LEN, RW),
 		      *ro = ibv_reg_mr(p.pd, m, LEN, IBV_ACCESS_ON_DEMAND);
 	struct ibv_sge sge[2] = {{(uintptr_t)m, 10 * 4096, mr->lkey},
 		{(uintptr_t)m + 32 * 4096 + 5, 4096, mr->lkey}};
@@ -217,6 +277,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_region_is_changed_in_each_way),
 		cmocka_unit_test(all_of_memory_is_one_region_on_demand),
+		cmocka_unit_test(what_no_kernel_registers_is_refused),
 		cmocka_unit_test(advice_brings_pages_in),
 		cmocka_unit_test(a_region_without_memory_reads_as_zeros_and_drops_writes),
 	};
