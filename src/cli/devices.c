@@ -71,8 +71,7 @@ static bool port_is_free(const struct rpwi_netdev *n, int only, char *why, size_
 	struct rpwi_steer *steer;
 
 	if (!n->up) {
-		snprintf(why, why_len, "interface %s is down: ip link set %s up", n->ifname,
-			n->ifname);
+		rpwi_netdev_why_down(n, why, why_len);
 		return false;
 	}
 	int err = rpwi_steer_open(&steer);

@@ -635,8 +635,7 @@ int rpwi_dev_check(struct ibv_device *dev, char *why, size_t why_len)
 	int rc = -ENODEV;
 	snprintf(why, why_len, "%s has no usable address", d->net.ifname);
 	if (!d->net.up) {
-		snprintf(why, why_len, "interface %s is down: ip link set %s up", d->net.ifname,
-			d->net.ifname);
+		rpwi_netdev_why_down(&d->net, why, why_len);
 		return -ENETDOWN;
 	}
 	hca_lock();

@@ -35,6 +35,7 @@ struct rpwi_netdev {
 	int ifindex;
 	uint32_t mtu; /* the interface's, bytes */
 	bool up, loopback;
+	bool no_carrier;     /* why it is not up, though the administrator has it up */
 	uint32_t speed_mbps; /* 0 unknown */
 	uint8_t mac[6];
 	/* 0 link-local, 1 the IPv4-mapped one (absent where there is no IPv4: then IPv6 follows),
@@ -50,6 +51,8 @@ int rpwi_netdev_map(struct rpwi_netdev **list, size_t *bytes);
 void rpwi_netdev_unmap(struct rpwi_netdev *list, size_t bytes);
 /* The device's GUID, network order; the N of its uverbsN, which is its index. */
 void rpwi_netdev_guid(const struct rpwi_netdev *d, uint8_t guid[8]);
+/* down.c: of one that is not up: why, and what to do */
+void rpwi_netdev_why_down(const struct rpwi_netdev *d, char *why, size_t why_len);
 unsigned rpwi_netdev_uverbs(const struct rpwi_netdev *d);
 /* A non-blocking descriptor that becomes readable when an address or link changes; drain with
  * rpwi_netdev_watch_read (true: something changed). fd or -errno. */

@@ -23,7 +23,7 @@ struct link {
 	int ifindex;
 	char ifname[16];
 	uint32_t mtu;
-	bool up, loopback;
+	bool up, no_carrier, loopback;
 	uint8_t mac[6];
 };
 struct ifaddr {
@@ -213,6 +213,7 @@ static void visit_link(const struct nlmsghdr *h, void *arg)
 	snprintf(l->ifname, sizeof(l->ifname), "%.*s", (int)RTA_PAYLOAD(at[IFLA_IFNAME]),
 		(const char *)RTA_DATA(at[IFLA_IFNAME]));
 	l->up = (m->ifi_flags & IFF_UP) && (m->ifi_flags & IFF_RUNNING);
+	l->no_carrier = (m->ifi_flags & IFF_UP) && !(m->ifi_flags & IFF_RUNNING);
 	l->loopback = m->ifi_flags & IFF_LOOPBACK;
 	attr_u32(at[IFLA_MTU], &l->mtu);
 	if (at[IFLA_ADDRESS] && RTA_PAYLOAD(at[IFLA_ADDRESS]) == sizeof(l->mac))
@@ -381,6 +382,7 @@ static void device_fill(struct rpwi_netdev *d, const struct scan *s, const struc
 	d->ifindex = l->ifindex;
 	d->mtu = l->mtu;
 	d->up = l->up;
+	d->no_carrier = l->no_carrier;
 	d->loopback = l->loopback;
 	memcpy(d->mac, l->mac, sizeof(d->mac));
 	d->speed_mbps = speed_of(l->ifname);

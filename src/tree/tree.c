@@ -66,7 +66,9 @@ SHOW_TEXT(hw_rev, "0x1\n")
 SHOW_TEXT(parent, "%s\n", d->net->ifname)
 SHOW_TEXT(uevent, "NAME=%s\n", d->net->name)
 SHOW_TEXT(state, d->net->up ? "4: ACTIVE\n" : "1: DOWN\n")
-SHOW_TEXT(phys_state, d->net->up ? "5: LinkUp\n" : "3: Disabled\n")
+SHOW_TEXT(phys_state, d->net->up           ? "5: LinkUp\n"
+		      : d->net->no_carrier ? "2: Polling\n"
+					   : "3: Disabled\n")
 SHOW_TEXT(link_layer, "Ethernet\n")
 SHOW_TEXT(cap_mask, "0x00010000\n") /* CM */
 SHOW_TEXT(pkey, "0xffff\n")

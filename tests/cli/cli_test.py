@@ -366,6 +366,26 @@ sys.exit(subprocess.run(command, check=False).returncode)
         self.assertEqual(got.returncode, 1, got)
         self.assertRegex(got.stderr, r"(?m)^ropeway demo: ")
 
+    def test_no_carrier_is_not_down(self):
+        links = "ip link add v0 type veth peer name w0 && ip addr add 10.9.0.1/24 dev v0 && ip link set v0 up && ip link set lo up"
+        for peer, says, remedy in (("down", "interface v0 is up, but has no carrier", "bring up the other end"), ("up", None, None)):
+            script = self.dir / peer
+            script.write_text(f"set -e\n{links}\nip link set w0 {peer}\nsleep 0.1\nexec \"$@\"")
+            for command in (("devices",), ("doctor",)):
+                got = ropeway(*command, cwd=self.dir, wrapper=(*self.unshare, "/bin/sh", script))
+                if "Cannot find device" in got.stderr or "not supported" in got.stderr:
+                    self.skipTest("this kernel makes no veth pairs")
+                self.assertNotIn("ip link set v0 up", got.stdout, got)
+                if says:
+                    self.assertIn(says, got.stdout, got)
+                    if command == ("doctor",):
+                        self.assertIn(remedy, got.stdout, got)
+                else:
+                    self.assertNotIn("v0 is up, but", got.stdout, got)
+        script.write_text(f"set -e\n{links}\nip link set v0 down\nexec \"$@\"")
+        got = ropeway("devices", cwd=self.dir, wrapper=(*self.unshare, "/bin/sh", script))
+        self.assertIn("interface v0 is down: ip link set v0 up", got.stdout, got)
+
     def test_many_interfaces_are_laid_into_a_mount_namespace(self):
         pairs, script = 32, self.dir / "many"
         script.write_text("\n".join(["set -e", *(f"ip link add v{i} type veth peer name w{i}; ip addr add 10.9.{i}.1/24 dev v{i}; ip link set v{i} up; ip link set w{i} up" for i in range(pairs)),

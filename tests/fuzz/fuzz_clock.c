@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_clock.c - time and random numbers of a target's own, for those that are linked with
- * --wrap=clock_gettime,getrandom (meson.build): the same input does the same each time. */
+ * --wrap=clock_gettime,rpwi_random64 (meson.build): the same input does the same each time. */
 #include "fuzz.h"
 
 #include <time.h>
@@ -18,13 +18,14 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
 	return 0;
 }
 
-ssize_t __wrap_getrandom(void *p, size_t len, unsigned flags);
-ssize_t __wrap_getrandom(void *p, size_t len, unsigned flags)
+uint64_t __wrap_rpwi_random64(void);
+uint64_t __wrap_rpwi_random64(void)
 {
-	for (size_t i = 0; i < len; i++) {
+	uint64_t r = 0;
+	for (unsigned i = 0; i < sizeof(r); i++) {
 		fuzz_clock.random =
 			fuzz_clock.random * 6364136223846793005ull + 1442695040888963407ull;
-		((uint8_t *)p)[i] = (uint8_t)(fuzz_clock.random >> 56);
+		r |= fuzz_clock.random >> 56 << 8 * i;
 	}
-	return (ssize_t)len;
+	return r;
 }

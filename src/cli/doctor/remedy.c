@@ -37,6 +37,8 @@ static const struct {
 	{"no slot of QP numbers is available: Function not implemented",
 		"let processes call memfd_create (a container's seccomp profile may forbid it)"},
 	{"Cannot allocate memory", "check `ulimit -v`, and the memory limit of the control group"},
+	{"has no carrier", "connect the cable, or bring up the other end of the link: the switch's "
+			   "port, the veth's peer, a member of the bridge or bond"},
 	{"is down: ip link", "`ip link set ... up`"},
 };
 
