@@ -80,6 +80,22 @@ int rpwi_name_listen(const char *name)
 	return fd;
 }
 
+/* Landlock (LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET, Linux 6.12) and other security modules refuse it,
+ * and nothing else does (unix(7)). Once: what is behind it goes wrong in many ways. */
+static void refused(const char *name)
+{
+	static bool told;
+	if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+		return;
+	rpwi_warn(
+		"another process of this host cannot be reached: connect to its abstract socket "
+		"@%s was refused (EPERM), as Landlock does (LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET). "
+		"Packets that the kernel gives to the wrong process are lost then, and a request "
+		"may end with status 12 (retries exceeded). Leave that scope out of the sandbox, "
+		"or run the processes of one host in one sandbox, begun before they start",
+		name);
+}
+
 int rpwi_name_connect(const char *name, struct io_who *who)
 {
 	rpwi_shield();
@@ -89,6 +105,8 @@ int rpwi_name_connect(const char *name, struct io_who *who)
 	if (fd < 0)
 		return fd;
 	int rc = connect(fd, (struct sockaddr *)&un, len) ? -errno : rpwi_who_of(fd, who);
+	if (rc == -EPERM)
+		refused(name);
 	/* the kernel does not say (before Linux 5.3): one of ours that is slow */
 	if (rc == -EAGAIN && rpwi_who_listens(name, who))
 		*who = (struct io_who){.uid = rpwi_who_uid(), .pid = -1, .us = true};
