@@ -3,6 +3,7 @@
 
 Usage: explain_test.py BUILD_DIR TEST_CLASS. ROPEWAY_TEST_SEED and ROPEWAY_TEST_MUTATIONS choose what Hostile does.
 """
+import gzip
 import os
 import random
 import re
@@ -198,6 +199,42 @@ class Ladder(Case):
         # As tcpdump has it on Ethernet: the same packets behind 14 bytes more, and short ones padded.
         (self.dir / "ether.pcap").write_bytes(as_ethernet((self.dir / "x.pcap").read_bytes()))
         self.assertEqual(ropeway("explain", self.dir / "ether.pcap").stdout, want)
+
+    def test_a_compressed_capture_and_one_from_a_pipe(self):
+        plain = (story("pair") / "client.pcapng").read_bytes()
+        file = self.dir / "x.pcapng"
+        file.write_bytes(plain)
+        want = ropeway("explain", file).stdout.replace("x.pcapng", "NAME")
+        self.assertIn("SEND_ONLY", want)
+
+        def shown(name, data, *args):
+            got = subprocess.run([BUILD / "ropeway", "explain", *args], input=data, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False)
+            self.assertEqual((got.returncode, got.stderr), (0, b""), (name, got))
+            return got.stdout.decode().replace(name, "NAME")
+        packed = self.dir / "x.pcapng.gz"
+        packed.write_bytes(gzip.compress(plain))
+        self.assertEqual(shown("x.pcapng.gz", b"", packed), want)
+        self.assertEqual(shown("standard input", plain, "-"), want)
+        self.assertEqual(shown("standard input", gzip.compress(plain), "-"), want)
+        # One that was cut off, as of a process that was killed: what is whole is shown.
+        cut = self.dir / "cut.gz"
+        cut.write_bytes(gzip.compress(plain)[:-len(gzip.compress(plain)) // 3])
+        got = ropeway("explain", cut)
+        self.assertEqual(got.returncode, 0, got)
+        self.assertIn("is damaged after packet", got.stderr)
+
+    def test_what_others_compress_has_a_command(self):
+        plain = (story("pair") / "client.pcapng").read_bytes()
+        for tool, cat in (("zstd", "zstdcat"), ("xz", "xzcat"), ("bzip2", "bzcat"), ("lz4", "lz4cat")):
+            if not shutil.which(tool):
+                continue
+            file = self.dir / f"x.{tool}"
+            file.write_bytes(subprocess.run([tool, "-c"], input=plain, stdout=subprocess.PIPE, check=True).stdout)
+            got = ropeway("explain", file)
+            self.assertEqual((got.returncode, got.stdout), (1, ""), got)
+            self.assertIn(f"it is compressed by {tool}: `{cat} {file} | ropeway explain -`", got.stderr)
+            piped = subprocess.run(["sh", "-c", f"{cat} {file} | {BUILD}/ropeway explain -"], stdout=subprocess.PIPE, timeout=TIMEOUT_S, check=True, text=True)
+            self.assertIn("SEND_ONLY", piped.stdout)
 
     def test_two_captures_of_one_run_are_one_conversation_with_the_true_losses(self):
         folder = story("lossy")

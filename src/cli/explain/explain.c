@@ -32,8 +32,9 @@ static const struct cli_command command = {
 		 "again or refused, and why; on the terminal, or as one self-contained page "
 		 "(English and Chinese) that explains each packet and state on a "
 		 "click.\n\nFILE is pcapng or pcap, by `ropeway run --pcap`, tcpdump, tshark or "
-		 "dumpcap; with the captures of both sides, the times at both "
-		 "ends and the true losses show.",
+		 "dumpcap, as it is or compressed by gzip; - is standard input. With the captures "
+		 "of "
+		 "both sides, the times at both ends and the true losses show.",
 	.option = option,
 	.operands_least = 1,
 	.operands_most = EX_FILES_MAX,
@@ -175,7 +176,9 @@ int rpwi_explain_load(struct ex_model *m, char **files, unsigned count)
 	for (unsigned i = 0; i < count; i++) {
 		const char *slash = strrchr(files[i], '/');
 		struct reading r = {.m = m, .file = (uint8_t)i};
-		m->file_name[i] = slash && slash[1] ? slash + 1 : files[i];
+		m->file_name[i] = !strcmp(files[i], "-") ? "standard input"
+				  : slash && slash[1]    ? slash + 1
+							 : files[i];
 		if (rpwi_explain_read(files[i], on_frame, &r, &m->file_cut[i], why))
 			return rpwi_cli_fail(CLI_FAILED, NAME, "cannot read %s: %s", files[i], why);
 		if (m->file_cut[i])

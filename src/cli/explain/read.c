@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* read.c - capture files: pcapng (draft-ietf-opsawg-pcapng) and the older pcap
- * (draft-ietf-opsawg-pcap), of either byte order. Knows blocks, no packets. */
+ * (draft-ietf-opsawg-pcap), of either byte order, also compressed by gzip, and from a pipe. Knows
+ * blocks, no packets. */
 #include "cli/explain/explain.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
+#include <zlib.h>
 
 enum {
 	SHB = 0x0a0d0d0a,
@@ -32,8 +36,12 @@ struct interface {
 };
 
 struct reader {
-	FILE *in;
-	bool swap; /* written on a machine of the other byte order */
+	const char *path;
+	gzFile in;           /* of what is not compressed: the bytes as they are */
+	uint8_t begun[4];    /* read already, to see what it is */
+	unsigned begun_left; /* of those, not taken yet: the last ones */
+	int failed;          /* -errno: reading did */
+	bool swap;           /* written on a machine of the other byte order */
 	uint8_t *block;
 	size_t room;
 	struct interface *interface;
@@ -58,6 +66,28 @@ static int bad(struct reader *r, const char *what)
 {
 	snprintf(r->why, EX_WHY_LEN, "%s", what);
 	return -EBADMSG;
+}
+
+/* As fread of bytes: fewer at the end, or where reading fails. */
+static size_t take(struct reader *r, void *to, size_t len)
+{
+	size_t done = RPWI_MIN((size_t)r->begun_left, len);
+	memcpy(to, r->begun + sizeof(r->begun) - r->begun_left, done);
+	r->begun_left -= (unsigned)done;
+	while (done < len && !r->failed) {
+		int n = gzread(r->in, (uint8_t *)to + done, (unsigned)(len - done));
+		int how = 0;
+		if (n > 0) {
+			done += (size_t)n;
+			continue;
+		}
+		gzerror(r->in, &how);
+		/* one that was cut off ends as any file does that was */
+		if (n < 0 && how != Z_BUF_ERROR)
+			r->failed = how == Z_ERRNO && errno ? -errno : -EIO;
+		break;
+	}
+	return done;
 }
 
 static bool room_for(struct reader *r, size_t len)
@@ -192,14 +222,14 @@ static int read_section(struct reader *r, const uint8_t *magic)
 static int read_block(struct reader *r)
 {
 	uint8_t head[12];
-	size_t n = fread(head, 1, 8, r->in);
+	size_t n = take(r, head, 8);
 	if (!n)
-		return ferror(r->in) ? -EIO : 1;
+		return r->failed ? r->failed : 1;
 	if (n < 8)
 		return bad(r, "the file ends in the middle of a block");
 	uint32_t type = get32(r, head);
 	if (type == SHB) {
-		if (fread(head + 8, 1, 4, r->in) < 4)
+		if (take(r, head + 8, 4) < 4)
 			return bad(r, "the file ends in the middle of a block");
 		int rc = read_section(r, head + 8);
 		if (rc)
@@ -211,7 +241,7 @@ static int read_block(struct reader *r)
 	size_t rest = len - had;
 	if (!room_for(r, rest))
 		return -ENOMEM;
-	if (fread(r->block, 1, rest, r->in) < rest)
+	if (take(r, r->block, rest) < rest)
 		return bad(r, "the file ends in the middle of a block");
 	if (get32(r, r->block + rest - 4) != len)
 		return bad(r, "a block whose two lengths differ");
@@ -228,14 +258,14 @@ static int read_pcap(struct reader *r, uint32_t magic)
 {
 	uint8_t head[20], rec[16];
 	bool ns = magic == MAGIC_NS;
-	if (fread(head, 1, sizeof(head), r->in) < sizeof(head))
+	if (take(r, head, sizeof(head)) < sizeof(head))
 		return bad(r, "the file ends in its header");
 	uint32_t link = get32(r, head + 16) & 0xffff;
 	for (;;) {
 		struct ex_frame f = {.link = link};
-		size_t n = fread(rec, 1, sizeof(rec), r->in);
+		size_t n = take(r, rec, sizeof(rec));
 		if (!n)
-			return ferror(r->in) ? -EIO : 1;
+			return r->failed ? r->failed : 1;
 		if (n < sizeof(rec))
 			return bad(r, "the file ends in the middle of a packet");
 		f.time_ns = get32(r, rec) * RPWI_NS_PER_S +
@@ -247,7 +277,7 @@ static int read_pcap(struct reader *r, uint32_t magic)
 		f.wire_len = RPWI_MAX(f.wire_len, f.len);
 		if (!room_for(r, f.len ? f.len : 1))
 			return -ENOMEM;
-		if (fread(r->block, 1, f.len, r->in) < f.len)
+		if (take(r, r->block, f.len) < f.len)
 			return bad(r, "the file ends in the middle of a packet");
 		f.bytes = r->block;
 		if (!r->fn(r->arg, &f))
@@ -257,12 +287,35 @@ static int read_pcap(struct reader *r, uint32_t magic)
 
 /* ---- either ---- */
 
+/* What a stock program decompresses is not decompressed here. */
+static int bad_kind(struct reader *r, const uint8_t magic[4])
+{
+	static const struct {
+		const char *name, *cat;
+		uint8_t magic[4];
+		size_t len;
+	} kinds[] = {
+		{"zstd", "zstdcat", {0x28, 0xb5, 0x2f, 0xfd}, 4},
+		{"xz", "xzcat", {0xfd, '7', 'z', 'X'}, 4},
+		{"bzip2", "bzcat", {'B', 'Z', 'h'}, 3},
+		{"lz4", "lz4cat", {0x04, 0x22, 0x4d, 0x18}, 4},
+	};
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(kinds); i++) {
+		if (memcmp(magic, kinds[i].magic, kinds[i].len) != 0)
+			continue;
+		snprintf(r->why, EX_WHY_LEN, "it is compressed by %s: `%s %s | ropeway explain -`",
+			kinds[i].name, kinds[i].cat, strcmp(r->path, "-") ? r->path : "FILE");
+		return -EBADMSG;
+	}
+	return bad(r, "it is neither a pcapng nor a pcap file, nor one compressed by gzip");
+}
+
 static int read_all(struct reader *r, bool *any)
 {
 	uint8_t magic[4];
 	int rc = 0;
-	if (fread(magic, 1, sizeof(magic), r->in) < sizeof(magic))
-		return ferror(r->in) ? -errno : bad(r, "it is empty");
+	if (take(r, magic, sizeof(magic)) < sizeof(magic))
+		return r->failed ? r->failed : bad(r, "it is empty");
 	uint32_t v = rpwi_get_le32(magic), swapped = __builtin_bswap32(v);
 	if (v == MAGIC_US || v == MAGIC_NS || swapped == MAGIC_US || swapped == MAGIC_NS) {
 		r->swap = v != MAGIC_US && v != MAGIC_NS;
@@ -270,9 +323,9 @@ static int read_all(struct reader *r, bool *any)
 		return read_pcap(r, r->swap ? swapped : v);
 	}
 	if (v != SHB)
-		return bad(r, "it is neither a pcapng nor a pcap file");
-	if (fseek(r->in, 0, SEEK_SET))
-		return -errno;
+		return bad_kind(r, magic);
+	memcpy(r->begun, magic, sizeof(magic));
+	r->begun_left = sizeof(magic);
 	while (!rc) {
 		rc = read_block(r);
 		*any |= !rc;
@@ -282,12 +335,17 @@ static int read_all(struct reader *r, bool *any)
 
 int rpwi_explain_read(const char *path, ex_frame_fn *fn, void *arg, bool *cut, char why[EX_WHY_LEN])
 {
-	struct reader r = {.in = fopen(path, "rbe"), .fn = fn, .arg = arg, .why = why};
+	struct reader r = {.path = path, .fn = fn, .arg = arg, .why = why};
 	bool any = false;
 	*cut = false;
 	why[0] = '\0';
+	int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC)
+				   : fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+	r.in = fd < 0 ? NULL : gzdopen(fd, "rb");
 	if (!r.in) {
-		int err = errno;
+		int err = fd < 0 ? errno : ENOMEM;
+		if (fd >= 0)
+			close(fd);
 		snprintf(why, EX_WHY_LEN, "%s", strerror(err));
 		return -err;
 	}
@@ -297,7 +355,7 @@ int rpwi_explain_read(const char *path, ex_frame_fn *fn, void *arg, bool *cut, c
 		snprintf(why, EX_WHY_LEN, "%s", strerror(-rc));
 	free(r.block);
 	free(r.interface);
-	fclose(r.in);
+	gzclose(r.in);
 	/* What a killed process left ends in the middle: the rest is good. */
 	if (rc == -EBADMSG && any) {
 		*cut = true;
