@@ -96,7 +96,8 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 	if (got || all_ports || !(round % 16) || !rpwi_list_empty(&h->tx_list)) {
 		if (!now_ns)
 			now_ns = rpwi_now_ns();
-		send_timers(now_ns);
+		if (rpwi_heap_deadline(&h->timers) <= now_ns)
+			send_timers(now_ns);
 		for (unsigned i = 0; i < h->nports; i++)
 			if (h->port[i].refs && rpwi_port_deadline(h->port[i].io) <= now_ns) {
 				rpwi_shield();

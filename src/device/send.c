@@ -122,7 +122,8 @@ static void note_sent(struct dqp *q, const struct rpwi_txb *b)
 }
 
 /* One batch of a QP onto the wire. False when there was nothing. */
-static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
+__attribute__((always_inline)) static inline bool tx_batch(
+	struct dqp *q, bool hold_ack, uint64_t now_ns)
 {
 	struct rpwi_txb *b = &hca_here.txb;
 	rpwi_txb_reset(b);
@@ -254,6 +255,13 @@ __attribute__((always_inline)) static inline bool send_some(
 	return ready && !sends;
 }
 
+/* Out of the way of send_kick. */
+__attribute__((noinline)) static bool send_in_turn(
+	struct dqp *q, unsigned batches, bool hold_ack, struct rpwi_list *after, uint64_t now_ns)
+{
+	return send_some(q, batches, hold_ack, after, now_ns);
+}
+
 /* Somebody waits for a window, or enough has been sent in this round. Where that is in its way, it
  * sends what needs no window, and waits where it waited. */
 __attribute__((noinline)) static bool kick_among_others(
@@ -262,7 +270,8 @@ __attribute__((noinline)) static bool kick_among_others(
 	bool yields = q->peer && (!rpwi_list_empty(&q->peer->blocked) || send_is_spent());
 	if (yields)
 		rpwi_qp_yields(&q->t, true);
-	bool stuck = send_some(q, yields ? BATCHES_A_TURN : BATCHES_ALONE, hold_ack, after, now_ns);
+	bool stuck =
+		send_in_turn(q, yields ? BATCHES_A_TURN : BATCHES_ALONE, hold_ack, after, now_ns);
 	if (yields)
 		rpwi_qp_yields(&q->t, false);
 	return stuck;
@@ -493,7 +502,7 @@ static void turns(struct dpeer *p, uint64_t now_ns)
 		qp_hold(q);
 		send_unlist(q);
 		bool others = !rpwi_list_empty(&p->blocked);
-		send_some(q, others ? BATCHES_A_TURN : BATCHES_ALONE, true, NULL, now_ns);
+		send_in_turn(q, others ? BATCHES_A_TURN : BATCHES_ALONE, true, NULL, now_ns);
 		bool some = q->t.nxt != nxt;
 		q->turn_pkts += q->t.nxt - nxt;
 		if (q->waits && (!some || q->turn_pkts < TURN_PKTS)) {

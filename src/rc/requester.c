@@ -123,7 +123,7 @@ void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns)
 		qp->probe_first_end = qp->probe_end;
 }
 
-static uint32_t window_room(const struct rpwi_qp *qp)
+__attribute__((always_inline)) static inline uint32_t window_room(const struct rpwi_qp *qp)
 {
 	if (qp->cc)
 		return rpwi_window_room(qp);
