@@ -128,9 +128,9 @@ static bool lock(struct rpwi_group *g)
 		int fd = rpwi_name_connect(name, &who);
 		if (fd >= 0)
 			close(fd);
-		/* One of ours, who may be stopped; or somebody who does not say whose he is,
+		/* One of ours, which runs; or somebody who does not say whose he is,
 		 * because he has just ended or begun. A stranger is not waited for at all. */
-		bool ours = fd >= 0 && who.us;
+		bool ours = fd >= 0 && who.us && !rpwi_process_seems_stopped(who.pid);
 		g->lock_refused += ours ? 1 : LOCK_REFUSED_MAX / 4;
 		if ((ours || fd < 0) && g->lock_refused < LOCK_REFUSED_MAX) {
 			g->lock_fd = -1;
