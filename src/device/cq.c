@@ -300,7 +300,8 @@ static int cq_pop(struct dcq *cq, int n, struct ibv_wc *wc)
 		return 0;
 	cq_lock(cq);
 	head = atomic_load_explicit(&cq->head, memory_order_relaxed);
-	uint32_t have = atomic_load_explicit(&cq->tail, memory_order_relaxed) - head;
+	/* push_alone takes no lock: what it wrote is seen by its tail, which may have gone on */
+	uint32_t have = atomic_load_explicit(&cq->tail, memory_order_acquire) - head;
 	int got = (int)RPWI_MIN((uint32_t)n, have);
 	for (int i = 0; i < got; i++)
 		wc[i] = cq->ring[(head + (uint32_t)i) & cq->mask];
