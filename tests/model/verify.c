@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* verify.c - after a round: every byte of this process against the model. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "side.h"
+
+static void see(struct side *m, enum choice c) { m->tally->choice[c]++; }
+
+#define WRONG(m, e, form, ...)                                                                     \
+	fail(m, "connection %u side %u: " form, (e)->number, (e)->side, ##__VA_ARGS__)
+
+static void same(struct side *m, struct end *e, const char *what, const uint8_t *is,
+	const uint8_t *should, size_t n)
+{
+	char why[300];
+	m->tally->bytes += n;
+	if (!bytes_same(what, is, should, n, why, sizeof(why)))
+		WRONG(m, e, "%s", why);
+}
+
+static void all(struct side *m, struct end *e, const char *what, const uint8_t *is, uint8_t should,
+	size_t n)
+{
+	char why[300];
+	m->tally->bytes += n;
+	if (!bytes_all(what, is, should, n, why, sizeof(why)))
+		WRONG(m, e, "%s", why);
+}
+
+/* Nothing of a QP that is gone may be written, from the moment on at which the call returned. */
+void verify_dead(struct side *m, struct end *e)
+{
+	static const size_t len[MR_KINDS] = {TX_LEN, SINK_LEN, TGT_LEN, RX_LEN};
+	(void)m;
+	for (unsigned i = 0; i < MR_KINDS; i++) {
+		if (!e->guarded[i])
+			e->guarded[i] = malloc(len[i] + 64);
+		memcpy(e->guarded[i], e->mem[i], len[i] + 64);
+		memset(e->mem[i], GONE, len[i] + 64);
+	}
+}
+
+static const uint8_t *held(const struct end *e, enum mr which)
+{
+	return e->state == DEAD ? e->guarded[which] : e->mem[which];
+}
+
+static void sender(struct side *m, struct end *e)
+{
+	const struct stream *st = &e->out;
+	const uint8_t *tx = held(e, MR_TX), *sink = held(e, MR_SINK);
+	static uint8_t flat_is[MSG_MAX], flat_new[MSG_MAX], flat_old[MSG_MAX];
+	struct piece pc[SGE_MAX];
+	same(m, e, "what was sent", tx, e->im_out.tx, st->tx_len);
+	/* the image has all that could have come; what need not have come is taken as it is */
+	for (uint32_t i = e->pub->good; e->fate.dies && i < st->n; i++) {
+		const struct step *p = &st->step[i];
+		if (p->kind != K_READ && !kind_is_atomic(p->kind))
+			continue;
+		unsigned n = 1;
+		uint32_t at = 0;
+		pc[0] = (struct piece){p->sink_at, 8};
+		if (p->kind == K_READ)
+			n = plan_scatter(p, pc);
+		memset(flat_old, BLANK, p->len);
+		for (unsigned k = 0; k < n; k++) {
+			memcpy(flat_is + at, sink + pc[k].at, pc[k].len);
+			memcpy(flat_new + at, e->im_out.sink + pc[k].at, pc[k].len);
+			memcpy(e->im_out.sink + pc[k].at, sink + pc[k].at, pc[k].len);
+			at += pc[k].len;
+		}
+		int got = bytes_mixed(flat_is, flat_old, i < st->bad ? flat_new : flat_old, p->len,
+			e->fate.killed >= 0 ? 1 : 128u << e->conn->mtu, 0);
+		if (!got)
+			WRONG(m, e, "step %u, a %s of %u bytes that did not complete: its sink has "
+				    "neither what it had nor what was read",
+				i, kind_names[p->kind], p->len);
+		if (got > 1)
+			see(m, CH_SINK_EARLY);
+	}
+	same(m, e, "where READs go", sink, e->im_out.sink, st->sink_used + 32);
+	if (m->round % 4 == 0 || e->fate.dies)
+		all(m, e, "beside where READs go", sink + st->sink_used + 32, BLANK,
+			SINK_LEN + 64 - st->sink_used - 32);
+}
+
+/* A message's receive, from the model or as it is; false: it had no message. */
+static void place(const struct stream *st, unsigned receive, const uint8_t *from, uint32_t len,
+	uint32_t skip, uint8_t *model)
+{
+	struct piece pc[SGE_MAX];
+	unsigned n = plan_receive(st, receive, pc);
+	for (unsigned i = 0; i < n && len; i++) {
+		uint32_t off = skip < pc[i].len ? skip : pc[i].len;
+		uint32_t k = pc[i].len - off < len ? pc[i].len - off : len;
+		skip -= off;
+		memcpy(model + pc[i].at + off, from, k);
+		from += k;
+		len -= k;
+	}
+}
+
+static uint32_t flatten(const struct stream *st, unsigned receive, const uint8_t *mem, uint8_t *to)
+{
+	struct piece pc[SGE_MAX];
+	unsigned n = plan_receive(st, receive, pc);
+	uint32_t at = 0;
+	for (unsigned i = 0; i < n; i++) {
+		memcpy(to + at, mem + pc[i].at, pc[i].len);
+		at += pc[i].len;
+	}
+	return at;
+}
+
+static uint8_t model_rx[RX_LEN + 64], flat[MSG_MAX + 4096], blank[MSG_MAX + 4096];
+
+/* A receive that did not complete, of a QP that has ended. */
+static void open_receive(struct side *m, struct end *e, unsigned k, const uint8_t *rx)
+{
+	const struct stream *st = &e->in;
+	const struct step *p = &st->step[st->step_of[k]];
+	uint32_t room = flatten(st, k, rx, flat), len = p->len < room ? p->len : room;
+	if (kind_is_send(p->kind)) {
+		int got = bytes_mixed(flat, blank, e->im_in.msg, len,
+			e->fate.killed >= 0 ? 1 : 128u << e->conn->mtu, GONE);
+		if (!got)
+			WRONG(m, e, "receive %u did not complete, and has neither what it had nor "
+				    "what was sent", k);
+		if (got > 1)
+			see(m, got == 2 ? CH_RX_EARLY : CH_RX_STALE);
+		place(st, k, flat, len, 0, model_rx);
+	}
+}
+
+/* UC: bytes of messages that never came whole may lie in receives that waited for the next. */
+static bool partly(struct end *e, unsigned receive, const uint8_t *rx)
+{
+	const struct stream *st = &e->in;
+	uint32_t room = flatten(st, receive, rx, flat);
+	static uint8_t ok[MSG_MAX + 4096], should[MSG_MAX + 4096];
+	memset(ok, 0, room);
+	memset(should, BLANK, room);
+	struct piece pc[SGE_MAX];
+	unsigned n = plan_receive(st, receive, pc);
+	uint32_t at = 0;
+	for (unsigned i = 0; i < n; at += pc[i++].len)
+		memcpy(should + at, model_rx + pc[i].at, pc[i].len);
+	for (uint32_t i = 0; i < room; i++)
+		ok[i] = flat[i] == should[i];
+	for (unsigned k = 0; k < st->msgs; k++) {
+		const struct step *p = &st->step[st->step_of[k]];
+		if (e->got[k] || !kind_is_send(p->kind))
+			continue;
+		image_payload(&e->im_in, st, p);
+		for (uint32_t i = 0; i < p->len && i < room; i++)
+			ok[i] |= flat[i] == e->im_in.msg[i];
+	}
+	if (memchr(ok, 0, room))
+		return false;
+	place(st, receive, flat, room, 0, model_rx);
+	return true;
+}
+
+static void slot_holds(struct side *m, struct end *e, unsigned k, uint32_t slot)
+{
+	const struct step *p = &e->in.step[e->in.step_of[k]];
+	uint8_t *at = m->srq_mem + (size_t)(slot % SRQ_SLOTS) * SLOT;
+	uint32_t grh = e->conn->type == IBV_QPT_UD ? GRH : 0;
+	uint32_t len = kind_is_send(p->kind) ? p->len : 0;
+	same(m, e, "a receive of the SRQ", at + grh, e->im_in.msg, len);
+	all(m, e, "behind a message in a SRQ's receive", at + grh + len, BLANK, SLOT - grh - len);
+	memset(at, BLANK, len + grh);
+}
+
+/* What the peer's requests did to the target: exactly all of `good`, and of those up to `posted` a
+ * prefix, the last perhaps in part. */
+static void cut_target(struct side *m, struct end *e, const uint8_t *tgt)
+{
+	struct stream *st = &e->in;
+	struct image *im = &e->im_in;
+	uint32_t good = atomic_load(&e->peer->good), posted = atomic_load(&e->peer->posted);
+	uint32_t mtu = e->fate.killed >= 0 ? 8 : 128u << e->conn->mtu;
+	size_t differ = 0;
+	posted = posted < st->bad ? posted : st->bad;
+	for (size_t i = 0; i < TGT_LEN; i++)
+		differ += tgt[i] != im->tgt[i];
+	if (!differ)
+		return;
+	for (uint32_t i = good; i < posted; i++) {
+		struct step *p = &st->step[i];
+		bool changes = p->kind == K_WRITE || p->kind == K_WRITE_IMM ||
+			       p->kind == K_AWRITE || kind_is_atomic(p->kind);
+		if (!changes) {
+			image_apply(im, st, p);
+			continue;
+		}
+		static uint8_t was[MSG_MAX];
+		memcpy(was, im->tgt + p->to, p->len);
+		image_apply(im, st, p);
+		for (uint32_t k = 0; k < p->len; k += mtu) {
+			uint32_t n = p->len - k < mtu ? p->len - k : mtu;
+			for (uint32_t b = k; b < k + n; b++) {
+				differ -= tgt[p->to + b] != was[b];
+				differ += tgt[p->to + b] != im->tgt[p->to + b];
+			}
+			if (!differ) {
+				see(m, k + n < p->len ? CH_CUT_WITHIN : CH_CUT);
+				return;
+			}
+		}
+	}
+	WRONG(m, e, "the target is as after none of the requests %u to %u of the peer, whose QP "
+		    "ended: %zu bytes differ from all of them", good, posted, differ);
+}
+
+/* UC: a WRITE may not have come, or not all of its packets. */
+static bool uc_target(struct side *m, struct end *e, const uint8_t *tgt, const uint8_t *before)
+{
+	const struct stream *st = &e->in;
+	static uint8_t ok[TGT_LEN];
+	for (size_t i = 0; i < TGT_LEN; i++)
+		ok[i] = tgt[i] == before[i];
+	for (unsigned i = 0; i < st->n; i++) {
+		const struct step *p = &st->step[i];
+		if (p->kind != K_WRITE && p->kind != K_WRITE_IMM)
+			continue;
+		image_payload(&e->im_in, st, p);
+		bool came = p->msg != NO_MSG && e->got[p->msg];
+		for (uint32_t k = 0; k < p->len; k++) {
+			uint8_t fits = tgt[p->to + k] == e->im_in.msg[k];
+			ok[p->to + k] = came ? fits : ok[p->to + k] | fits;
+		}
+	}
+	see(m, CH_UC_WRITE);
+	return !memchr(ok, 0, TGT_LEN);
+}
+
+static void receiver(struct side *m, struct end *e)
+{
+	struct stream *st = &e->in;
+	struct image *im = &e->im_in;
+	const uint8_t *tgt = held(e, MR_TGT), *rx = held(e, MR_RX);
+	bool rc = e->conn->type == IBV_QPT_RC, ud = e->conn->type == IBV_QPT_UD;
+	uint32_t upto = st->bad, used = st->rx_used + 32, rdone = e->rdone;
+	static uint8_t before[TGT_LEN];
+	if (e->fate.dies)
+		upto = atomic_load(&e->peer->good);
+	if (!rc)
+		memcpy(before, im->tgt, TGT_LEN);
+	memset(model_rx, BLANK, used);
+	for (unsigned i = 0; i < st->n; i++) {
+		struct step *p = &st->step[i];
+		bool payload = false;
+		if (i < upto)
+			payload = image_apply(im, st, p);
+		if (p->msg == NO_MSG || !rc)
+			continue;
+		if (!payload)
+			image_payload(im, st, p);
+		if (p->msg < rdone && st->shared)
+			slot_holds(m, e, p->msg, e->slot_of[p->msg]);
+		else if (p->msg < rdone && kind_is_send(p->kind))
+			place(st, p->msg, im->msg, p->len, 0, model_rx);
+		else if (e->fate.dies && !st->shared)
+			open_receive(m, e, p->msg, rx);
+	}
+	for (uint32_t k = 0; !rc && k < rdone; k++) {
+		const struct step *p = &st->step[st->step_of[e->msg_of[k]]];
+		image_payload(im, st, p);
+		if (st->shared)
+			slot_holds(m, e, e->msg_of[k], e->slot_of[k]);
+		else if (kind_is_send(p->kind))
+			place(st, k, im->msg, p->len, ud ? GRH : 0, model_rx);
+		if (ud && !st->shared) { /* the GRH's first half is nobody's on IPv4 */
+			static uint8_t grh[SLOT * 2];
+			flatten(st, k, rx, grh);
+			place(st, k, grh, GRH, 0, model_rx);
+		}
+	}
+	if (!st->shared) {
+		if (e->conn->type == IBV_QPT_UC && memcmp(rx, model_rx, used))
+			for (unsigned k = 0; k <= rdone && k < st->msgs; k++)
+				if (partly(e, k, rx))
+					see(m, CH_UC_PARTLY);
+		same(m, e, "receives", rx, model_rx, used);
+		if (m->round % 4 == 0 || e->fate.dies)
+			all(m, e, "beside receives", rx + used, BLANK, RX_LEN + 64 - used);
+	}
+	if (e->fate.dies && rc)
+		cut_target(m, e, tgt);
+	else if (rc || !memcmp(tgt, im->tgt, TGT_LEN) || !uc_target(m, e, tgt, before))
+		same(m, e, "the target", tgt, im->tgt, TGT_LEN);
+	if (!rc)
+		memcpy(im->tgt, tgt, TGT_LEN);
+	all(m, e, "behind the target", tgt + TGT_LEN, BLANK, 64);
+}
+
+/* Receives of the SRQ that no completion told of. */
+static void srq_rest(struct side *m)
+{
+	unsigned ended = 0;
+	uint32_t first = m->srq_first, taken = first; /* those before it were taken */
+	for (unsigned i = 0; i < m->nends; i++)
+		ended += m->end[i]->fate.dies && m->end[i]->in.shared;
+	for (uint32_t s = m->srq_first; s != m->srq_posted; s++)
+		taken = m->slot[s % SRQ_SLOTS].done ? s + 1 : taken;
+	while (m->srq_first != m->srq_posted && m->slot[m->srq_first % SRQ_SLOTS].done)
+		m->srq_first++;
+	for (uint32_t s = m->srq_first; s != m->srq_posted; s++) {
+		uint8_t *at = m->srq_mem + (size_t)(s % SRQ_SLOTS) * SLOT;
+		char why[300];
+		if (m->slot[s % SRQ_SLOTS].done)
+			continue;
+		m->tally->bytes += SLOT;
+		bool blank_still = bytes_all("a receive of the SRQ that did not complete", at,
+			BLANK, SLOT, why, sizeof(why));
+		/* they are taken in order: those behind it are done, so it was taken, too */
+		if (blank_still && s - first >= taken - first)
+			continue;
+		if (!ended--)
+			fail(m, "slot %u: %s", s, blank_still ? "it never completed" : why);
+		m->slot[s % SRQ_SLOTS].done = 1;
+		m->srq_lost++;
+		see(m, CH_SRQ_LOST);
+		if (blank_still)
+			continue;
+		bool known = false;
+		for (unsigned i = 0; i < m->nends && !known; i++) {
+			struct end *e = m->end[i];
+			if (!e->fate.dies || !e->in.shared || e->rdone >= e->in.msgs ||
+				e->conn->type != IBV_QPT_RC)
+				continue;
+			const struct step *p = &e->in.step[e->in.step_of[e->rdone]];
+			image_payload(&e->im_in, &e->in, p);
+			known = bytes_mixed(at, blank, e->im_in.msg, p->len, 128u << e->conn->mtu,
+				GONE);
+		}
+		if (!known)
+			fail(m, "slot %u: %s, and not by a message that was cut", s, why);
+		memset(at, BLANK, SLOT);
+	}
+}
+
+void verify_round(struct side *m)
+{
+	memset(blank, BLANK, sizeof(blank));
+	for (unsigned i = 0; i < m->nends; i++) {
+		struct end *e = m->end[i];
+		sender(m, e);
+		receiver(m, e);
+		m->tally->ops += e->out.n + e->in.msgs;
+		for (unsigned k = 0; k < MR_KINDS && e->state == DEAD; k++) {
+			static const size_t len[MR_KINDS] = {TX_LEN, SINK_LEN, TGT_LEN, RX_LEN};
+			static const char *const what[MR_KINDS] = {
+				"memory sent from, after its QP was gone",
+				"memory read into, after its QP was gone",
+				"a target, after its QP was gone",
+				"memory of receives, after their QP was gone"};
+			all(m, e, what[k], e->mem[k], GONE, len[k] + 64);
+		}
+	}
+	srq_rest(m);
+}
