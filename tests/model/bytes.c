@@ -17,8 +17,8 @@ const char *const choice_names[CHOICES] = {
 	[CH_UC_WRITE] = "UC WRITEs lost",
 	[CH_UC_PARTLY] = "UC SENDs in part",
 	[CH_UD_LOST] = "datagrams lost",
-	[CH_UD_ORDER] = "datagrams out of order",
-	[CH_UD_TWICE] = "datagrams twice",
+	[CH_UD_ORDER] = "UD, UC: messages out of order",
+	[CH_UD_TWICE] = "UD, UC: messages twice",
 	[CH_AFTER_END] = "completions polled after their QP was destroyed",
 	[CH_SRQ_LOST] = "receives of a SRQ lost with a QP",
 };

@@ -142,20 +142,24 @@ static unsigned identify(struct side *m, struct end *e, const struct ibv_wc *wc,
 	const struct piece *pc, unsigned n)
 {
 	bool ud = e->conn->type == IBV_QPT_UD;
-	for (unsigned k = ud ? 0 : e->next_msg; k < e->in.msgs; k++) {
+	/* over UC, too, a whole message is taken whatever its PSN (IB 9.8.2.2) */
+	bool any_order = ud || m->sh->doubles;
+	for (unsigned k = any_order ? 0 : e->next_msg; k < e->in.msgs; k++) {
 		const struct step *p = &e->in.step[e->in.step_of[k]];
 		if (e->got[k] || !fits(e, wc, k))
 			continue;
 		if (p->kind != K_WRITE_IMM && !holds(e, mem, pc, n, k, ud ? GRH : 0))
 			continue;
-		if (ud && k < e->next_msg)
+		if (any_order && k < e->next_msg)
 			see(m, CH_UD_ORDER);
 		e->got[k] = 1;
 		e->next_msg = k + 1 > e->next_msg ? k + 1 : e->next_msg;
 		return k;
 	}
-	for (unsigned k = 0; ud && m->sh->doubles && k < e->in.msgs; k++)
-		if (e->got[k] && fits(e, wc, k) && holds(e, mem, pc, n, k, GRH)) {
+	for (unsigned k = 0; m->sh->doubles && k < e->in.msgs; k++)
+		if (e->got[k] && fits(e, wc, k) &&
+			(e->in.step[e->in.step_of[k]].kind == K_WRITE_IMM ||
+				holds(e, mem, pc, n, k, ud ? GRH : 0))) {
 			see(m, CH_UD_TWICE);
 			return k;
 		}
@@ -215,7 +219,7 @@ static void recv_done(struct side *m, struct end *e, const struct ibv_wc *wc)
 		return;
 	}
 	if (e->rfailed || done >= e->in.msgs)
-		if (e->conn->type != IBV_QPT_UD || !m->sh->doubles)
+		if (e->conn->type == IBV_QPT_RC || !m->sh->doubles)
 			WRONG(m, e, wc, "message %u: %s", done,
 				e->rfailed ? "one before it has failed" : "so many were not sent");
 	if (!srq)

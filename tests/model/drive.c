@@ -51,7 +51,7 @@ static void environment(const struct script *s, unsigned me)
 	setenv("ROPEWAY_WIRE", wire, 1);
 }
 
-static pid_t start(struct shared *sh, int fd, unsigned me, bool again)
+static pid_t start(struct shared *sh, int fd, int err_fd, unsigned me, bool again)
 {
 	char number[16], file[16];
 	pid_t pid = fork();
@@ -59,6 +59,7 @@ static pid_t start(struct shared *sh, int fd, unsigned me, bool again)
 		return pid;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	environment(&sh->script, me);
+	dup2(err_fd, STDERR_FILENO);
 	if (sh->script.wire == WIRE_VETH && !net_enter(me % 2))
 		_exit(3);
 	snprintf(number, sizeof(number), "%u", me);
@@ -99,6 +100,31 @@ static void stuck(struct shared *sh, char *why, size_t room)
 				sh->pub[c][k].posted, sh->pub[c][k].good, sh->pub[c][k].gone);
 }
 
+/* What the device calls an error is one, even where everything comes right in the end: a lane that
+ * is closed, say. What it says of ends that the script brings about is a warning. */
+static void said(int err_fd, struct result *r)
+{
+	static char text[65536];
+	ssize_t n = pread(err_fd, text, sizeof(text) - 1, 0);
+	text[n > 0 ? n : 0] = 0;
+	char *at = strstr(text, "ropeway: error");
+	if (!at)
+		at = strstr(text, "ERROR: AddressSanitizer");
+	if (!at)
+		at = strstr(text, "WARNING: ThreadSanitizer");
+	if (!at)
+		at = strstr(text, "runtime error:");
+	if (at || (!r->ok && !*r->why)) {
+		at = at ? at : text;
+		char *end = strchr(at, '\n');
+		if (end && !strstr(at, "Sanitizer"))
+			*end = 0;
+		size_t have = r->ok ? 0 : strlen(r->why);
+		r->ok = false;
+		snprintf(r->why + have, sizeof(r->why) - have, "%s%.1000s", have ? "; " : "", at);
+	}
+}
+
 static void pause_us(unsigned us)
 {
 	struct timespec t = {0, us * 1000L};
@@ -109,14 +135,14 @@ bool drive(const struct script *s, const struct limits *l, uint64_t salt, unsign
 	struct result *r)
 {
 	size_t size = sizeof(struct shared) + s->nops * sizeof(s->op[0]);
-	int fd = memfd_create("model", 0), status;
+	int fd = memfd_create("model", 0), err_fd = memfd_create("model-stderr", MFD_CLOEXEC), status;
 	pid_t pid[PROCS_MAX] = {0};
 	unsigned left = s->procs;
 	struct rng rng = {salt};
 	double began = drive_now(), last_moved = began;
 	uint64_t last = 0;
 	*r = (struct result){.ok = true};
-	if (fd < 0 || ftruncate(fd, (off_t)size))
+	if (fd < 0 || err_fd < 0 || ftruncate(fd, (off_t)size))
 		abort();
 	struct shared *sh = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (sh == MAP_FAILED)
@@ -128,7 +154,7 @@ bool drive(const struct script *s, const struct limits *l, uint64_t salt, unsign
 	sh->doubles = s->wire == WIRE_FAULT;
 	for (unsigned i = 0; i < s->procs; i++) {
 		strcpy(sh->device[i], s->wire == WIRE_VETH ? net_device[i % 2] : "rpw_lo");
-		pid[i] = start(sh, fd, i, false);
+		pid[i] = start(sh, fd, err_fd, i, false);
 	}
 	while (left && r->ok) {
 		pause_us(300);
@@ -148,7 +174,7 @@ bool drive(const struct script *s, const struct limits *l, uint64_t salt, unsign
 				if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
 					break; /* it had failed */
 				end_of_process(sh, i);
-				pid[i] = start(sh, fd, i, true);
+				pid[i] = start(sh, fd, err_fd, i, true);
 			}
 			if (!pid[i] || waitpid(pid[i], &status, WNOHANG) != pid[i])
 				continue;
@@ -190,6 +216,8 @@ bool drive(const struct script *s, const struct limits *l, uint64_t salt, unsign
 		for (unsigned k = 0; k < CHOICES; k++)
 			r->tally.choice[k] += sh->tally[i].choice[k];
 	}
+	said(err_fd, r);
+	close(err_fd);
 	r->seconds = drive_now() - began;
 	munmap(sh, size);
 	close(fd);

@@ -8,15 +8,17 @@
 #include "model.h"
 
 /* The lengths of a round: mostly one magnitude, since short and long messages meet other code. */
-enum size { TINY, SMALL, MIDDLE, LARGE, ANY };
+enum size { TINY, SMALL, MIDDLE, LARGE, BULK, ANY };
 
 static uint32_t some_length(struct rng *r, enum size size)
 {
-	static const uint32_t most[] = {64, 512, 8192, MSG_MAX};
+	static const uint32_t most[] = {64, 512, 8192, MSG_MAX, 40960};
 	if (size == ANY) {
 		uint32_t d = rng_below(r, 100);
 		size = d < 50 ? TINY : d < 75 ? SMALL : d < 94 ? MIDDLE : LARGE;
 	}
+	if (size == BULK && rng_below(r, 8)) /* where payloads may go by reference */
+		return 16384 + rng_below(r, 24577);
 	switch (rng_below(r, 8)) {
 	case 0: /* around a power of two, where limits are */
 		for (;;) {
@@ -49,11 +51,19 @@ static void some_conn(struct rng *r, struct script *s, struct conn *c, const str
 	}
 	c->mtu = (uint8_t)(s->wire == WIRE_VETH ? 1 + rng_below(r, 3) : 1 + rng_below(r, 5));
 	c->gid = rng_one_in(r, 4) ? 2 : 1;
-	c->late = (uint8_t)(rng_one_in(r, 2) ? 0 : 1 + rng_below(r, 15));
+	c->late = (uint8_t)(rng_one_in(r, c->type == IBV_QPT_RC ? 2 : 12) ? 1 + rng_below(r, 15) : 0);
 }
 
-static uint8_t some_kind(struct rng *r, uint8_t type)
+/* What a script has more of than others: faults of one kind need company of one kind. */
+struct taste {
+	bool sends, ends; /* mostly SENDs; in most rounds QPs end */
+	bool storm; /* long SENDs to one process, which drops its QPs under them */
+};
+
+static uint8_t some_kind(struct rng *r, uint8_t type, const struct taste *taste)
 {
+	if (taste->sends && rng_below(r, 8))
+		return K_SEND;
 	static const uint8_t rc[] = {K_SEND, K_SEND, K_SEND, K_SEND_IMM, K_SEND_INV, K_WRITE,
 		K_WRITE, K_WRITE, K_WRITE_IMM, K_READ, K_READ, K_READ, K_CAS, K_ADD, K_AWRITE,
 		K_WINDOW};
@@ -67,10 +77,10 @@ static uint8_t some_kind(struct rng *r, uint8_t type)
 static bool is_send(uint8_t kind) { return kind <= K_SEND_INV; }
 static bool is_atomic(uint8_t kind) { return kind == K_CAS || kind == K_ADD || kind == K_AWRITE; }
 
-static struct op some_op(
-	struct rng *r, const struct conn *c, unsigned dir, enum size size, uint32_t *rx, uint32_t *sink)
+static struct op some_op(struct rng *r, const struct conn *c, const struct taste *taste,
+	unsigned dir, enum size size, uint32_t *rx, uint32_t *sink)
 {
-	struct op o = {.dir = (uint8_t)dir, .kind = some_kind(r, c->type), .cut = rng_next(r)};
+	struct op o = {.dir = (uint8_t)dir, .kind = some_kind(r, c->type, taste), .cut = rng_next(r)};
 	uint32_t most = MSG_MAX;
 	if (is_send(o.kind) && c->srq[!dir])
 		most = SLOT;
@@ -163,7 +173,7 @@ static void happen(struct rng *r, struct script *s, const struct limits *l, unsi
 		.side = (uint8_t)rng_below(r, 2),
 		.at = (uint16_t)rng_below(r, s->nops - first + 1),
 		.event = (uint8_t)(EV_DESTROY + rng_below(r, 3)),
-		.peer_waits = rng_one_in(r, 8)};
+		.waits = rng_one_in(r, 40)};
 	if (rng_one_in(r, 6) && c->proc[0] != c->proc[1])
 		h.event = EV_STOP;
 	if (!*killed && rng_one_in(r, 24) && c->proc[0] != c->proc[1]) {
@@ -171,6 +181,25 @@ static void happen(struct rng *r, struct script *s, const struct limits *l, unsi
 		*killed = true;
 	}
 	s->happening[s->nhappenings++] = h;
+}
+
+/* A process drops all of its connections at once, in the middle of their traffic. */
+static void happen_together(struct rng *r, struct script *s, const uint32_t *count, unsigned p)
+{
+	unsigned event = EV_DESTROY + rng_below(r, 2);
+	uint16_t at = (uint16_t)rng_below(r, 30);
+	for (unsigned c = 0; c < s->conns; c++) {
+		const struct conn *k = &s->conn[c];
+		if (!count[c] || (k->proc[0] != p && k->proc[1] != p) ||
+			s->nhappenings == sizeof(s->happening) / sizeof(s->happening[0]))
+			continue;
+		s->happening[s->nhappenings++] = (struct happening){.round = s->rounds,
+			.conn = (uint8_t)c,
+			.side = k->proc[1] == p,
+			.at = at,
+			.event = (uint8_t)event,
+			.together = 1};
+	}
 }
 
 struct script *gen_script(uint64_t seed, enum wire wire, const struct limits *l)
@@ -186,20 +215,36 @@ struct script *gen_script(uint64_t seed, enum wire wire, const struct limits *l)
 	for (; s->conns < conns; s->conns++)
 		some_conn(&r, s, &s->conn[s->conns], l);
 	bool killed = false;
+	struct taste taste = {.sends = rng_one_in(&r, 3), .ends = rng_one_in(&r, 3)};
+	if (l->events && rng_one_in(&r, 6)) {
+		taste = (struct taste){true, true, true};
+		for (unsigned c = 0; c < conns; c++) {
+			s->conn[c].mtu = s->wire == WIRE_VETH ? 3 : 5;
+			s->conn[c].srq[0] = s->conn[c].srq[1] = s->conn[c].late = 0;
+		}
+	}
 	while (s->nops < l->ops) {
 		unsigned each = 10 + rng_below(&r, rng_one_in(&r, 3) ? 240 : 60);
-		enum size size = (enum size)rng_below(&r, 5);
-		if (size == LARGE)
-			each = 5 + each / 8;
+		enum size size = (enum size)rng_below(&r, 6);
+		if (taste.storm || (taste.sends && taste.ends && !rng_one_in(&r, 3)))
+			size = rng_one_in(&r, 8) ? LARGE : BULK;
+		if (size == LARGE || size == BULK)
+			each = 5 + each / (size == LARGE ? 8 : 4);
 		unsigned slots[PROCS_MAX] = {0};
+		bool together = l->events && taste.ends && (taste.storm || rng_one_in(&r, 3));
+		unsigned p = rng_below(&r, s->procs);
+		uint32_t count[CONNS_MAX] = {0};
 		for (unsigned c = 0; c < s->conns; c++) {
 			uint32_t first = s->nops;
 			for (unsigned dir = 0; dir < 2; dir++) {
 				unsigned n = rng_one_in(&r, 6) ? 0 : 1 + rng_below(&r, each);
+				if (taste.storm)
+					n = s->conn[c].proc[!dir] == p ? 24 : rng_below(&r, 3);
 				uint32_t rx = RX_LEN - 8192, sink = SINK_LEN - 8192;
 				unsigned to = s->conn[c].proc[!dir];
 				for (unsigned i = 0; i < n && s->nops < s->room; i++) {
-					struct op o = some_op(&r, &s->conn[c], dir, size, &rx, &sink);
+					struct op o = some_op(
+						&r, &s->conn[c], &taste, dir, size, &rx, &sink);
 					o.round = s->rounds;
 					o.conn = (uint8_t)c;
 					if (is_send(o.kind) || o.kind == K_WRITE_IMM)
@@ -209,9 +254,12 @@ struct script *gen_script(uint64_t seed, enum wire wire, const struct limits *l)
 					s->op[s->nops++] = o;
 				}
 			}
-			if (s->nops > first && rng_one_in(&r, 10))
+			count[c] = s->nops - first;
+			if (s->nops > first && !together && s->nops < s->room && rng_one_in(&r, taste.ends ? 2 : 10))
 				happen(&r, s, l, s->rounds, c, first, &killed);
 		}
+		if (together)
+			happen_together(&r, s, count, p);
 		s->rounds++;
 	}
 	return s;

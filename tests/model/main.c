@@ -16,7 +16,7 @@ struct options {
 	uint64_t seed, seeds;
 	int wire; /* -1: all in turn */
 	struct limits limits;
-	bool shrink, write;
+	bool shrink, verbose;
 	unsigned times;
 	const char *write_to;
 	double seconds;
@@ -94,6 +94,10 @@ static bool one(const struct options *o, const struct script *s, const char *fro
 		bool ok = drive(s, &o->limits, s->seed * 1000 + i, 60, &r);
 		add(&r);
 		per_wire[s->wire]++;
+		if (o->verbose)
+			printf("seed %llu wire %s: %.2f s, %llu operations\n",
+				(unsigned long long)s->seed, wire_names[s->wire], r.seconds,
+				(unsigned long long)r.tally.ops);
 		if (!ok) {
 			told(o, s, &r, from);
 			return false;
@@ -131,6 +135,10 @@ static bool parse(struct options *o, int argc, char **argv)
 		const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : NULL;
 		if (!strcmp(a, "--no-shrink")) {
 			o->shrink = false;
+			continue;
+		}
+		if (!strcmp(a, "--verbose")) {
+			o->verbose = true;
 			continue;
 		}
 		if (!v)

@@ -109,7 +109,9 @@ struct conn {
 
 struct happening {
 	uint16_t round, at; /* after so many of its operations */
-	uint8_t conn, side, event, peer_waits; /* the other side waits for its own error */
+	uint8_t conn, side, event;
+	uint8_t waits;    /* the other side waits for its own error */
+	uint8_t together; /* with all others of that process that say so */
 };
 
 enum wire { WIRE_AUTO, WIRE_COPY, WIRE_FETCH, WIRE_UDP, WIRE_MIXED, WIRE_VETH, WIRE_FAULT, WIRES };

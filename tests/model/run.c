@@ -76,7 +76,7 @@ static void prepare(struct side *m, struct end *e, struct span ops, bool fresh)
 	e->fate = plan_fate(m->s, ops, m->round, e->number);
 	e->fresh = fresh;
 	e->acted = e->armed = false;
-	e->delay = rng_below(&m->rng, 200);
+	e->until_ns = 0;
 	if (fresh) {
 		end_drop(m, e);
 		for (unsigned i = 0; i < MR_KINDS; i++)
@@ -113,72 +113,93 @@ static void prepare(struct side *m, struct end *e, struct span ops, bool fresh)
 	atomic_store(&e->pub->again, 0);
 }
 
-static void lock_cqs(struct side *m, const struct end *e)
+/* No completion is taken from any CQ meanwhile. */
+static void cqs_lock(struct side *m)
 {
-	unsigned a = e->scq < e->rcq ? e->scq : e->rcq, b = e->scq < e->rcq ? e->rcq : e->scq;
-	pthread_mutex_lock(&m->cq_lock[a]);
-	if (b != a)
-		pthread_mutex_lock(&m->cq_lock[b]);
+	for (unsigned i = 0; i < m->s->cqs; i++)
+		pthread_mutex_lock(&m->cq_lock[i]);
 }
 
-static void unlock_cqs(struct side *m, const struct end *e)
+static void cqs_unlock(struct side *m)
 {
-	pthread_mutex_unlock(&m->cq_lock[e->scq]);
-	if (e->rcq != e->scq)
-		pthread_mutex_unlock(&m->cq_lock[e->rcq]);
+	for (unsigned i = 0; i < m->s->cqs; i++)
+		pthread_mutex_unlock(&m->cq_lock[i]);
 }
 
-/* Destroyed, reset or to ERR. */
-static void end_it(struct side *m, struct end *e, enum event how)
+/* Destroyed, reset or to ERR: `n` of them, one behind the other. */
+static void end_them(struct side *m, struct end **ends, unsigned n, enum event how)
 {
-	int rc;
-	e->acted = true;
-	if (how == EV_ERR) {
+	int rc = 0;
+	if (how != EV_ERR)
+		cqs_lock(m);
+	for (unsigned i = 0; i < n && !rc; i++) {
+		struct end *e = ends[i];
 		uint8_t was = ALIVE;
-		atomic_compare_exchange_strong(&e->state, &was, ERRED);
-		rc = end_to_state(e, IBV_QPS_ERR);
-		if (rc)
-			fail(m, "connection %u to ERR: %s", e->number, strerror(rc));
-	} else {
-		lock_cqs(m, e);
-		if (how == EV_RESET) {
-			rc = end_to_state(e, IBV_QPS_RESET);
-		} else {
-			rc = ibv_destroy_qp(e->qp);
-			e->qp = NULL;
-			e->qpx = NULL;
-		}
+		e->acted = true;
+		if (how == EV_ERR)
+			atomic_compare_exchange_strong(&e->state, &was, ERRED);
+		rc = how == EV_DESTROY ? ibv_destroy_qp(e->qp)
+				       : end_to_state(e, how == EV_ERR ? IBV_QPS_ERR : IBV_QPS_RESET);
 		if (rc)
 			fail(m, "connection %u: %s: %s", e->number, event_names[how], strerror(rc));
-		atomic_store(&e->state, DEAD);
-		verify_dead(m, e);
-		unlock_cqs(m, e);
+		if (how == EV_DESTROY)
+			e->qp = NULL, e->qpx = NULL;
 	}
-	atomic_store(&e->pub->gone, 1);
-	atomic_store(&e->peer->gone, 1);
+	for (unsigned i = 0; i < n; i++) {
+		if (how != EV_ERR) {
+			verify_dead(m, ends[i]);
+			atomic_store(&ends[i]->state, DEAD);
+		}
+		atomic_store(&ends[i]->pub->gone, 1);
+		atomic_store(&ends[i]->peer->gone, 1);
+	}
+	if (how != EV_ERR)
+		cqs_unlock(m);
+}
+
+/* What goes together with e: other ends of the same thread, which has them to itself. */
+static unsigned companions(struct side *m, struct end *e, struct end **out)
+{
+	unsigned n = 0;
+	out[n++] = e;
+	for (unsigned i = 0; i < m->nends && e->fate.h && e->fate.h->together; i++) {
+		struct end *k = m->end[i];
+		if (k != e && k->thread == e->thread && !k->acted && k->state != DEAD &&
+			k->fate.h && k->fate.h->together && k->fate.h->side == k->side &&
+			k->fate.h->event == e->fate.h->event)
+			out[n++] = k;
+	}
+	return n;
+}
+
+/* Nothing more will happen to it by itself. */
+static bool idles(const struct end *e)
+{
+	return e->posted == e->out.n && e->sdone == e->out.n &&
+	       (e->conn->type != IBV_QPT_RC || e->rdone == e->in.msgs);
 }
 
 static void events(struct side *m, struct end *e, struct rng *r)
 {
 	const struct happening *h = e->fate.h;
+	struct end *all[2 * CONNS_MAX];
 	uint32_t progress = e->posted + e->sdone + e->rdone;
 	if (e->state == DEAD || e->acted)
 		return;
 	if (h && h->side == e->side && h->event != EV_KILL) {
-		if (progress >= h->at || (e->posted == e->out.n && e->sdone == e->out.n) ||
-			atomic_load(&e->pub->gone))
-			end_it(m, e, h->event);
+		if (progress >= h->at || idles(e) || atomic_load(&e->pub->gone))
+			end_them(m, all, companions(m, e, all), h->event);
 		return;
 	}
 	if (!atomic_load(&e->pub->gone) || e->state == ERRED)
 		return;
-	if (e->delay) {
-		e->delay--;
+	if (!e->until_ns) /* its traffic goes on for a while, towards nobody */
+		e->until_ns = now_ns() + (rng_one_in(r, 2) ? 0 : rng_below(r, 4000000));
+	if (now_ns() < e->until_ns)
 		return;
-	}
-	if (h && h->peer_waits && e->conn->type == IBV_QPT_RC && e->sdone != e->posted)
+	if (h && h->waits && e->conn->type == IBV_QPT_RC && e->sdone != e->posted)
 		return; /* for an error of its own */
-	end_it(m, e, (enum event)(EV_DESTROY + rng_below(r, 3)));
+	end_them(m, &e, 1, (enum event)(EV_DESTROY + rng_below(r, 3)));
 }
 
 /* The driver stops and kills from outside, at any moment. */
@@ -190,7 +211,7 @@ static void arm(struct side *m, struct end *e)
 		if (h->round != m->round || h->conn != e->number || h->side != e->side ||
 			(h->event != EV_STOP && h->event != EV_KILL))
 			continue;
-		if (progress < h->at && (e->posted != e->out.n || e->sdone != e->out.n))
+		if (progress < h->at && !idles(e))
 			continue;
 		e->armed = true;
 		if (h->event == EV_STOP)
@@ -344,7 +365,8 @@ static void one_round(struct side *m)
 		while (!e->conn->late && !e->in.shared && e->rposted < e->in.msgs)
 			post_receives(m, e, BATCH_MAX);
 	}
-	m->srq_target = m->srq_done + m->srq_lost + srq + SRQ_EXTRA;
+	uint32_t target = m->srq_done + m->srq_lost + srq + SRQ_EXTRA;
+	m->srq_target = target > m->srq_posted ? target : m->srq_posted; /* some were left over */
 	if (rng_one_in(&m->rng, 2))
 		while (m->srq_posted != m->srq_target)
 			post_srq(m, BATCH_MAX);

@@ -41,8 +41,8 @@ void script_write(const struct script *s, FILE *to)
 	}
 	for (unsigned i = 0; i < s->nhappenings; i++) {
 		const struct happening *h = &s->happening[i];
-		fprintf(to, "event %u %u.%u %s at %u waits %u\n", h->round, h->conn, h->side,
-			event_names[h->event], h->at, h->peer_waits);
+		fprintf(to, "event %u %u.%u %s at %u waits %u together %u\n", h->round,
+			h->conn, h->side, event_names[h->event], h->at, h->waits, h->together);
 	}
 	for (uint32_t i = 0; i < s->nops; i++) {
 		const struct op *o = &s->op[i];
@@ -97,10 +97,10 @@ static bool read_conn(struct script *s, const char *line)
 
 static bool read_event(struct script *s, const char *line)
 {
-	unsigned round, conn, side, at, waits;
+	unsigned round, conn, side, at, waits, together;
 	char name[16];
-	if (sscanf(line, "event %u %u.%u %15s at %u waits %u", &round, &conn, &side, name, &at,
-		    &waits) != 6)
+	if (sscanf(line, "event %u %u.%u %15s at %u waits %u together %u", &round, &conn, &side,
+		    name, &at, &waits, &together) != 7)
 		return false;
 	int event = place_of(event_names, EV_KINDS, name);
 	if (event < 0 || conn >= CONNS_MAX || side > 1 ||
@@ -111,7 +111,8 @@ static bool read_event(struct script *s, const char *line)
 		.conn = (uint8_t)conn,
 		.side = (uint8_t)side,
 		.event = (uint8_t)event,
-		.peer_waits = (uint8_t)waits};
+		.waits = (uint8_t)waits,
+		.together = (uint8_t)together};
 	return true;
 }
 

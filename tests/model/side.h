@@ -61,14 +61,14 @@ struct end {
 	/* this round */
 	_Atomic uint8_t state; /* enum state */
 	bool fresh, acted, armed;
-	unsigned delay;
+	uint64_t until_ns; /* when it does something about its peer's end */
 	_Atomic uint32_t posted, sdone, rposted, rdone, rflushed;
 	_Atomic bool failed, rfailed;
 	uint32_t next_msg; /* UC */
 	uint16_t msg_of[STREAM_MAX * 2];  /* by receive: UC and UD */
 	uint32_t slot_of[STREAM_MAX * 2]; /* by message: SRQ */
 	uint8_t got[STREAM_MAX];
-	uint32_t last_slot;
+	uint32_t last_slot, lost_next;
 	bool srq_slot_flushed;
 };
 
@@ -91,7 +91,7 @@ struct side {
 	struct slot slot[SRQ_SLOTS];
 	uint32_t srq_posted, srq_target, srq_first; /* first: the oldest that may be posted */
 	_Atomic uint32_t srq_done;
-	uint32_t srq_lost; /* with a QP that ended */
+	uint32_t srq_lost, srq_doubt; /* lost with a QP that ended; perhaps lost */
 	unsigned nends, round;
 	struct end *end[2 * CONNS_MAX];
 	struct tally *tally;

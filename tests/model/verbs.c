@@ -57,6 +57,8 @@ void end_objects(struct side *m, struct end *e)
 		/* a page more, whose first bytes are looked at as well */
 		e->mem[i] = memory(mr_len[i] + 4096);
 		memset(e->mem[i], BLANK, mr_len[i] + 64);
+		e->guarded[i] = memory(mr_len[i] + 4096);
+		memset(e->guarded[i], 0, mr_len[i] + 64); /* so that it is there at once */
 		e->mr[i] = ibv_reg_mr(m->pd, e->mem[i], mr_len[i], mr_access[i]);
 		if (!e->mr[i])
 			fail(m, "ibv_reg_mr: %s", strerror(errno));
