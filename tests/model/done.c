@@ -37,9 +37,15 @@ static void first_error(struct side *m, struct end *e, const struct ibv_wc *wc, 
 	bool killed = e->fate.killed >= 0;
 	/* the peer's refusal moves it to ERR, where it answers no more */
 	bool refused = e->fate.bad_dir == (int)!e->side;
+	/* or has refused, but its only NAK was lost on the way */
+	refused |= m->sh->sockets && e->fate.bad_dir == (int)e->side && i <= e->out.bad &&
+		   wc->status == IBV_WC_RETRY_EXC_ERR;
 	if (!e->fate.dies)
-		WRONG(m, e, wc, "step %u, a %s of %u bytes, has no reason to fail", i,
-			kind_names[e->out.step[i].kind], e->out.step[i].len);
+		WRONG(m, e, wc,
+			"step %u, a %s of %u bytes, has no reason to fail (QP %u, PSNs from %u, "
+			"the peer's from %u)",
+			i, kind_names[e->out.step[i].kind], e->out.step[i].len, e->pub->qpn,
+			e->pub->psn, e->peer->psn);
 	if (!own) {
 		if (wc->status == IBV_WC_RETRY_EXC_ERR && (ended || killed || refused))
 			see(m, CH_RETRY_EXC);
@@ -142,15 +148,15 @@ static unsigned identify(struct side *m, struct end *e, const struct ibv_wc *wc,
 	const struct piece *pc, unsigned n)
 {
 	bool ud = e->conn->type == IBV_QPT_UD;
-	/* over UC, too, a whole message is taken whatever its PSN (IB 9.8.2.2) */
-	bool any_order = ud || m->sh->doubles;
-	for (unsigned k = any_order ? 0 : e->next_msg; k < e->in.msgs; k++) {
+	/* over UC, too, a whole message is taken whatever its PSN (IB 9.8.2.2), so one that went
+	 * another way (by a socket, before there was a lane) may come later */
+	for (unsigned k = 0; k < e->in.msgs; k++) {
 		const struct step *p = &e->in.step[e->in.step_of[k]];
 		if (e->got[k] || !fits(e, wc, k))
 			continue;
 		if (p->kind != K_WRITE_IMM && !holds(e, mem, pc, n, k, ud ? GRH : 0))
 			continue;
-		if (any_order && k < e->next_msg)
+		if (k < e->next_msg)
 			see(m, CH_UD_ORDER);
 		e->got[k] = 1;
 		e->next_msg = k + 1 > e->next_msg ? k + 1 : e->next_msg;
@@ -163,8 +169,16 @@ static unsigned identify(struct side *m, struct end *e, const struct ibv_wc *wc,
 			see(m, CH_UD_TWICE);
 			return k;
 		}
-	WRONG(m, e, wc, "%u bytes, opcode %d, flags %x, imm %x are no message that was sent",
-		wc->byte_len, wc->opcode, wc->wc_flags, wc->imm_data);
+	char alike[200] = "";
+	for (unsigned k = 0; k < e->in.msgs; k++)
+		if (fits(e, wc, k))
+			snprintf(alike + strlen(alike), sizeof(alike) - strlen(alike), " %u%s%s", k,
+				e->got[k] ? " (came before)" : "",
+				holds(e, mem, pc, n, k, ud ? GRH : 0) ? " (its bytes)" : "");
+	WRONG(m, e, wc,
+		"%u bytes, opcode %d, flags %x, imm %x are no message that was sent; %u were taken "
+		"for %u; so long are%s",
+		wc->byte_len, wc->opcode, wc->wc_flags, wc->imm_data, e->rdone, e->next_msg, alike);
 }
 
 static void recv_error(struct side *m, struct end *e, const struct ibv_wc *wc, uint32_t i)

@@ -102,8 +102,9 @@ static void stuck(struct shared *sh, char *why, size_t room)
 
 /* What the device calls an error is one, even where everything comes right in the end: a lane that
  * is closed, say. What it says of ends that the script brings about is a warning. */
-static void said(int err_fd, struct result *r)
+static void said(int err_fd, const struct script *s, struct result *r)
 {
+	const char *keep = getenv("MODEL_KEEP");
 	static char text[65536];
 	ssize_t n = pread(err_fd, text, sizeof(text) - 1, 0);
 	text[n > 0 ? n : 0] = 0;
@@ -122,6 +123,19 @@ static void said(int err_fd, struct result *r)
 		size_t have = r->ok ? 0 : strlen(r->why);
 		r->ok = false;
 		snprintf(r->why + have, sizeof(r->why) - have, "%s%.1000s", have ? "; " : "", at);
+	}
+	if (!r->ok && keep) { /* a folder for all that the processes said */
+		char name[300], piece[4096];
+		snprintf(name, sizeof(name), "%s/%s-%llu.err", keep, wire_names[s->wire],
+			(unsigned long long)s->seed);
+		FILE *f = fopen(name, "w");
+		off_t at_byte = 0;
+		while (f && (n = pread(err_fd, piece, sizeof(piece), at_byte)) > 0) {
+			fwrite(piece, 1, (size_t)n, f);
+			at_byte += n;
+		}
+		if (f)
+			fclose(f);
 	}
 }
 
@@ -152,6 +166,7 @@ bool drive(const struct script *s, const struct limits *l, uint64_t salt, unsign
 	sh->salt = salt;
 	sh->lossy = s->wire == WIRE_FAULT;
 	sh->doubles = s->wire == WIRE_FAULT;
+	sh->sockets = s->wire >= WIRE_UDP;
 	for (unsigned i = 0; i < s->procs; i++) {
 		strcpy(sh->device[i], s->wire == WIRE_VETH ? net_device[i % 2] : "rpw_lo");
 		pid[i] = start(sh, fd, err_fd, i, false);
@@ -216,7 +231,7 @@ bool drive(const struct script *s, const struct limits *l, uint64_t salt, unsign
 		for (unsigned k = 0; k < CHOICES; k++)
 			r->tally.choice[k] += sh->tally[i].choice[k];
 	}
-	said(err_fd, r);
+	said(err_fd, s, r);
 	close(err_fd);
 	r->seconds = drive_now() - began;
 	munmap(sh, size);

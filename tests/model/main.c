@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* main.c - the command.
  *   model --seed N --wire W        one script of one configuration
- *   model --seeds N [--from N]     N scripts, the configurations in turn; --suite: what CI runs
- *   model --script FILE...         scripts as text
+ *   model --seeds N [--from N]     N scripts, the configurations in turn
+ *   model --script FILE...         scripts as text; --folder FOLDER: all that are in it
  *   --ops N  --without states,events,wrong,unreliable  --write FILE  --no-shrink  --times N */
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -120,6 +121,20 @@ static void summary(void)
 			(unsigned long long)sum.choice[k]);
 }
 
+static bool folder(struct options *o, const char *name)
+{
+	static char *paths[1000];
+	glob_t found;
+	char pattern[500];
+	snprintf(pattern, sizeof(pattern), "%s/*.txt", name);
+	if (glob(pattern, 0, NULL, &found))
+		return false; /* a folder without any replays nothing, which is a mistake */
+	for (size_t i = 0; i < found.gl_pathc && i < sizeof(paths) / sizeof(paths[0]); i++)
+		paths[o->nscripts++] = found.gl_pathv[i];
+	o->scripts = paths;
+	return true;
+}
+
 static bool without(struct limits *l, const char *words)
 {
 	l->states = !strstr(words, "states");
@@ -160,7 +175,10 @@ static bool parse(struct options *o, int argc, char **argv)
 			o->write_to = v;
 		else if (!strcmp(a, "--without"))
 			without(&o->limits, v);
-		else if (!strcmp(a, "--script")) {
+		else if (!strcmp(a, "--folder")) {
+			if (!folder(o, v))
+				return false;
+		} else if (!strcmp(a, "--script")) {
 			o->scripts = &argv[i];
 			o->nscripts = argc - i;
 			return true;

@@ -277,8 +277,8 @@ void post_srq(struct side *m, unsigned n)
 			.sg_list = sge[i],
 			.num_sge = cut == SLOT ? 1 : 2};
 	}
+	atomic_fetch_add(&m->srq_posted, n); /* another thread may see the completion at once */
 	int rc = ibv_post_srq_recv(m->srq, wr, &bad);
 	if (rc)
 		fail(m, "ibv_post_srq_recv: %s", strerror(rc));
-	m->srq_posted += n;
 }

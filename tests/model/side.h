@@ -32,7 +32,8 @@ struct shared {
 	struct limits limits;
 	uint64_t salt; /* for what is not the script's: who polls when */
 	char device[PROCS_MAX][32];
-	uint8_t lossy, doubles; /* the wire */
+	uint8_t lossy, doubles; /* the wire: packets are lost, and doubled, on purpose */
+	uint8_t sockets;        /* it goes through sockets, which may overflow */
 	uint32_t deadline_s;
 	struct script script; /* last: its operations follow */
 };
@@ -89,7 +90,8 @@ struct side {
 	struct ibv_mr *srq_mr;
 	uint8_t *srq_mem;
 	struct slot slot[SRQ_SLOTS];
-	uint32_t srq_posted, srq_target, srq_first; /* first: the oldest that may be posted */
+	_Atomic uint32_t srq_posted;
+	uint32_t srq_target, srq_first; /* first: the oldest that may be posted */
 	_Atomic uint32_t srq_done;
 	uint32_t srq_lost, srq_doubt; /* lost with a QP that ended; perhaps lost */
 	unsigned nends, round;

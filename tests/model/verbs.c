@@ -189,8 +189,8 @@ void end_connect(struct side *m, struct end *e)
 		fail(m, "to RTR: %s", strerror(rc));
 	refused(m, e, "RTR");
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-		/* 67 ms: a busy machine is no error; where packets are lost, 4 ms */
-		.timeout = m->sh->lossy ? 10 : 14,
+		/* 67 ms: a busy machine is no error; where packets are lost, 16 ms */
+		.timeout = m->sh->lossy ? 12 : 14,
 		.retry_cnt = 7,
 		.rnr_retry = 7,
 		.sq_psn = e->pub->psn,

@@ -247,11 +247,8 @@ static bool uc_target(struct side *m, struct end *e, const uint8_t *tgt, const u
 		if (p->kind != K_WRITE && p->kind != K_WRITE_IMM)
 			continue;
 		image_payload(&e->im_in, st, p);
-		bool came = !m->sh->doubles && p->msg != NO_MSG && e->got[p->msg];
-		for (uint32_t k = 0; k < p->len; k++) {
-			uint8_t fits = tgt[p->to + k] == e->im_in.msg[k];
-			ok[p->to + k] = came ? fits : ok[p->to + k] | fits;
-		}
+		for (uint32_t k = 0; k < p->len; k++)
+			ok[p->to + k] |= tgt[p->to + k] == e->im_in.msg[k];
 	}
 	see(m, CH_UC_WRITE);
 	return !memchr(ok, 0, TGT_LEN);
