@@ -18,7 +18,7 @@ struct options {
 	int wire; /* -1: all in turn */
 	struct limits limits;
 	bool shrink, verbose;
-	unsigned times;
+	unsigned times, deadline_s;
 	const char *write_to;
 	double seconds;
 	char **scripts;
@@ -92,7 +92,7 @@ static bool one(const struct options *o, const struct script *s, const char *fro
 		return true;
 	}
 	for (unsigned i = 0; i < o->times; i++) {
-		bool ok = drive(s, &o->limits, s->seed * 1000 + i, 60, &r);
+		bool ok = drive(s, &o->limits, s->seed * 1000 + i, o->deadline_s, &r);
 		add(&r);
 		per_wire[s->wire]++;
 		if (o->verbose)
@@ -169,6 +169,8 @@ static bool parse(struct options *o, int argc, char **argv)
 			o->limits.ops = (uint32_t)strtoul(v, NULL, 0);
 		else if (!strcmp(a, "--times"))
 			o->times = (unsigned)strtoul(v, NULL, 0);
+		else if (!strcmp(a, "--deadline")) /* without progress */
+			o->deadline_s = (unsigned)strtoul(v, NULL, 0);
 		else if (!strcmp(a, "--seconds"))
 			o->seconds = strtod(v, NULL);
 		else if (!strcmp(a, "--write"))
@@ -199,6 +201,7 @@ int main(int argc, char **argv)
 	struct options o = {.wire = -1,
 		.shrink = true,
 		.times = 1,
+		.deadline_s = 60,
 		.limits = {.ops = 6000,
 			.states = true,
 			.events = true,

@@ -138,11 +138,12 @@ void plan_stream(struct stream *st, const struct script *s, struct span ops, uns
 		if (p->kind == K_SEND_INV)
 			window = false;
 		/* its completion says that what was before it has come, or is lost */
-		if (c->type == IBV_QPT_UC && p->kind == K_WRITE && st->n + 1 == mine)
+		bool last = c->type == IBV_QPT_UC && --mine == 0;
+		if (last && p->kind == K_WRITE)
 			p->kind = K_WRITE_IMM;
 		if (kind_takes_receive(p->kind)) {
 			uint32_t room = !rc ? same_room : kind_is_send(p->kind) ? p->room : 0;
-			if (!st->shared && st->rx_used + room + 256 > RX_LEN - 512 * (st->n + 1 < mine)) {
+			if (!st->shared && st->rx_used + (room + 256) * (last ? 1 : 2) > RX_LEN) {
 				if (c->type != IBV_QPT_UC)
 					continue; /* the generator leaves room; UD has no WRITE */
 				p->kind = K_WRITE;

@@ -251,7 +251,11 @@ static bool uc_target(struct side *m, struct end *e, const uint8_t *tgt, const u
 			ok[p->to + k] |= tgt[p->to + k] == e->im_in.msg[k];
 	}
 	see(m, CH_UC_WRITE);
-	return !memchr(ok, 0, TGT_LEN);
+	const uint8_t *bad = memchr(ok, 0, TGT_LEN);
+	if (bad)
+		WRONG(m, e, "the target: at %zu is %02x, which was not there and nobody wrote",
+			(size_t)(bad - ok), tgt[bad - ok]);
+	return true;
 }
 
 static void receiver(struct side *m, struct end *e)

@@ -1,0 +1,148 @@
+#!/usr/bin/python3
+"""Mutants of the device, which the random model must find.
+
+Usage: mutants.py [--limit SECONDS] [--only WORD] [--keep FOLDER] [--jobs N]
+
+Each mutant is a small change to a source file: a text that must be there exactly once, and what takes its place. The tree is copied and built once; then for each mutant what it touches is built anew,
+and the model runs seeds from 1 on until it fails. Prints how long that took, and the seed. One that is not found within the limit (90 s of the model's time), or that cannot be applied or built, fails
+the run. The unchanged copy must be found good first.
+"""
+import argparse
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# name, file, text, in its place
+MUTANTS = [
+    ("a WRITE lands 8 bytes behind its second packet's place", "src/rc/responder.c",
+     "\tqp->write_va += p->payload_len;\n", "\tqp->write_va += p->payload_len + (last ? 0 : 8);\n"),
+    ("a key's bounds are off by one", "src/device/mr.c",
+     "addr - k->iova > k->length - len))\n\t\treturn NULL;\n\treturn (uint8_t *)", "addr - k->iova > k->length + 8 - len))\n\t\treturn NULL;\n\treturn (uint8_t *)"),
+    ("rights of a key are not looked at", "src/device/mr.c", "(k->access & access) != access))", "(k->access & access) == 0x1000))"),
+    ("a window of type 2 serves other QPs, and those that are gone", "src/device/mw.c", "\tunbind(k);\n\treturn 0;\n}\n\n/* As rdma-core", "\treturn 0;\n}\n\n/* As rdma-core"),
+    ("a FETCH_ADD answers with the new value", "src/device/mr.c",
+     "j->orig = __atomic_fetch_add(j->at, j->swap_add, __ATOMIC_SEQ_CST);", "j->orig = __atomic_add_fetch(j->at, j->swap_add, __ATOMIC_SEQ_CST);"),
+    ("a CMP_SWP swaps always", "src/device/mr.c", "\t\tuint64_t expect = j->compare;\n", "\t\tuint64_t expect = __atomic_load_n(j->at, __ATOMIC_SEQ_CST);\n"),
+    ("an ATOMIC WRITE loses its last byte", "src/device/mr.c", "memcpy(&j.value, value, sizeof(j.value));", "memcpy(&j.value, value, sizeof(j.value) - 1);"),
+    ("a fence waits for nothing", "src/rc/requester.c", "if ((w->flags & IBV_SEND_FENCE) && qp->rd_head != qp->rd_tail)", "if ((w->flags & IBV_SEND_FENCE) && !qp->sq_tail && qp->rd_head != qp->rd_tail)"),
+    ("an unsignaled request completes", "src/rc/qp.c", "if (!qp->sig_all && !(w->flags & IBV_SEND_SIGNALED))", "if (!qp->sig_all && !(w->flags & IBV_SEND_SIGNALED) && w->len != 33)"),
+    ("the last flush of a send queue is forgotten", "src/rc/qp.c", "\t\trpwi_qp_complete_send(qp, rpwi_sq_at(qp, qp->sq_head), IBV_WC_WR_FLUSH_ERR);\n\tqp->sq_cur = qp->sq_head;",
+     "\t\tif (qp->sq_head + 1 != qp->sq_tail)\n\t\t\trpwi_qp_complete_send(qp, rpwi_sq_at(qp, qp->sq_head), IBV_WC_WR_FLUSH_ERR);\n\tqp->sq_cur = qp->sq_head;"),
+    ("receives are flushed one short", "src/rc/qp.c", "\t\twhile (rpwi_rq_count(rq))\n", "\t\twhile (rpwi_rq_count(rq) > 1)\n"),
+    ("a receive that was begun is not flushed", "src/rc/qp.c", "\t\tflush_recv(qp, qp->rcv.wr_id);\n\t}\n\tif (!rq->shared) {", "\t\tif (rq->shared)\n\t\t\tflush_recv(qp, qp->rcv.wr_id);\n\t}\n\tif (!rq->shared) {"),
+    ("byte_len of a WRITE with immediate is that of its last packet", "src/rc/responder.c", "\t\trpwi_rcv_done(qp, p, qp->write_len);\n", "\t\trpwi_rcv_done(qp, p, p->payload_len);\n"),
+    ("a SEND with invalidate says nothing of the key", "src/rc/responder.c", "\t\twc.invalidated_rkey = p->inv_rkey;\n", "\t\twc.invalidated_rkey = 0;\n"),
+    ("an immediate is lost where its message fills its receive's first piece", "src/rc/responder.c", "\t\twc.imm_data = p->imm_be;\n", "\t\twc.imm_data = p->imm_be | (byte_len == 8);\n"),
+    ("the second piece of a receive begins one byte late", "src/rc/responder.c", "\t\tif (r->sge_off == s->length) {\n\t\t\tr->sge_i++;\n\t\t\tr->sge_off = 0;\n", "\t\tif (r->sge_off == s->length) {\n\t\t\tr->sge_i++;\n\t\t\tr->sge_off = len && len == r->sge[r->sge_i].length + 0u ? 0 : len > 600;\n"),
+    ("a look ahead forgets where a receive's pieces end", "src/rc/responder.c", "\tif (p->payload_len > at->left || !at->nsge || p->payload_len > at->sge->length - at->off)\n", "\tif (p->payload_len > at->left || !at->nsge)\n"),
+    ("a look ahead outlives its QP (X1)", "src/device/receive.c", "\tif (first)\n\t\tplaces.qp = NULL;\n", "", "\tif (places.qp == &q->t)\n\t\tplaces.qp = NULL;\n", ""),
+    ("a CQ gives a completion twice", "src/device/cq.c", "\tatomic_store_explicit(&cq->head, head + (uint32_t)got, memory_order_release);\n\tcq_unlock(cq);\n\treturn got;", "\tatomic_store_explicit(&cq->head, head + (uint32_t)got - (got == 7), memory_order_release);\n\tcq_unlock(cq);\n\treturn got;"),
+    ("a CQ forgets others' completions with a QP's", "src/device/cq.c", "\t\tif (wc->qp_num == qpn)\n\t\t\tcontinue;\n\t\tif (cq->stamps)", "\t\tif (wc->qp_num == qpn || i + 1 == tail)\n\t\t\tcontinue;\n\t\tif (cq->stamps)"),
+    ("the end of a lane's bulk area is not seen", "src/io/lane_ring.c", "\tif (at + (uint64_t)len > LANE_BULK_BYTES) {\n", "\tif (at + (uint64_t)len > LANE_BULK_BYTES + 64) {\n"),
+    ("a lane gathers all pieces from the first one's place", "src/io/lane_ring.c", "\t\t\trpwi_copy_small(to, parts[i].base, parts[i].len);\n\t\telse\n\t\t\trpwi_copy(to, parts[i].base, parts[i].len);\n", "\t\t\trpwi_copy_small(to, parts[i].len == 5 ? parts[0].base : parts[i].base, parts[i].len);\n\t\telse\n\t\t\trpwi_copy(to, parts[i].base, parts[i].len);\n"),
+    ("a reference to a QP that ends is not revoked", "src/io/lane_ring.c", "\t\t\tatomic_store_explicit(said, LANE_REVOKED, memory_order_relaxed);\n", "\t\t\tatomic_store_explicit(said, len ? LANE_REVOKED : LANE_STANDS, memory_order_relaxed);\n"),
+    ("a duplicate is taken once more", "src/rc/responder.c", "\tint32_t ahead = rpwi_psn_diff(p->psn, qp->epsn);\n", "\tint32_t ahead = rpwi_psn_diff(p->psn, qp->epsn);\n\tif (ahead == -1 && rpwi_op_has(rpwi_pkt_op(p), RPWI_F_ATOMIC))\n\t\tqp->epsn--, ahead = 0;\n"),
+    ("a gap in the PSNs is passed over", "src/rc/responder.c", "\t} else if (ahead < 0) {\n\t\trx_duplicate(", "\t} else if (ahead == 1 && rpwi_pkt_op(p) == RPWI_OP_WRITE_ONLY) {\n\t\tqp->epsn++;\n\t\trx_expected(qp, p, now_ns);\n\t} else if (ahead < 0) {\n\t\trx_duplicate("),
+    ("an answer to a READ begins with what the one before ended with", "src/rc/responder.c", "\tr->va = r->next_va = p->va;\n\tr->len = r->left = p->dma_len;\n", "\tr->va = r->next_va = p->va - (p->dma_len == 1024 ? 8 : 0);\n\tr->len = r->left = p->dma_len;\n"),
+    ("a UC SEND without a receive spoils the next", "src/rc/datagram.c", "\tqp->msg = last ? RPWI_MSG_NONE : RPWI_MSG_SEND;\n\tif (last)\n\t\trpwi_rcv_done(qp, p, qp->rcv.done);\n", "\tqp->msg = last ? RPWI_MSG_NONE : RPWI_MSG_SEND;\n\tif (last)\n\t\trpwi_rcv_done(qp, p, qp->rcv.done - (qp->rcv.done > 5000));\n"),
+    ("a datagram's sender is not told", "src/rc/datagram.c", "\t\t.src_qp = p->sqpn,\n", "\t\t.src_qp = p->dqpn,\n"),
+    ("the third piece of a receive is that of the second", "src/rc/rq.c", "\t\tw->sge[i] = wr->sg_list[i];\n", "\t\tw->sge[i] = wr->sg_list[i == 2 && wr->sg_list[2].length <= wr->sg_list[1].length ? 1 : i];\n"),
+    ("too short a receive is an overrun of one byte", "src/rc/rq.c", "\tw->len = (uint32_t)RPWI_MIN(len, UINT32_MAX);", "\tw->len = (uint32_t)RPWI_MIN(len + (len > 200), UINT32_MAX);"),
+]
+
+
+def apply(folder, mutant):
+    """The file as it was, or None after a word of what is wrong."""
+    path = folder / mutant[1]
+    was = text = path.read_text()
+    for what, instead in zip(mutant[2::2], mutant[3::2]):
+        if text.count(what) != 1:
+            print(f"FAILED: {mutant[0]}: its text is {text.count(what)} times in {mutant[1]}")
+            return None
+        text = text.replace(what, instead)
+    path.write_text(text)
+    return was
+
+
+def build(folder, jobs):
+    return subprocess.run(["ninja", f"-j{jobs}", "-C", folder / "build", "tests/model/model"], capture_output=True, text=True)
+
+
+def run(folder, seconds, begin=1):
+    """Seconds until the first failure (None: there was none), and its line."""
+    began = time.monotonic()
+    try:
+        done = subprocess.run([folder / "build/tests/model/model", "--seeds", "1000000", "--from", str(begin), "--ops", "3000", "--seconds", str(seconds), "--deadline", "6", "--no-shrink"],
+                              capture_output=True, text=True, cwd=folder, timeout=seconds + 100)
+    except subprocess.TimeoutExpired:
+        return None, "it did not end"
+    took = time.monotonic() - began
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    return (took, failed[0]) if failed else (None, done.stdout[-300:] + done.stderr[-300:])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--limit", type=int, default=90)
+    parser.add_argument("--calm", type=int, default=30, help="so long the unchanged device must be good")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--keep", type=pathlib.Path)
+    args = parser.parse_args()
+    folder = args.keep or pathlib.Path(tempfile.mkdtemp(prefix="mutants."))
+    folder.mkdir(parents=True, exist_ok=True)
+    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    for name in filter(None, names):
+        to = folder / name
+        if (ROOT / name).is_file() and not (to.is_file() and to.read_bytes() == (ROOT / name).read_bytes()):
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, to)
+    if not (folder / "build").is_dir():
+        # not optimized as a whole: a mutant is built in seconds
+        subprocess.run(["meson", "setup", folder / "build", folder, "-Dbuildtype=debugoptimized"], check=True, capture_output=True)
+    made = build(folder, args.jobs)
+    if made.returncode:
+        print(made.stdout[-2000:])
+        print("0 passed, 1 failed")
+        return 1
+    passed = failed = 0
+    if args.calm:
+        took, line = run(folder, args.calm)
+        if took is not None:
+            print(f"FAILED: the unchanged device: {line}")
+            failed += 1
+    for mutant in MUTANTS:
+        if args.only and not re.search(args.only, mutant[0]):
+            continue
+        was = apply(folder, mutant)
+        if was is None:
+            failed += 1
+            continue
+        made = build(folder, args.jobs)
+        if made.returncode:
+            print(f"FAILED: {mutant[0]}: it does not compile\n{made.stdout[-1500:]}")
+            failed += 1
+        else:
+            took, line = run(folder, args.limit)
+            if took is None:
+                print(f"FAILED: {mutant[0]}: not found in {args.limit} s: {line}")
+                failed += 1
+            else:
+                seed = re.search(r"seed (\d+) wire (\w+)", line)
+                print(f"{took:6.1f} s  seed {seed[1]:>4} {seed[2]:5}  {mutant[0]} ({mutant[1]})", flush=True)
+                passed += 1
+        (folder / mutant[1]).write_text(was)
+    if not args.keep:
+        shutil.rmtree(folder)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
