@@ -140,8 +140,8 @@ bool bytes_same(const char *what, const uint8_t *is, const uint8_t *should, size
 	return false;
 }
 
-bool bytes_all(const char *what, const uint8_t *is, uint8_t should, size_t n, char *why,
-	size_t room)
+bool bytes_all(
+	const char *what, const uint8_t *is, uint8_t should, size_t n, char *why, size_t room)
 {
 	if (!n || (is[0] == should && !memcmp(is, is + 1, n - 1)))
 		return true;

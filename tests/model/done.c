@@ -9,9 +9,9 @@ static void see(struct side *m, enum choice c)
 	__atomic_fetch_add(&m->tally->choice[c], 1, __ATOMIC_RELAXED);
 }
 
-#define WRONG(m, e, wc, form, ...)                                                                 \
-	fail(m, "connection %u side %u, %s completion %llx, status %s: " form, (e)->number,        \
-		(e)->side, (wc)->wr_id >> 48 & 1 ? "receive" : "send",                             \
+#define WRONG(m, e, wc, form, ...) \
+	fail(m, "connection %u side %u, %s completion %llx, status %s: " form, (e)->number, \
+		(e)->side, (wc)->wr_id >> 48 & 1 ? "receive" : "send", \
 		(unsigned long long)(wc)->wr_id, ibv_wc_status_str((wc)->status), ##__VA_ARGS__)
 
 /* After an end's own error, or its program's, the QP is in ERR. */
@@ -53,8 +53,8 @@ static void first_error(struct side *m, struct end *e, const struct ibv_wc *wc, 
 			see(m, CH_FLUSH_PEER);
 		else
 			WRONG(m, e, wc, "step %u, a %s (%s) of %u bytes, cannot fail so", i,
-				kind_names[e->out.step[i].kind],
-				bad_names[e->out.step[i].bad], e->out.step[i].len);
+				kind_names[e->out.step[i].kind], bad_names[e->out.step[i].bad],
+				e->out.step[i].len);
 	}
 	e->failed = true;
 	has_failed(e);
@@ -95,14 +95,13 @@ static void send_done(struct side *m, struct end *e, const struct ibv_wc *wc)
 		return;
 	}
 	if (e->failed || i >= e->out.bad || !(p->flags & F_SIGNALED))
-		WRONG(m, e, wc, "step %u, a %s (%s): %s", i, kind_names[p->kind],
-			bad_names[p->bad],
-			e->failed		      ? "one before it has failed"
+		WRONG(m, e, wc, "step %u, a %s (%s): %s", i, kind_names[p->kind], bad_names[p->bad],
+			e->failed                  ? "one before it has failed"
 			: !(p->flags & F_SIGNALED) ? "it is not signaled"
-						      : "it must fail");
-	bool right = p->kind == K_WINDOW ? wc->opcode == IBV_WC_BIND_MW ||
-						     wc->opcode == IBV_WC_LOCAL_INV
-					   : wc->opcode == opcode_of(p);
+						   : "it must fail");
+	bool right = p->kind == K_WINDOW
+			     ? wc->opcode == IBV_WC_BIND_MW || wc->opcode == IBV_WC_LOCAL_INV
+			     : wc->opcode == opcode_of(p);
 	if (!right)
 		WRONG(m, e, wc, "step %u, a %s, has opcode %d", i, kind_names[p->kind], wc->opcode);
 	if ((p->kind == K_READ || kind_is_atomic(p->kind)) && wc->byte_len != p->len)
@@ -196,6 +195,7 @@ static void recv_error(struct side *m, struct end *e, const struct ibv_wc *wc, u
 		has_failed(e);
 	uint8_t was = ALIVE;
 	e->rfailed = true;
+	atomic_fetch_add(&e->pub->flushed, 1);
 	atomic_compare_exchange_strong(&e->state, &was, ERRED);
 	atomic_fetch_add(&e->rflushed, 1);
 }
@@ -265,6 +265,7 @@ static void recv_done(struct side *m, struct end *e, const struct ibv_wc *wc)
 		e->window_bound = false;
 	e->slot_of[e->conn->type == IBV_QPT_RC ? k : done] = i;
 	atomic_store(&e->rdone, done + 1);
+	atomic_store(&e->pub->received, done + 1);
 }
 
 static void dispatch(struct side *m, unsigned cq, const struct ibv_wc *wc)
@@ -279,8 +280,8 @@ static void dispatch(struct side *m, unsigned cq, const struct ibv_wc *wc)
 			e = k;
 	}
 	if (!e || recv > 1)
-		fail(m, "a completion of nobody: wr_id %llx, QP %u",
-			(unsigned long long)wc->wr_id, wc->qp_num);
+		fail(m, "a completion of nobody: wr_id %llx, QP %u", (unsigned long long)wc->wr_id,
+			wc->qp_num);
 	if (cq != (recv ? e->rcq : e->scq))
 		WRONG(m, e, wc, "in CQ %u, not %u", cq, recv ? e->rcq : e->scq);
 	if (e->state == DEAD) {

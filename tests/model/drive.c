@@ -93,11 +93,13 @@ static void stuck(struct shared *sh, char *why, size_t room)
 	size_t n = (size_t)snprintf(why, room, "no progress; meetings");
 	for (unsigned i = 0; i < sh->script.procs; i++)
 		n += (size_t)snprintf(why + n, room - n, " %u", sh->arrived[i]);
-	n += (size_t)snprintf(why + n, room - n, "; posted/done without error/gone:");
+	n += (size_t)snprintf(why + n, room - n,
+		"; posted, done without error, received, flushed, end has begun, finished:");
 	for (unsigned c = 0; c < sh->script.conns; c++)
 		for (unsigned k = 0; k < 2; k++)
-			n += (size_t)snprintf(why + n, room - n, " %u.%u %u/%u/%u", c, k,
-				sh->pub[c][k].posted, sh->pub[c][k].good, sh->pub[c][k].gone);
+			n += (size_t)snprintf(why + n, room - n, " %u.%u %u/%u/%u/%u/%u/%u", c, k,
+				sh->pub[c][k].posted, sh->pub[c][k].good, sh->pub[c][k].received,
+				sh->pub[c][k].flushed, sh->pub[c][k].gone, sh->pub[c][k].finished);
 }
 
 /* What the device calls an error is one, even where everything comes right in the end: a lane that
@@ -149,7 +151,8 @@ bool drive(const struct script *s, const struct limits *l, uint64_t salt, unsign
 	struct result *r)
 {
 	size_t size = sizeof(struct shared) + s->nops * sizeof(s->op[0]);
-	int fd = memfd_create("model", 0), err_fd = memfd_create("model-stderr", MFD_CLOEXEC), status;
+	int fd = memfd_create("model", 0), err_fd = memfd_create("model-stderr", MFD_CLOEXEC),
+	    status;
 	pid_t pid[PROCS_MAX] = {0};
 	unsigned left = s->procs;
 	struct rng rng = {salt};

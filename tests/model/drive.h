@@ -19,8 +19,8 @@ bool drive(const struct script *s, const struct limits *l, uint64_t salt, unsign
 double drive_now(void);
 
 /* shrink.c: the shortest script found within so many seconds that fails, too */
-struct script *shrink(const struct script *s, const struct limits *l, double seconds,
-	struct result *last);
+struct script *shrink(
+	const struct script *s, const struct limits *l, double seconds, struct result *last);
 
 /* net.c: two network namespaces, connected; false: why not */
 bool net_make(char *why, size_t room);

@@ -38,12 +38,13 @@ static void some_conn(struct rng *r, struct script *s, struct conn *c, const str
 {
 	uint32_t d = rng_below(r, 10);
 	c->type = !l->unreliable || d < 6 || !s->conns ? IBV_QPT_RC
-		  : d < 8			       ? IBV_QPT_UC
+		  : d < 8                              ? IBV_QPT_UC
 						       : IBV_QPT_UD;
 	c->proc[0] = (uint8_t)rng_below(r, s->procs);
 	/* now and then both sides are of one process */
-	c->proc[1] = (uint8_t)((c->proc[0] + (rng_one_in(r, 12) ? 0 : 1 + rng_below(r, s->procs - 1u))) %
-			       s->procs);
+	c->proc[1] =
+		(uint8_t)((c->proc[0] + (rng_one_in(r, 12) ? 0 : 1 + rng_below(r, s->procs - 1u))) %
+			  s->procs);
 	for (int k = 0; k < 2; k++) {
 		c->srq[k] = c->type != IBV_QPT_UC && rng_one_in(r, 4);
 		c->ex[k] = (uint8_t)rng_below(r, 2);
@@ -51,13 +52,14 @@ static void some_conn(struct rng *r, struct script *s, struct conn *c, const str
 	}
 	c->mtu = (uint8_t)(s->wire == WIRE_VETH ? 1 + rng_below(r, 3) : 1 + rng_below(r, 5));
 	c->gid = rng_one_in(r, 4) ? 2 : 1;
-	c->late = (uint8_t)(rng_one_in(r, c->type == IBV_QPT_RC ? 2 : 12) ? 1 + rng_below(r, 15) : 0);
+	c->late =
+		(uint8_t)(rng_one_in(r, c->type == IBV_QPT_RC ? 2 : 12) ? 1 + rng_below(r, 15) : 0);
 }
 
 /* What a script has more of than others: faults of one kind need company of one kind. */
 struct taste {
 	bool sends, ends; /* mostly SENDs; in most rounds QPs end */
-	bool storm; /* long SENDs to one process, which drops its QPs under them */
+	bool storm;       /* long SENDs to one process, which drops its QPs under them */
 };
 
 static uint8_t some_kind(struct rng *r, uint8_t type, const struct taste *taste)
@@ -69,7 +71,7 @@ static uint8_t some_kind(struct rng *r, uint8_t type, const struct taste *taste)
 		K_WINDOW};
 	static const uint8_t uc[] = {K_SEND, K_SEND_IMM, K_WRITE, K_WRITE_IMM};
 	static const uint8_t ud[] = {K_SEND, K_SEND_IMM};
-	return type == IBV_QPT_RC ? rc[rng_below(r, sizeof(rc))]
+	return type == IBV_QPT_RC   ? rc[rng_below(r, sizeof(rc))]
 	       : type == IBV_QPT_UC ? uc[rng_below(r, sizeof(uc))]
 				    : ud[rng_below(r, sizeof(ud))];
 }
@@ -80,7 +82,8 @@ static bool is_atomic(uint8_t kind) { return kind == K_CAS || kind == K_ADD || k
 static struct op some_op(struct rng *r, const struct conn *c, const struct taste *taste,
 	unsigned dir, enum size size, uint32_t *rx, uint32_t *sink)
 {
-	struct op o = {.dir = (uint8_t)dir, .kind = some_kind(r, c->type, taste), .cut = rng_next(r)};
+	struct op o = {
+		.dir = (uint8_t)dir, .kind = some_kind(r, c->type, taste), .cut = rng_next(r)};
 	uint32_t most = MSG_MAX;
 	if (is_send(o.kind) && c->srq[!dir])
 		most = SLOT;
@@ -110,11 +113,13 @@ static struct op some_op(struct rng *r, const struct conn *c, const struct taste
 		o.room = o.len + (rng_one_in(r, 2) ? 0 : rng_below(r, 1000));
 		*rx -= *rx < o.room + 256 ? 0 : o.room + 256;
 	}
-	o.to = is_atomic(o.kind) ? rng_below(r, TGT_LEN / 8) * 8 : rng_below(r, TGT_LEN - o.len + 1);
+	o.to = is_atomic(o.kind) ? rng_below(r, TGT_LEN / 8) * 8
+				 : rng_below(r, TGT_LEN - o.len + 1);
 	if (is_atomic(o.kind) && rng_one_in(r, 2))
 		o.to = rng_below(r, 4) * 8; /* so that they meet */
-	o.flags = (uint8_t)((rng_one_in(r, 3) ? 0 : F_SIGNALED) | (rng_one_in(r, 12) ? F_FENCE : 0) |
-			    (rng_one_in(r, 8) ? F_SOLICITED : 0));
+	o.flags =
+		(uint8_t)((rng_one_in(r, 3) ? 0 : F_SIGNALED) | (rng_one_in(r, 12) ? F_FENCE : 0) |
+			  (rng_one_in(r, 8) ? F_SOLICITED : 0));
 	if (o.kind <= K_WRITE_IMM && o.len <= INLINE_MAX && rng_one_in(r, 3))
 		o.flags |= F_INLINE;
 	if (c->type == IBV_QPT_RC && o.kind <= K_WRITE_IMM && rng_one_in(r, 10))
@@ -128,7 +133,7 @@ static void spoil(struct rng *r, const struct conn *c, struct op *o)
 {
 	o->bad = (uint8_t)(1 + rng_below(r, BAD_KINDS - 1));
 	o->flags |= F_SIGNALED;
-	o->flags &= (uint8_t)~(F_WINDOW | F_INLINE | F_SINK);
+	o->flags &= (uint8_t) ~(F_WINDOW | F_INLINE | F_SINK);
 	if (o->bad == BAD_SHORT || o->bad == BAD_RECV_LKEY) {
 		if (c->srq[!o->dir]) {
 			o->bad = BAD_RKEY;
@@ -145,7 +150,7 @@ static void spoil(struct rng *r, const struct conn *c, struct op *o)
 	if (o->bad == BAD_LKEY)
 		o->bad = BAD_RKEY;
 	if (o->kind < K_WRITE || o->kind > K_AWRITE)
-		o->kind = rng_one_in(r, 2) ? K_READ : K_WRITE, o->room = 0;
+		o->kind = K_WRITE, o->room = 0;
 	if (o->kind == K_WRITE_IMM) /* R10: what becomes of its receive is not decided */
 		o->kind = K_WRITE;
 	o->len += !o->len;
@@ -255,7 +260,8 @@ struct script *gen_script(uint64_t seed, enum wire wire, const struct limits *l)
 				}
 			}
 			count[c] = s->nops - first;
-			if (s->nops > first && !together && s->nops < s->room && rng_one_in(&r, taste.ends ? 2 : 10))
+			if (s->nops > first && !together && s->nops < s->room &&
+				rng_one_in(&r, taste.ends ? 2 : 10))
 				happen(&r, s, l, s->rounds, c, first, &killed);
 		}
 		if (together)

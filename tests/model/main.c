@@ -53,15 +53,15 @@ static void add(const struct result *r)
 	runs++;
 }
 
-static void told(const struct options *o, const struct script *s, const struct result *r,
-	const char *from)
+static void told(
+	const struct options *o, const struct script *s, const struct result *r, const char *from)
 {
 	char name[120];
-	printf("FAILED: %s seed %llu wire %s after %.1f s: %s\n", from,
-		(unsigned long long)s->seed, wire_names[s->wire], r->seconds, r->why);
+	printf("FAILED: %s seed %llu wire %s after %.1f s: %s\n", from, (unsigned long long)s->seed,
+		wire_names[s->wire], r->seconds, r->why);
 	if (!strcmp(from, "script"))
-		printf("  again: model --seed %llu --wire %s --ops %u\n", (unsigned long long)s->seed,
-			wire_names[s->wire], o->limits.ops);
+		printf("  again: model --seed %llu --wire %s --ops %u\n",
+			(unsigned long long)s->seed, wire_names[s->wire], o->limits.ops);
 	fflush(stdout);
 	if (!o->shrink)
 		return;

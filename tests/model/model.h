@@ -33,7 +33,7 @@ enum {
 	TGT_LEN = 128 << 10,
 	SINK_LEN = 384 << 10,
 	RX_LEN = 768 << 10,
-	SRQ_MOST = 900, /* messages to a SRQ in a round */
+	SRQ_MOST = 900,      /* messages to a SRQ in a round */
 	UNSIGNALED_MAX = 12, /* in a row: what a send queue must hold */
 	BLANK = 0xa5,        /* what memory holds that nothing was received into */
 	GONE = 0xee          /* what it holds after its QP has gone */
@@ -66,12 +66,12 @@ enum flag {
 enum bad {
 	BAD_NONE,
 	BAD_RKEY,
-	BAD_BOUNDS,     /* it ends beside the region */
-	BAD_RIGHT,      /* the region does not allow it */
-	BAD_LKEY,       /* of the sender */
-	BAD_SHORT,      /* the receive has no room */
-	BAD_RECV_LKEY,  /* of the receive */
-	BAD_STALE,      /* the key of a window that was invalidated */
+	BAD_BOUNDS,    /* it ends beside the region */
+	BAD_RIGHT,     /* the region does not allow it */
+	BAD_LKEY,      /* of the sender */
+	BAD_SHORT,     /* the receive has no room */
+	BAD_RECV_LKEY, /* of the receive */
+	BAD_STALE,     /* the key of a window that was invalidated */
 	BAD_KINDS
 };
 
@@ -87,7 +87,7 @@ enum event {
 };
 
 extern const char *const kind_names[K_KINDS], *const bad_names[BAD_KINDS],
-	*const event_names[EV_KINDS];
+						      *const event_names[EV_KINDS];
 
 /* One work request. Lengths of its pieces and their places follow from `cut`. */
 struct op {
@@ -100,11 +100,11 @@ struct op {
 };
 
 struct conn {
-	uint8_t type;    /* enum ibv_qp_type */
-	uint8_t proc[2]; /* of its sides */
+	uint8_t type;                     /* enum ibv_qp_type */
+	uint8_t proc[2];                  /* of its sides */
 	uint8_t srq[2], ex[2], window[2]; /* SRQ; by ibv_wr_*; type of the window, 0: none */
-	uint8_t mtu, gid; /* enum ibv_mtu; index of the GID */
-	uint8_t late;     /* receives are posted in small portions: of 16, how often */
+	uint8_t mtu, gid;                 /* enum ibv_mtu; index of the GID */
+	uint8_t late; /* receives are posted in small portions: of 16, how often */
 };
 
 struct happening {

@@ -92,8 +92,8 @@ static void add_receive(struct stream *st, struct step *p, uint32_t room)
 		st->rx_used = st->rx_at[m] + room + SGE_MAX * 8 + 16;
 }
 
-void plan_stream(struct stream *st, const struct script *s, struct span ops, unsigned conn,
-	unsigned dir)
+void plan_stream(
+	struct stream *st, const struct script *s, struct span ops, unsigned conn, unsigned dir)
 {
 	const struct conn *c = &s->conn[conn];
 	unsigned rc = c->type == IBV_QPT_RC, round = ops.n ? ops.op[0].round : 0;
@@ -143,7 +143,8 @@ void plan_stream(struct stream *st, const struct script *s, struct span ops, uns
 			p->kind = K_WRITE_IMM;
 		if (kind_takes_receive(p->kind)) {
 			uint32_t room = !rc ? same_room : kind_is_send(p->kind) ? p->room : 0;
-			if (!st->shared && st->rx_used + (room + 256) * (last ? 1 : 2) > RX_LEN) {
+			if (!st->shared &&
+				st->rx_used + (room + 256) * (rc || last ? 1 : 2) > RX_LEN) {
 				if (c->type != IBV_QPT_UC)
 					continue; /* the generator leaves room; UD has no WRITE */
 				p->kind = K_WRITE;

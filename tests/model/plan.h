@@ -40,8 +40,8 @@ struct span {
 	uint32_t n;
 };
 struct span plan_round(const struct script *s, unsigned round);
-void plan_stream(struct stream *st, const struct script *s, struct span ops, unsigned conn,
-	unsigned dir);
+void plan_stream(
+	struct stream *st, const struct script *s, struct span ops, unsigned conn, unsigned dir);
 
 /* Where the bytes of a message come from (in the pattern or the sink), where a READ's go, and where
  * those of a receive do. Returns how many pieces. */
@@ -52,9 +52,9 @@ unsigned plan_receive(const struct stream *st, unsigned msg, struct piece *out);
 /* Does the connection end in this round: by a happening, or by a request that fails? */
 struct fate {
 	bool dies;
-	int bad_dir;                /* -1: no request fails */
-	const struct happening *h;  /* of the connection itself, or NULL */
-	int killed;                 /* the process that is killed in this round, or -1 */
+	int bad_dir;               /* -1: no request fails */
+	const struct happening *h; /* of the connection itself, or NULL */
+	int killed;                /* the process that is killed in this round, or -1 */
 };
 struct fate plan_fate(const struct script *s, struct span ops, unsigned round, unsigned conn);
 

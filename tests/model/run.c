@@ -88,8 +88,14 @@ static void prepare(struct side *m, struct end *e, struct span ops, bool fresh)
 	}
 	plan_stream(&e->out, m->s, ops, e->number, e->side);
 	plan_stream(&e->in, m->s, ops, e->number, !e->side);
+	if (e->out.bad == e->out.n && e->in.bad == e->in.n && e->fate.bad_dir >= 0) {
+		e->fate.bad_dir = -1; /* there was no room for it */
+		e->fate.dies = e->fate.killed >= 0 && (e->conn->proc[0] == e->fate.killed ||
+							      e->conn->proc[1] == e->fate.killed);
+	}
 	memset(e->im_out.sink, BLANK, sink_was < SINK_LEN ? sink_was : SINK_LEN);
-	memset(e->im_in.sink, BLANK, SINK_LEN < e->in.sink_used + 64 ? SINK_LEN : e->in.sink_used + 64);
+	memset(e->im_in.sink, BLANK,
+		SINK_LEN < e->in.sink_used + 64 ? SINK_LEN : e->in.sink_used + 64);
 	image_round(&e->im_out, &e->out);
 	image_round(&e->im_in, &e->in);
 	if (fresh) {
@@ -110,6 +116,7 @@ static void prepare(struct side *m, struct end *e, struct span ops, bool fresh)
 	atomic_store(&e->pub->posted, 0);
 	atomic_store(&e->pub->good, 0);
 	atomic_store(&e->pub->gone, 0);
+	e->pub->finished = e->pub->received = e->pub->flushed = 0;
 	atomic_store(&e->pub->again, 0);
 }
 
@@ -138,8 +145,9 @@ static void end_them(struct side *m, struct end **ends, unsigned n, enum event h
 		e->acted = true;
 		if (how == EV_ERR)
 			atomic_compare_exchange_strong(&e->state, &was, ERRED);
-		rc = how == EV_DESTROY ? ibv_destroy_qp(e->qp)
-				       : end_to_state(e, how == EV_ERR ? IBV_QPS_ERR : IBV_QPS_RESET);
+		rc = how == EV_DESTROY
+			     ? ibv_destroy_qp(e->qp)
+			     : end_to_state(e, how == EV_ERR ? IBV_QPS_ERR : IBV_QPS_RESET);
 		if (rc)
 			fail(m, "connection %u: %s: %s", e->number, event_names[how], strerror(rc));
 		if (how == EV_DESTROY)
@@ -223,10 +231,14 @@ static void arm(struct side *m, struct end *e)
 
 static bool all_finished(const struct side *m)
 {
-	for (unsigned i = 0; i < m->nends; i++)
-		if (!end_finished(m->end[i]))
-			return false;
-	return true;
+	bool all = true;
+	for (unsigned i = 0; i < m->nends; i++) {
+		bool now = end_finished(m->end[i]);
+		if (now)
+			atomic_store_explicit(&m->end[i]->pub->finished, 1, memory_order_relaxed);
+		all &= now;
+	}
+	return all;
 }
 
 struct worker {
@@ -252,10 +264,11 @@ static void *work(void *arg)
 			before = e->posted + e->rposted;
 			if (e->state != DEAD && e->rposted < e->in.msgs && !e->in.shared &&
 				(!e->conn->late || rng_below(&r, 16) < e->conn->late))
-				post_receives(m, e, e->conn->late ? 1 + rng_below(&r, 8) : BATCH_MAX);
+				post_receives(
+					m, e, e->conn->late ? 1 + rng_below(&r, 8) : BATCH_MAX);
 			if (e->state != DEAD && e->posted < e->out.n && !rng_one_in(&r, 4))
-				post_sends(m, e, 1 + (rng_one_in(&r, 2) ? 0 : rng_below(&r, BATCH_MAX)),
-					&r);
+				post_sends(m, e,
+					1 + (rng_one_in(&r, 2) ? 0 : rng_below(&r, BATCH_MAX)), &r);
 			if (e->fate.dies)
 				events(m, e, &r);
 			if (m->s->nhappenings)

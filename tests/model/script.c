@@ -41,8 +41,8 @@ void script_write(const struct script *s, FILE *to)
 	}
 	for (unsigned i = 0; i < s->nhappenings; i++) {
 		const struct happening *h = &s->happening[i];
-		fprintf(to, "event %u %u.%u %s at %u waits %u together %u\n", h->round,
-			h->conn, h->side, event_names[h->event], h->at, h->waits, h->together);
+		fprintf(to, "event %u %u.%u %s at %u waits %u together %u\n", h->round, h->conn,
+			h->side, event_names[h->event], h->at, h->waits, h->together);
 	}
 	for (uint32_t i = 0; i < s->nops; i++) {
 		const struct op *o = &s->op[i];
@@ -79,10 +79,9 @@ static bool read_conn(struct script *s, const char *line)
 	window = (unsigned)strtoul(windows, NULL, 10);
 	if (at >= CONNS_MAX || a >= PROCS_MAX || b >= PROCS_MAX || mtu < 1 || mtu > 5)
 		return false;
-	s->conn[at] = (struct conn){
-		.type = !strcmp(type, "rc") ? IBV_QPT_RC
-			: !strcmp(type, "uc") ? IBV_QPT_UC
-					      : IBV_QPT_UD,
+	s->conn[at] = (struct conn){.type = !strcmp(type, "rc")   ? IBV_QPT_RC
+					    : !strcmp(type, "uc") ? IBV_QPT_UC
+								  : IBV_QPT_UD,
 		.proc = {(uint8_t)a, (uint8_t)b},
 		.srq = {srq / 10 % 10, srq % 10},
 		.ex = {ex / 10 % 10, ex % 10},

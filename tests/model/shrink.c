@@ -64,8 +64,8 @@ static struct script *copy_without(const struct script *s, uint32_t first, uint3
 	return c;
 }
 
-struct script *shrink(const struct script *s, const struct limits *l, double seconds,
-	struct result *last)
+struct script *shrink(
+	const struct script *s, const struct limits *l, double seconds, struct result *last)
 {
 	struct work w = {l, drive_now() + seconds, s->seed * 7919 + 1, last};
 	struct script *best = copy_without(s, 0, 0);

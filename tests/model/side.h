@@ -19,6 +19,7 @@ struct pub {
 	union ibv_gid gid;
 	/* steps posted; surely done; the end of this connection has begun; it is to be made anew */
 	_Atomic uint32_t posted, good, gone, again;
+	_Atomic uint32_t finished, received, flushed; /* for the report of one that is stuck */
 };
 
 struct shared {
@@ -65,7 +66,7 @@ struct end {
 	uint64_t until_ns; /* when it does something about its peer's end */
 	_Atomic uint32_t posted, sdone, rposted, rdone, rflushed;
 	_Atomic bool failed, rfailed;
-	uint32_t next_msg; /* UC */
+	uint32_t next_msg;                /* UC */
 	uint16_t msg_of[STREAM_MAX * 2];  /* by receive: UC and UD */
 	uint32_t slot_of[STREAM_MAX * 2]; /* by message: SRQ */
 	uint8_t got[STREAM_MAX];
@@ -121,7 +122,8 @@ void post_srq(struct side *m, unsigned n);
 
 /* done.c: completions */
 enum { ID_SRQ = 0xff };
-static inline uint64_t id_of(unsigned conn, unsigned side, unsigned recv, unsigned round, uint32_t i)
+static inline uint64_t id_of(
+	unsigned conn, unsigned side, unsigned recv, unsigned round, uint32_t i)
 {
 	return (uint64_t)conn << 56 | (uint64_t)side << 52 | (uint64_t)recv << 48 |
 	       (uint64_t)(round & 0xffff) << 32 | i;

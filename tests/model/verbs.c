@@ -89,8 +89,9 @@ int end_to_state(struct end *e, enum ibv_qp_state state)
 static void refused(struct side *m, struct end *e, const char *state)
 {
 	struct ibv_sge sge = {(uintptr_t)e->mem[MR_TX], 8, e->mr[MR_TX]->lkey};
-	struct ibv_send_wr wr[2] = {{.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND},
-			   {.wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}},
+	struct ibv_send_wr wr[2] =
+		{{.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND},
+			{.wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}},
 			   *bad = NULL;
 	if (!m->sh->limits.states)
 		return;
@@ -259,7 +260,8 @@ void end_windows(struct side *m, struct end *e, struct rng *r)
 			fail(m, "ibv_bind_mw completes with %s", ibv_wc_status_str(wc.status));
 		e->window_key = e->window->rkey;
 	} else {
-		struct ibv_send_wr wr = {.opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = e->window_key};
+		struct ibv_send_wr wr = {
+			.opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = e->window_key};
 		if (e->window_bound)
 			one_send(m, e, &wr);
 		e->window_key = ibv_inc_rkey(e->window_key);

@@ -8,7 +8,7 @@
 
 static void see(struct side *m, enum choice c) { m->tally->choice[c]++; }
 
-#define WRONG(m, e, form, ...)                                                                     \
+#define WRONG(m, e, form, ...) \
 	fail(m, "connection %u side %u: " form, (e)->number, (e)->side, ##__VA_ARGS__)
 
 static void same(struct side *m, struct end *e, const char *what, const uint8_t *is,
@@ -92,8 +92,9 @@ static void sender(struct side *m, struct end *e)
 		int got = bytes_mixed(flat_is, flat_old, flat_new, p->len,
 			e->fate.killed >= 0 ? 1 : 128u << e->conn->mtu, GONE);
 		if (!got)
-			WRONG(m, e, "step %u, a %s (%s) of %u bytes that did not complete: its "
-				    "sink has neither what it had nor what was read",
+			WRONG(m, e,
+				"step %u, a %s (%s) of %u bytes that did not complete: its "
+				"sink has neither what it had nor what was read",
 				i, kind_names[p->kind], bad_names[p->bad], p->len);
 		if (got > 1)
 			see(m, CH_SINK_EARLY);
@@ -144,8 +145,10 @@ static void open_receive(struct side *m, struct end *e, unsigned k, const uint8_
 		int got = bytes_mixed(flat, blank, e->im_in.msg, len,
 			e->fate.killed >= 0 ? 1 : 128u << e->conn->mtu, GONE);
 		if (!got)
-			WRONG(m, e, "receive %u did not complete, and has neither what it had nor "
-				    "what was sent", k);
+			WRONG(m, e,
+				"receive %u did not complete, and has neither what it had nor "
+				"what was sent",
+				k);
 		if (got > 1)
 			see(m, got == 2 ? CH_RX_EARLY : CH_RX_STALE);
 		place(st, k, flat, len, 0, model_rx);
@@ -232,8 +235,10 @@ static void cut_target(struct side *m, struct end *e, const uint8_t *tgt, uint32
 			}
 		}
 	}
-	WRONG(m, e, "the target is as after none of the requests %u to %u of the peer, whose QP "
-		    "ended: %zu bytes differ from all of them", good, posted, differ);
+	WRONG(m, e,
+		"the target is as after none of the requests %u to %u of the peer, whose QP "
+		"ended: %zu bytes differ from all of them",
+		good, posted, differ);
 }
 
 /* UC: a WRITE may not have come, or not all of its packets. */
@@ -315,7 +320,8 @@ static void receiver(struct side *m, struct end *e)
 					see(m, CH_UC_PARTLY);
 		same(m, e, "receives", rx, model_rx, used);
 		if (m->round % 4 == 0 || e->fate.dies)
-			all(m, e, "beside receives", e->mem[MR_RX] + used, BLANK, RX_LEN + 64 - used);
+			all(m, e, "beside receives", e->mem[MR_RX] + used, BLANK,
+				RX_LEN + 64 - used);
 	}
 	if (e->fate.dies && rc) {
 		if (upto < st->n)
@@ -349,7 +355,8 @@ static bool of_an_ended(struct side *m, const uint8_t *at)
 	for (unsigned i = 0; i < m->nends; i++) {
 		struct end *e = m->end[i];
 		for (unsigned k = e->lost_next; e->fate.dies && e->in.shared && k < e->in.msgs; k++)
-			if (!e->got[k] && k - e->lost_next < nearest && leaves(e, k, at)) {
+			if ((!e->got[k] || m->sh->doubles) && k - e->lost_next < nearest &&
+				leaves(e, k, at)) {
 				best = e;
 				nearest = k - e->lost_next;
 			}
@@ -402,10 +409,12 @@ static void srq_rest(struct side *m)
 		else if (!of_an_ended(m, at)) {
 			size_t n = strlen(why);
 			for (unsigned i = 0; i < m->nends && n < sizeof(why) - 60; i++)
-				if (m->end[i]->fate.dies && m->end[i]->in.shared)
+				if (m->end[i]->in.shared)
 					n += (size_t)snprintf(why + n, sizeof(why) - n,
-						"; %u.%u ended, %u of %u", m->end[i]->number,
-						m->end[i]->side, m->end[i]->rdone, m->end[i]->in.msgs);
+						"; %u.%u %s %u of %u", m->end[i]->number,
+						m->end[i]->side,
+						m->end[i]->fate.dies ? "ended," : "has",
+						m->end[i]->rdone, m->end[i]->in.msgs);
 			fail(m, "slot %u of the SRQ is no message's: %s", s, why);
 		}
 		if (!m->slot[s % SRQ_SLOTS].done) {
