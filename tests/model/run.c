@@ -352,7 +352,7 @@ static void settle(struct side *m)
 	}
 }
 
-/* Memory that other processes write is ordered with this thread's own accesses by a meeting, through
+/* A meeting orders what other processes do to this memory with what this thread does: through
  * memory that they share, which TSan does not see. It sees the device's lock. */
 static void order(struct side *m)
 {
