@@ -141,7 +141,9 @@ static void spoil(struct rng *r, const struct conn *c, struct op *o)
 			o->kind = K_SEND;
 			o->len += o->len < 2;
 			o->nsge += !o->nsge;
-			o->room = o->bad == BAD_SHORT ? rng_below(r, o->len) : o->len;
+			o->room = o->len;
+			if (o->bad == BAD_SHORT) /* often by one byte */
+				o->room = rng_one_in(r, 2) ? o->len - 1 : rng_below(r, o->len);
 			return;
 		}
 	}
