@@ -67,16 +67,6 @@ static void wr_abort(struct ibv_qp_ex *ex)
 	pthread_mutex_unlock(&q->build_lock);
 }
 
-/* A QP in these states completes a request as it is posted: so whether all are in order is asked
- * before. */
-static int all_in_order(const struct dqp *q, const struct ibv_send_wr *wr)
-{
-	int rc = 0;
-	for (; wr && !rc; wr = wr->next)
-		rc = -rpwi_qp_check_wr(&q->t, wr, post_av(q, wr));
-	return rc;
-}
-
 static int build_post(struct dqp *q)
 {
 	struct wr_build *b = &q->build;
@@ -84,10 +74,6 @@ static int build_post(struct dqp *q)
 	if (b->err || !b->n)
 		return rpwi_dev_told(b->err);
 	b->cur->next = NULL;
-	if (RPWI_UNLIKELY(q->t.state == IBV_QPS_ERR || q->t.state == IBV_QPS_SQE))
-		b->err = all_in_order(q, b->first->wr);
-	if (b->err)
-		return rpwi_dev_told(b->err);
 	q->batch = b->first->wr;
 	int rc = q->ibv.context->ops.post_send(&q->ibv, b->first->wr, &bad);
 	q->batch = NULL;

@@ -558,13 +558,23 @@ int rpwi_dev_query_qp(
 
 /* ---- posting ---- */
 
-/* A list of ibv_wr_complete of which `bad` was refused: none of it is posted (ibv_wr_post(3)). None
- * of it has left, and none is complete but where the QP is in ERR: build.c has checked them then.
- */
+/* A list of ibv_wr_complete is posted whole or not at all (ibv_wr_post(3)). Before: where the QP
+ * completes a request as it is posted, whether all are in order. */
+__attribute__((cold, noinline)) static int all_in_order(
+	const struct dqp *q, const struct ibv_send_wr *wr)
+{
+	int rc = 0;
+	for (; wr && !rc; wr = wr->next)
+		rc = rpwi_qp_check_wr(&q->t, wr, post_av(q, wr));
+	return rc;
+}
+
+/* After: of one of which `bad` was refused, nothing stays. None of it has left, and none is
+ * complete. */
 __attribute__((cold, noinline)) static void take_back(
 	struct dqp *q, const struct ibv_send_wr *wr, const struct ibv_send_wr *bad)
 {
-	for (; wr != bad && rpwi_qp_keeps_posts(&q->t); wr = wr->next)
+	for (; wr != bad; wr = wr->next)
 		q->t.sq_tail--;
 }
 
@@ -572,6 +582,12 @@ static int post_list(struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr *
 {
 	int rc = 0;
 	const struct ibv_send_wr *first = wr;
+	bool whole = RPWI_UNLIKELY(q->batch != NULL) && q->batch == wr;
+	if (whole && !rpwi_qp_keeps_posts(&q->t) && (rc = all_in_order(q, wr))) {
+		*bad = wr;
+		errno = -rc;
+		return rc;
+	}
 	for (; wr; wr = wr->next) {
 		const struct rpwi_av *av = post_av(q, wr);
 		rc = RPWI_UNLIKELY(rpwi_plan_on) ? fault_post_send(q, wr, av)
@@ -579,7 +595,7 @@ static int post_list(struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr *
 		if (rc) {
 			*bad = wr;
 			errno = -rc;
-			if (first == q->batch)
+			if (whole && rpwi_qp_keeps_posts(&q->t))
 				take_back(q, first, wr);
 			break;
 		}
