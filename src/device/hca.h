@@ -299,8 +299,11 @@ struct hca {
 	unsigned nports;
 	struct rpwi_list peers, waited;
 	struct rpwi_list tx_list, held, touched;
+	/* all of tx_list waits for room in lanes, whose readers wake us */
+	bool all_stuck;
 	struct rpwi_heap timers; /* of struct dqp */
-	uint32_t round_bytes;    /* sent by UDP in this round of progress, about */
+	/* sent by UDP in this round of progress, about, while one is `awaited` */
+	uint32_t round_bytes;
 	/* the QP whose lone message went last by UDP, if it has no answer yet, and how many rounds
 	 * of progress it may still be waited for */
 	struct dqp *awaited;
@@ -401,8 +404,8 @@ struct dpeer *peer_get(const struct rpwi_addr *a, uint32_t dqpn, unsigned mtu_by
 void peer_put(struct dpeer *p);
 
 /* send.c; the lock is held */
-/* Send what it may now, keep its timer right. True: a lane has no room for the rest. */
-bool send_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
+/* Send what it may now, keep its timer right. */
+void send_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
 /* The same, after a post. */
 void send_posted(struct dqp *qp, uint64_t now_ns);
 /* After a post: true if what was posted may wait for more, to go in one batch with it. It goes when

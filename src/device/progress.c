@@ -28,6 +28,7 @@ enum {
 	LANE_QUIET_SOCKETS_EVERY = 64,
 	LANE_QUIET_ROUNDS = 1024,
 	PACE_RETRY_NS = 100000,
+	STUCK_RETRY_NS = 10000000,
 };
 
 /* Its socket is looked at in one of so many rounds. */
@@ -50,9 +51,11 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 	bool all_looked_at = true;
 	static unsigned lane_quiet = LANE_QUIET_ROUNDS;
 	round++;
-	h->round_bytes = 0;
-	if (h->awaited && (!h->awaited_rounds-- || h->awaited->t.nxt == h->awaited->t.una))
-		h->awaited = NULL;
+	if (RPWI_UNLIKELY(h->awaited)) {
+		h->round_bytes = 0;
+		if (!h->awaited_rounds-- || h->awaited->t.nxt == h->awaited->t.una)
+			h->awaited = NULL;
+	}
 	got = receive_lanes(hold_ack, &now_ns);
 	lane_quiet = got ? 0 : lane_quiet + (lane_quiet < LANE_QUIET_ROUNDS);
 	bool all_sockets = rpwi_lanes_any_new(h->lanes);
@@ -136,7 +139,8 @@ uint64_t progress_deadline(void)
 	if (RPWI_UNLIKELY(rpwi_plan_on))
 		at = RPWI_MIN(at, fault_deadline());
 	if (!rpwi_list_empty(&h->tx_list)) /* paced: try again soon */
-		at = RPWI_MIN(at, rpwi_now_ns() + PACE_RETRY_NS);
+		at = RPWI_MIN(at,
+			rpwi_now_ns() + (h->all_stuck ? (uint64_t)STUCK_RETRY_NS : PACE_RETRY_NS));
 	return at;
 }
 

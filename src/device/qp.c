@@ -582,8 +582,8 @@ static int post_list(struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr *
 {
 	int rc = 0;
 	const struct ibv_send_wr *first = wr;
-	bool whole = RPWI_UNLIKELY(q->batch != NULL) && q->batch == wr;
-	if (whole && !rpwi_qp_keeps_posts(&q->t) && (rc = all_in_order(q, wr))) {
+	if (RPWI_UNLIKELY(q->batch != NULL) && !rpwi_qp_keeps_posts(&q->t) && q->batch == wr &&
+		(rc = all_in_order(q, wr))) {
 		*bad = wr;
 		errno = -rc;
 		return rc;
@@ -595,7 +595,7 @@ static int post_list(struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr *
 		if (rc) {
 			*bad = wr;
 			errno = -rc;
-			if (whole && rpwi_qp_keeps_posts(&q->t))
+			if (first == q->batch && rpwi_qp_keeps_posts(&q->t))
 				take_back(q, first, wr);
 			break;
 		}

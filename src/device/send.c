@@ -108,13 +108,14 @@ static bool may_split(const struct dqp *q)
 	       !rpwi_explain_on && !rpwi_port_is_watched(q->t.av.port);
 }
 
-bool send_is_spent(void) { return hca_here.round_bytes >= ROUND_BYTES && hca_here.awaited; }
+bool send_is_spent(void) { return hca_here.round_bytes >= ROUND_BYTES; }
 
 /* Of a batch by UDP: how much it was, and whether it was a message that is alone in flight. */
 static void note_sent(struct dqp *q, const struct rpwi_txb *b)
 {
 	struct hca *h = &hca_here;
-	h->round_bytes += b->npkt * b->pkt[b->npkt - 1].payload_len;
+	if (h->awaited)
+		h->round_bytes += b->npkt * b->pkt[b->npkt - 1].payload_len;
 	if (q->t.nxt - q->t.una == 1) {
 		h->awaited = q;
 		h->awaited_rounds = AWAITED_ROUNDS;
@@ -218,10 +219,12 @@ static void wait_behind(struct dqp *q, struct rpwi_list *after)
  * `after`: where it waits for the window. */
 static inline void qp_sent(struct dqp *q, bool ready, bool hold_ack, struct rpwi_list *after)
 {
-	if (ready)
+	if (ready) {
+		hca_here.all_stuck = false;
 		rpwi_list_add_tail(&hca_here.tx_list, &q->tx_link);
-	else if (q->peer && rpwi_qp_blocked(&q->t))
+	} else if (q->peer && rpwi_qp_blocked(&q->t)) {
 		wait_behind(q, after ? after : q->peer->blocked.prev);
+	}
 	if (hold_ack && rpwi_qp_ack_owed(&q->t))
 		held_add(q);
 	else
@@ -242,8 +245,8 @@ void send_unlist(struct dqp *q)
 }
 
 /* What it may send now, but bounded: a QP with more goes to the end of the list, so that all get
- * their turn. True: it has more, and a lane has no room for it. */
-__attribute__((always_inline)) static inline bool send_some(
+ * their turn. */
+__attribute__((always_inline)) static inline void send_some(
 	struct dqp *q, unsigned batches, bool hold_ack, struct rpwi_list *after, uint64_t now_ns)
 {
 	bool ready = rpwi_qp_tx_ready(&q->t, hold_ack, now_ns), sends = true;
@@ -252,43 +255,41 @@ __attribute__((always_inline)) static inline bool send_some(
 		ready = rpwi_qp_tx_ready(&q->t, hold_ack, now_ns);
 	}
 	qp_sent(q, ready, hold_ack, after);
-	return ready && !sends;
 }
 
 /* Out of the way of send_kick. */
-__attribute__((noinline)) static bool send_in_turn(
+__attribute__((noinline)) static void send_in_turn(
 	struct dqp *q, unsigned batches, bool hold_ack, struct rpwi_list *after, uint64_t now_ns)
 {
-	return send_some(q, batches, hold_ack, after, now_ns);
+	send_some(q, batches, hold_ack, after, now_ns);
 }
 
 /* Somebody waits for a window, or enough has been sent in this round. Where that is in its way, it
  * sends what needs no window, and waits where it waited. */
-__attribute__((noinline)) static bool kick_among_others(
+__attribute__((noinline)) static void kick_among_others(
 	struct dqp *q, struct rpwi_list *after, bool hold_ack, uint64_t now_ns)
 {
 	bool yields = q->peer && (!rpwi_list_empty(&q->peer->blocked) || send_is_spent());
 	if (yields)
 		rpwi_qp_yields(&q->t, true);
-	bool stuck =
-		send_in_turn(q, yields ? BATCHES_A_TURN : BATCHES_ALONE, hold_ack, after, now_ns);
+	send_in_turn(q, yields ? BATCHES_A_TURN : BATCHES_ALONE, hold_ack, after, now_ns);
 	if (yields)
 		rpwi_qp_yields(&q->t, false);
-	return stuck;
 }
 
-bool send_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
+void send_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 {
 	struct hca *h = &hca_here;
 	qp_hold(q);
 	if (RPWI_UNLIKELY(!rpwi_list_empty(&h->waited) || h->round_bytes >= ROUND_BYTES)) {
 		struct rpwi_list *after = q->waits ? q->tx_link.prev : NULL;
 		send_unlist(q);
-		return kick_among_others(q, after, hold_ack, now_ns);
+		kick_among_others(q, after, hold_ack, now_ns);
+		return;
 	}
 	rpwi_list_del(&q->tx_link);
 	q->gathers = 0;
-	return send_some(q, BATCHES_ALONE, hold_ack, NULL, now_ns);
+	send_some(q, BATCHES_ALONE, hold_ack, NULL, now_ns);
 }
 
 /* What send_kick comes to for who has nothing to send, as most that have just received something
@@ -454,6 +455,7 @@ bool send_gather(struct dqp *q)
 		struct rpwi_lane *lane = qp_lane(q, h->lanes);
 		if (!may_wait_for_more(q, lane))
 			return false;
+		h->all_stuck = false;
 		rpwi_list_add_tail(&h->tx_list, &q->tx_link);
 		q->gathers = lane ? LANE_GATHER_MAX : RPWI_GATHER_MAX;
 	}
@@ -475,8 +477,10 @@ bool send_gather(struct dqp *q)
 void send_forget(struct dqp *q)
 {
 	send_unlist(q);
-	if (hca_here.awaited == q)
+	if (hca_here.awaited == q) {
 		hca_here.awaited = NULL;
+		hca_here.round_bytes = 0;
+	}
 	rpwi_list_del(&q->rx_link);
 	held_del(q);
 	rpwi_heap_del(&hca_here.timers, &q->timer);
@@ -502,6 +506,7 @@ static void turns(struct dpeer *p, uint64_t now_ns)
 		qp_hold(q);
 		send_unlist(q);
 		bool others = !rpwi_list_empty(&p->blocked);
+		rpwi_qp_turn_begins(&q->t, q->heard_ns);
 		send_in_turn(q, others ? BATCHES_A_TURN : BATCHES_ALONE, true, NULL, now_ns);
 		bool some = q->t.nxt != nxt;
 		q->turn_pkts += q->t.nxt - nxt;
@@ -541,19 +546,24 @@ void send_run(uint64_t now_ns)
 		send_waiting(now_ns);
 	if (atomic_load_explicit(&h->gathered, memory_order_relaxed))
 		send_gathered(now_ns);
+	if (rpwi_list_empty(&h->tx_list))
+		return;
 	/* Those for whom a lane has no room are the first the next time. */
 	struct rpwi_list *last = h->tx_list.prev, stuck;
 	rpwi_list_init(&stuck);
 	while (!rpwi_list_empty(&h->tx_list)) {
 		struct rpwi_list *n = h->tx_list.next;
 		struct dqp *q = RPWI_CONTAINER_OF(n, struct dqp, tx_link);
-		if (send_kick(q, true, now_ns)) {
+		uint32_t nxt = q->t.nxt;
+		send_kick(q, true, now_ns);
+		if (!rpwi_list_empty(n) && !q->waits && q->t.nxt == nxt && qp_lane(q, h->lanes)) {
 			rpwi_list_del(n);
 			rpwi_list_add_tail(&stuck, n);
 		}
 		if (n == last || send_is_spent())
 			break;
 	}
+	h->all_stuck = rpwi_list_empty(&h->tx_list);
 	while (!rpwi_list_empty(&stuck)) {
 		struct rpwi_list *n = stuck.prev;
 		rpwi_list_del(n);

@@ -29,12 +29,14 @@ enum {
 	PLACES_MAX = 512, /* more members than this are left to the hash */
 	/* slot -> place; two instructions each, of the 4096 that a program may have */
 	ENTRIES_MAX = 1024,
-	PROBE_NS = 100000000, /* how long answers are awaited */
+	/* how long answers are awaited; later ones are put in as they come */
+	PROBE_NS = 20000000,
 	LOCKED_RETRY_NS = 30000000,
 	LOCK_REFUSED_MAX = 40, /* 1.2 s of retries */
 	WRONG_PKTS = 32,
 	WRONG_WINDOW_NS = 100000000,
 	PAUSE_MIN_NS = 100000000,
+	UNANSWERED_MIN_NS = 25000000,
 	LOOK_MS = 400,
 	LOOK_SHARE = 2000, /* of the watcher's time, at most one part in so many */
 	OFFER_MS = 2000,   /* who does not watch tries to so often */
@@ -73,7 +75,7 @@ struct rpwi_group {
 	uint64_t seen[PLACES_MAX / 64];
 
 	uint64_t due_ns; /* of the next attempt, or RPWI_NEVER */
-	uint64_t last_ns, pause_ns;
+	uint64_t last_ns, pause_ns, unanswered_pause_ns;
 	uint64_t wrong_since_ns;
 	unsigned wrong;
 };
@@ -369,18 +371,19 @@ void rpwi_group_answer(struct rpwi_group *g, const struct io_msg *m)
 /* ---- when ---- */
 
 /* What renewing does not mend (another user's slots, mixed GRO batches, a peer that has ended) must
- * not make us renew all the time. */
-static void renew_soon(struct rpwi_group *g, uint64_t now_ns)
+ * not make us renew all the time: each pause is twice as long as the one before. */
+static void renew_soon(
+	struct rpwi_group *g, uint64_t *pause_ns, uint64_t min_ns, uint64_t max_ns, uint64_t now_ns)
 {
-	bool helped = now_ns - g->last_ns > CALM_NS + g->pause_ns;
-	g->pause_ns = helped ? PAUSE_MIN_NS : RPWI_MIN(g->pause_ns * 2, PAUSE_MAX_NS);
-	g->due_ns = RPWI_MAX(now_ns, g->last_ns + (helped ? 0 : g->pause_ns));
+	bool helped = now_ns - g->last_ns > CALM_NS + *pause_ns;
+	*pause_ns = helped ? min_ns : RPWI_MIN(RPWI_MAX(*pause_ns * 2, min_ns), max_ns);
+	g->due_ns = RPWI_MAX(now_ns, g->last_ns + (helped ? 0 : *pause_ns));
 }
 
 void rpwi_group_no_answer(struct rpwi_group *g, uint64_t now_ns)
 {
 	if (!g->probing && g->due_ns == RPWI_NEVER)
-		renew_soon(g, now_ns);
+		renew_soon(g, &g->unanswered_pause_ns, UNANSWERED_MIN_NS, CALM_NS, now_ns);
 }
 
 void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts)
@@ -394,7 +397,7 @@ void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts)
 	}
 	g->wrong += pkts;
 	if (g->wrong >= WRONG_PKTS)
-		renew_soon(g, now);
+		renew_soon(g, &g->pause_ns, PAUSE_MIN_NS, PAUSE_MAX_NS, now);
 }
 
 /* One of the group reads the kernel's list of sockets, whatever their number: it has a name, which

@@ -11,7 +11,9 @@
 
 enum {
 	LENT_PART = 4,
-	CWND_FLOOR = 4,          /* of a halving: less would only wait for ACKs */
+	CWND_FLOOR = 4,           /* of a halving: less would only wait for ACKs */
+	SILENCE_MIN_NS = 2000000, /* a process may not run for so long on a busy machine */
+	SILENCE_UNKNOWN_NS = 8000000,
 	RECOVERY_MIN_NS = 50000, /* where no round trip is known yet */
 };
 
@@ -39,6 +41,7 @@ void rpwi_cc_at_most(struct rpwi_cc *cc, uint32_t cwnd_max)
 void rpwi_cc_init(struct rpwi_cc *cc, uint32_t cwnd_initial, uint32_t cwnd_max)
 {
 	memset(cc, 0, sizeof(*cc));
+	cc->silence_ns = SILENCE_UNKNOWN_NS;
 	cc->cwnd_max = RPWI_MAX(cwnd_max, 1);
 	cc->cwnd = RPWI_MIN(RPWI_MAX(cwnd_initial, 1), cc->cwnd_max);
 	cc->ssthresh = cc->cwnd_max;
@@ -73,6 +76,10 @@ void rpwi_cc_on_forget(struct rpwi_cc *cc, uint32_t pkts)
 
 void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns)
 {
+	if (!cc->rtt_min_ns || sample_ns < cc->rtt_min_ns) {
+		cc->rtt_min_ns = sample_ns;
+		cc->silence_ns = 2 * sample_ns + SILENCE_MIN_NS;
+	}
 	cc->srtt_ns = cc->srtt_ns ? cc->srtt_ns - cc->srtt_ns / 8 + sample_ns / 8 : sample_ns;
 }
 

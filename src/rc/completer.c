@@ -252,7 +252,7 @@ static void rnr_nak(struct rpwi_qp *qp, unsigned timer, uint64_t now_ns)
 void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns)
 {
 	qp->n->timeouts++;
-	rpwi_window_timed_out(qp);
+	rpwi_window_timed_out(qp, now_ns);
 	if (qp->timeouts_in_row < UINT8_MAX)
 		qp->timeouts_in_row++;
 	qp->implied = false;

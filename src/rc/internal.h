@@ -130,8 +130,8 @@ void rpwi_window_sent(struct rpwi_qp *qp, uint32_t pkts);
 void rpwi_window_forget(struct rpwi_qp *qp, uint32_t pkts);
 /* So many have been acknowledged, and una has gone on. It was not as a rule. */
 void rpwi_window_acked(struct rpwi_qp *qp, uint32_t pkts, uint64_t now_ns);
-void rpwi_window_silent(struct rpwi_qp *qp);
-void rpwi_window_timed_out(struct rpwi_qp *qp);
+void rpwi_window_silent(struct rpwi_qp *qp, uint64_t now_ns);
+void rpwi_window_timed_out(struct rpwi_qp *qp, uint64_t now_ns);
 /* From now on it is that one. */
 void rpwi_window_move(struct rpwi_qp *qp, struct rpwi_cc *cc);
 

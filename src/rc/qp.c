@@ -935,7 +935,11 @@ void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns)
 		rpwi_req_probe(qp, now_ns);
 }
 
-bool rpwi_qp_is_silent(const struct rpwi_qp *qp) { return qp->nxt != qp->una && qp->probes; }
+bool rpwi_qp_is_silent(const struct rpwi_qp *qp)
+{
+	return qp->nxt != qp->una &&
+	       (qp->probes || qp->silences || qp->window & RPWI_WINDOW_SILENT);
+}
 
 const struct rpwi_av *rpwi_qp_next_av(const struct rpwi_qp *qp)
 {

@@ -73,8 +73,9 @@ struct rpwi_qp {
 	uint64_t ack_deadline_ns; /* means something while nxt != una */
 	/* likewise: the silence after which it asks how far the peer got (completer.c) */
 	uint64_t probe_deadline_ns;
-	uint64_t rnr_deadline_ns; /* RPWI_NEVER: not waiting after a RNR NAK */
-	uint64_t timeout_ns;      /* 4.096 us * 2^attr.timeout; 0 none */
+	uint64_t silent_from_ns, asks_ns; /* nothing has come since then; the next probe is due */
+	uint64_t rnr_deadline_ns;         /* RPWI_NEVER: not waiting after a RNR NAK */
+	uint64_t timeout_ns;              /* 4.096 us * 2^attr.timeout; 0 none */
 	uint8_t retry_left, rnr_left, timeouts_in_row;
 	uint8_t window;         /* RPWI_WINDOW_*, what is not as a rule (window.c); 0 as a rule */
 	uint8_t sq_fail_status; /* enum ibv_wc_status of the FAILED WQE */
@@ -82,6 +83,7 @@ struct rpwi_qp {
 	/* to the last probe there was none so far; to so many there was, and una has not moved
 	 * since */
 	uint8_t probes, answers;
+	uint8_t silences; /* in a row, while it counts in the window (window.c) */
 	/* probes since una was behind probe_end; those before, whose answers may still come */
 	uint8_t asked, stale;
 	bool probing;      /* one is under way, and una is before probe_end */

@@ -59,7 +59,12 @@ struct rpwi_cc {
 	uint32_t acked_partial;     /* for additive increase */
 	uint64_t recovery_until_ns; /* at most one reduction in a round trip */
 	uint64_t srtt_ns;
-	uint64_t heard_ns; /* something was acknowledged */
+	uint64_t rtt_min_ns; /* the shortest; 0: not known */
+	/* a QP without an answer for so long counts no more, if others have one (window.c). By the
+	 * shortest round trip: one slow answer makes the mean long */
+	uint64_t silence_ns;
+	/* something was acknowledged; a QP stopped counting, for want of that */
+	uint64_t heard_ns, silent_ns;
 	uint64_t losses;
 	/* rpwi_qp_may_gather: posts since nothing was under way, up to RPWI_GATHER_BURST; whether
 	 * there were as many the time before */
@@ -326,6 +331,8 @@ bool rpwi_qp_blocked(const struct rpwi_qp *qp);
 /* Others wait for the window, and it is not its turn: until it is told otherwise it takes nothing
  * of it, but what is lent (window.c). */
 void rpwi_qp_yields(struct rpwi_qp *qp, bool yields);
+/* Its turn has come; it was last heard of then. */
+void rpwi_qp_turn_begins(struct rpwi_qp *qp, uint64_t heard_ns);
 /* May what was posted last wait for more, so that all of it leaves as one batch? It is short, the
  * peer has others whose acknowledgement is awaited, this QP's own are fewer than a batch, and no
  * ACK is owed that it could take along. A lone message, and the first few of many, never wait. To

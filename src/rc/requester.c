@@ -34,7 +34,7 @@ void rpwi_req_forget(struct rpwi_qp *qp)
 	qp->since_ackreq = 0;
 	qp->deaf_until_ns = 0;
 	qp->probing = qp->probe_owed = qp->late = false;
-	qp->probes = qp->answers = qp->asked = qp->stale = 0;
+	qp->probes = qp->silences = qp->answers = qp->asked = qp->stale = 0;
 	qp->probe_end = qp->una;
 }
 
@@ -83,38 +83,66 @@ static bool may_probe(const struct rpwi_qp *qp)
 	       (qp->acked || to_wrap >= qp->psn_max - qp->una);
 }
 
-static uint64_t silence_ns(const struct rpwi_qp *qp)
-{
-	/* part of an answer, it seems: the rest comes soon or is lost */
-	uint64_t ns = qp->probing ? RPWI_MAX(2 * qp->rtt_ns, PARTIAL_MIN_NS)
-				  : RPWI_MAX(SILENCE_RTTS * qp->rtt_ns, SILENCE_MIN_NS);
-
-	return ns << qp->probes;
-}
-
 /* Has it something in the window, which its silence will give back? */
 static bool is_counted(const struct rpwi_qp *qp)
 {
 	return qp->cc && !(qp->window & RPWI_WINDOW_SILENT);
 }
 
+static uint64_t silence_ns(const struct rpwi_qp *qp)
+{
+	/* part of an answer, it seems: the rest comes soon or is lost */
+	if (qp->probing)
+		return RPWI_MAX(2 * qp->rtt_ns, PARTIAL_MIN_NS);
+	return RPWI_MAX(SILENCE_RTTS * qp->rtt_ns, SILENCE_MIN_NS);
+}
+
+static uint64_t asks_ns(const struct rpwi_qp *qp, uint64_t now_ns)
+{
+	return may_probe(qp) ? now_ns + (silence_ns(qp) << qp->probes) : RPWI_NEVER;
+}
+
+/* Until it is looked at whether the QP counts: at first one silence, then two more, then four. */
+static uint64_t counts_ns(const struct rpwi_qp *qp)
+{
+	return qp->silent_from_ns + qp->cc->silence_ns * ((2u << qp->silences) - 1);
+}
+
 void rpwi_req_arm_probe(struct rpwi_qp *qp, uint64_t now_ns)
 {
-	qp->probe_deadline_ns =
-		may_probe(qp) || is_counted(qp) ? now_ns + silence_ns(qp) : RPWI_NEVER;
+	uint64_t at = asks_ns(qp, now_ns);
+
+	qp->silent_from_ns = now_ns;
+	qp->silences = 0;
+	qp->asks_ns = at;
+	if (is_counted(qp) && now_ns + qp->cc->silence_ns < at)
+		at = now_ns + qp->cc->silence_ns;
+	qp->probe_deadline_ns = at;
+}
+
+/* The process answers others meanwhile, or nobody for a long while. */
+static void look_whether_it_counts(struct rpwi_qp *qp, uint64_t now_ns)
+{
+	if (qp->cc->heard_ns > qp->silent_from_ns || qp->silences >= SILENCES_MAX)
+		rpwi_window_silent(qp, now_ns);
+	else
+		qp->silences++;
 }
 
 void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns)
 {
-	bool asks = may_probe(qp);
+	bool asks = now_ns >= qp->asks_ns;
 
-	/* The process answers others meanwhile, or nobody for a long while. */
-	if (is_counted(qp) && (qp->cc->heard_ns > qp->probe_deadline_ns - silence_ns(qp) ||
-				      qp->probes >= SILENCES_MAX))
-		rpwi_window_silent(qp);
-	qp->probing = false;
-	qp->probes++;
-	rpwi_req_arm_probe(qp, now_ns);
+	if (is_counted(qp) && now_ns >= counts_ns(qp))
+		look_whether_it_counts(qp, now_ns);
+	if (asks) {
+		qp->probing = false;
+		qp->probes++;
+		qp->asks_ns = asks_ns(qp, now_ns);
+	}
+	qp->probe_deadline_ns = qp->asks_ns;
+	if (is_counted(qp))
+		qp->probe_deadline_ns = RPWI_MIN(qp->asks_ns, counts_ns(qp));
 	if (!asks)
 		return;
 	qp->probing = qp->probe_owed = true;

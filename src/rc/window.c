@@ -9,7 +9,9 @@
  *   - it is silent: nothing of it has been acknowledged for a while, though the process answers
  *     others, or for three such whiles. What it has sent is in nobody's way any more: it was taken,
  *     thrown away or lost. Until an answer comes it sends a few packets at most;
- *   - it is slow: after a time-out it begins again with a few packets, whatever the window has.
+ *   - it is slow: after a time-out it begins again with a few packets, whatever the window has. So
+ *     does a QP whose turn comes after another to its process became silent, until it has an
+ *     answer: else of many dead ones each would hold the window in its turn.
  * It yields, for one turn of the device, when others wait for the window and it was not called
  * (device/send.c).
  */
@@ -130,21 +132,30 @@ void rpwi_window_acked(struct rpwi_qp *qp, uint32_t pkts, uint64_t now_ns)
 	}
 }
 
-void rpwi_window_silent(struct rpwi_qp *qp)
+void rpwi_window_silent(struct rpwi_qp *qp, uint64_t now_ns)
 {
 	if (!qp->cc)
 		return;
+	qp->cc->silent_ns = now_ns;
 	gives_back(qp, qp->nxt - qp->una);
 	qp->window = (uint8_t)((qp->window & ~RPWI_WINDOW_LENT) | RPWI_WINDOW_SILENT);
 }
 
-void rpwi_window_timed_out(struct rpwi_qp *qp)
+void rpwi_window_timed_out(struct rpwi_qp *qp, uint64_t now_ns)
 {
 	if (!qp->cc)
 		return;
-	rpwi_window_silent(qp);
+	rpwi_window_silent(qp, now_ns);
 	qp->window |= RPWI_WINDOW_SLOW;
 	qp->slow_pkts = RPWI_FEW_PKTS;
+}
+
+void rpwi_qp_turn_begins(struct rpwi_qp *qp, uint64_t heard_ns)
+{
+	if (!qp->cc || heard_ns > qp->cc->silent_ns || qp->window & RPWI_WINDOW_SLOW)
+		return;
+	qp->window |= RPWI_WINDOW_SLOW;
+	qp->slow_pkts = qp->nxt - qp->una + RPWI_FEW_PKTS;
 }
 
 void rpwi_window_move(struct rpwi_qp *qp, struct rpwi_cc *cc)

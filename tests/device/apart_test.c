@@ -22,7 +22,7 @@
 #include "peers.h"
 
 enum {
-	QPS = 16,
+	QPS = 64,
 	POSTED = 8,
 	BULK = 65536,
 	WRITES = 300,
@@ -75,6 +75,8 @@ static void target(int sock, enum mode mode)
 	static struct far f;
 	char c;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	f.e.sock = sock;
+	hear(&f.e, &c, 1); /* when its turn has come to be a member of the port group */
 	end_make(&f.e, sock);
 	many(&f);
 	together(&f);
@@ -84,6 +86,7 @@ static void target(int sock, enum mode mode)
 	_exit(0);
 }
 
+/* Before this process has a thread (TSan). */
 static void begin(struct far *f, enum mode mode)
 {
 	int sv[2];
@@ -94,7 +97,14 @@ static void begin(struct far *f, enum mode mode)
 		target(sv[1], mode);
 	}
 	close(sv[1]);
-	end_make(&f->e, sv[0]);
+	f->e.sock = sv[0];
+}
+
+static void meet(struct far *f)
+{
+	char c = 0;
+	say(&f->e, &c, 1);
+	end_make(&f->e, f->e.sock);
 	many(f);
 	together(f);
 }
@@ -142,6 +152,16 @@ static void small_writes(struct far *x, struct far *y, enum mode mode)
 	}
 }
 
+/* It needs the window that the dead ones to its own process had, one after the other. */
+static void a_long_write_to_the_same_process(struct far *x)
+{
+	struct ibv_wc wc;
+	assert_int_equal(
+		pair_send(&x->e.s, IBV_WR_RDMA_WRITE, 0, BULK, x->e.peer.addr, x->e.peer.rkey), 0);
+	assert_true(pair_poll(x->e.s.cq, &wc, SOON_MS));
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+}
+
 static void far_end(struct far *f)
 {
 	int status;
@@ -159,6 +179,10 @@ static void beside(enum mode mode)
 		begin(&leaves, IN_BULK);
 	begin(&x, mode);
 	begin(&y, IN_BULK);
+	if (mode == LEFT)
+		meet(&leaves);
+	meet(&x);
+	meet(&y);
 	together(&x);
 	together(&y);
 	if (mode == KILLED)
@@ -171,6 +195,8 @@ static void beside(enum mode mode)
 	for (unsigned i = 0; i < QPS; i++)
 		for (unsigned k = 0; k < POSTED; k++)
 			bulk(&x, i);
+	if (mode == DESTROYED || mode == IN_ERR)
+		a_long_write_to_the_same_process(&x);
 	small_writes(&x, &y, mode);
 	far_end(&x);
 	far_end(&y);
@@ -207,7 +233,7 @@ static void beside_qps_that_move_bulk_data(void **unused)
 	beside(IN_BULK);
 }
 
-/* Others who use port 4791 meanwhile, and end, are not what is looked at. As root; else with them. */
+/* Others who use port 4791 meanwhile, and end, are not what is looked at. Without root we stay. */
 static void away_from_others(void)
 {
 	struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};

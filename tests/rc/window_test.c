@@ -135,7 +135,7 @@ static void silence_is_short_where_the_process_answers_another(void **state)
 		wire_n = 0;
 		rpwi_qp_timer(&S[0].qp, now);
 		S[1].nwc = 0;
-		assert_true(now - began < 5 * RPWI_NS_PER_MS);
+		assert_true(now - began < 12 * RPWI_NS_PER_MS); /* no round trip is known */
 	}
 	unpair_both();
 }
