@@ -364,7 +364,8 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 		return EBUSY;
 	}
 	qp_hold(q);
-	if (rpwi_qp_ack_owed(&q->t)) /* the peer may still wait for the last one */
+	/* The peer may wait for the last ACK; and what waits for company would have left a NIC. */
+	if (rpwi_qp_ack_owed(&q->t) || q->gathers)
 		send_kick(q, false, rpwi_now_ns());
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_state(&q->t);
@@ -484,7 +485,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	uint64_t now_ns = rpwi_now_ns();
 	bool ends = (mask & IBV_QP_STATE) &&
 		    (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET);
-	if (!rc && ends && rpwi_qp_ack_owed(&q->t)) /* as in destroy */
+	if (!rc && ends && (rpwi_qp_ack_owed(&q->t) || q->gathers)) /* as in destroy */
 		send_kick(q, false, now_ns);
 	if (!rc && ends)
 		revoke(q);
