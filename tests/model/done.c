@@ -227,6 +227,7 @@ static void recv_done(struct side *m, struct end *e, const struct ibv_wc *wc)
 				e->srq_slot_flushed)
 				WRONG(m, e, wc, "slot %u cannot fail so", i);
 			e->srq_slot_flushed = true;
+			m->slot[i % SRQ_SLOTS].flushed = e;
 			return;
 		}
 		recv_error(m, e, wc, i);

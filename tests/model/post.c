@@ -269,7 +269,7 @@ void post_srq(struct side *m, unsigned n)
 		uint32_t s = m->srq_posted + i;
 		uintptr_t at = (uintptr_t)m->srq_mem + (size_t)(s % SRQ_SLOTS) * SLOT;
 		uint32_t cut = (uint32_t)mix(s) % 3 ? SLOT : (uint32_t)mix(s) % SLOT;
-		m->slot[s % SRQ_SLOTS].done = 0;
+		m->slot[s % SRQ_SLOTS] = (struct slot){0};
 		sge[i][0] = (struct ibv_sge){at, cut, m->srq_mr->lkey};
 		sge[i][1] = (struct ibv_sge){at + cut, SLOT - cut, m->srq_mr->lkey};
 		wr[i] = (struct ibv_recv_wr){.wr_id = id_of(ID_SRQ, 0, 1, 0, s),

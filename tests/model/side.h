@@ -76,6 +76,7 @@ struct end {
 
 struct slot {
 	uint8_t done;
+	struct end *flushed; /* it completed so, with this QP */
 };
 
 struct side {

@@ -379,6 +379,19 @@ static bool comes_late(struct side *m, uint32_t s)
 	return m->slot[s % SRQ_SLOTS].done;
 }
 
+/* A QP had taken it, and ended: what is there is of the message that it was receiving. */
+static void flushed_slot(struct side *m, uint32_t s)
+{
+	struct slot *slot = &m->slot[s % SRQ_SLOTS];
+	struct end *e = slot->flushed;
+	uint8_t *at = m->srq_mem + (size_t)(s % SRQ_SLOTS) * SLOT;
+	if (memcmp(at, blank, SLOT) && (e->rdone >= e->in.msgs || !leaves(e, e->rdone, at)))
+		WRONG(m, e, "slot %u of the SRQ was flushed, and has more than message %u of %u", s,
+			e->rdone, e->in.msgs);
+	memset(at, BLANK, SLOT);
+	slot->flushed = NULL;
+}
+
 /* Receives of the SRQ that no completion told of. */
 static void srq_rest(struct side *m)
 {
@@ -392,6 +405,8 @@ static void srq_rest(struct side *m)
 	for (uint32_t s = first; s != m->srq_posted; s++) {
 		uint8_t *at = m->srq_mem + (size_t)(s % SRQ_SLOTS) * SLOT;
 		char why[300];
+		if (m->slot[s % SRQ_SLOTS].flushed)
+			flushed_slot(m, s);
 		if (m->slot[s % SRQ_SLOTS].done)
 			continue;
 		m->tally->bytes += SLOT;
