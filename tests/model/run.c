@@ -334,10 +334,13 @@ static void settle(struct side *m)
 	}
 	for (unsigned i = 0; i < m->nends; i++) {
 		struct end *e = m->end[i];
-		if (e->conn->type == IBV_QPT_RC || e->state != ALIVE || e->rdone >= e->in.msgs)
+		bool lost = e->rdone < e->in.msgs;
+		/* the second of a pair of packets may be held back until the next round */
+		if (e->conn->type == IBV_QPT_RC || e->state != ALIVE || (!lost && !m->sh->doubles))
 			continue;
-		m->tally->choice[e->conn->type == IBV_QPT_UC ? CH_UC_LOST : CH_UD_LOST] +=
-			e->in.msgs - e->rdone;
+		if (lost)
+			m->tally->choice[e->conn->type == IBV_QPT_UC ? CH_UC_LOST : CH_UD_LOST] +=
+				e->in.msgs - e->rdone;
 		atomic_store(&e->state, ERRED);
 		atomic_store(&e->pub->again, 1);
 		if (end_to_state(e, IBV_QPS_ERR))

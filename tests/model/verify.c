@@ -156,8 +156,8 @@ static void open_receive(struct side *m, struct end *e, unsigned k, const uint8_
 }
 
 /* UC: bytes of messages that never came whole may lie in receives that waited for the next. And of
- * a QP that ended completions may have gone with it (UD, too). */
-static bool partly(struct end *e, unsigned receive, const uint8_t *rx)
+ * a QP that ended completions may have gone with it (UD, too), be it of what came twice. */
+static bool partly(struct side *m, struct end *e, unsigned receive, const uint8_t *rx)
 {
 	const struct stream *st = &e->in;
 	uint32_t room = flatten(st, receive, rx, flat);
@@ -175,7 +175,7 @@ static bool partly(struct end *e, unsigned receive, const uint8_t *rx)
 		ok[i] = flat[i] == should[i];
 	for (unsigned k = 0; k < st->msgs; k++) {
 		const struct step *p = &st->step[st->step_of[k]];
-		if (e->got[k] || !kind_is_send(p->kind))
+		if ((e->got[k] && !m->sh->doubles) || !kind_is_send(p->kind))
 			continue;
 		image_payload(&e->im_in, st, p);
 		for (uint32_t i = 0; i < p->len && i + skip < room; i++)
@@ -316,7 +316,7 @@ static void receiver(struct side *m, struct end *e)
 	if (!st->shared) {
 		if (!rc && (!ud || e->fate.dies) && memcmp(rx, model_rx, used))
 			for (unsigned k = 0; k < st->msgs && (k <= rdone || e->fate.dies); k++)
-				if (partly(e, k, rx))
+				if (partly(m, e, k, rx))
 					see(m, CH_UC_PARTLY);
 		same(m, e, "receives", rx, model_rx, used);
 		if (m->round % 4 == 0 || e->fate.dies)
