@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Mutants of the device, which the random model must find.
+"""Mutants of the device and of the library's transports, which the random models must find.
 
 Usage: mutants.py [--limit SECONDS] [--only WORD] [--keep FOLDER] [--jobs N]
 
@@ -54,6 +54,25 @@ MUTANTS = [
     ("a datagram's sender is not told", "src/rc/datagram.c", "\t\t.src_qp = p->sqpn,\n", "\t\t.src_qp = p->dqpn,\n"),
     ("the third piece of a receive is that of the second", "src/rc/rq.c", "\t\tw->sge[i] = wr->sg_list[i];\n", "\t\tw->sge[i] = wr->sg_list[i == 2 && wr->sg_list[2].length <= wr->sg_list[1].length ? 1 : i];\n"),
     ("a receive takes one byte more than it has", "src/rc/rq.c", "\tw->len = (uint32_t)RPWI_MIN(len, UINT32_MAX);", "\tw->len = (uint32_t)RPWI_MIN(len + (len > 200), UINT32_MAX);"),
+    ("shm: a put by the ring lands its second chunk a byte late", "src/tran/shm/rma.c",
+     "\t\t.offset = op->offset + op->done,\n\t\t.a = left - n};", "\t\t.offset = op->offset + op->done + (op->done != 0),\n\t\t.a = left - n};"),
+    ("shm: an addition gives the new value as the old one", "src/tran/shm/rma.c",
+     "\t\t*op->before = before;\n", "\t\t*op->before = before + (kind == TRAN_FETCH_ADD ? op->operand : 0);\n"),
+    ("shm: a flush waits for nothing", "src/tran/shm/rma.c", "\tif (rpwi_list_empty(&ep->ops))\n\t\tep->t->base.up->done(", "\tif (ep->state == SHM_EP_READY)\n\t\tep->t->base.up->done("),
+    ("shm: a get by copy gives one byte less", "src/tran/shm/rma.c",
+     "\t\tcopy_long(op->local + op->done, at + op->done, n, op->link->t->base.polled);\n", "\t\tcopy_long(op->local + op->done, at + op->done, n - (n > 3000), op->link->t->base.polled);\n"),
+    ("emulate: a short put loses its last byte", "src/tran/emulate.c",
+     "tran_place(t->emulated->pid, region_at(m, a), body, a->len, t->polled)", "tran_place(t->emulated->pid, region_at(m, a), body, a->len - (a->len > 900), t->polled)"),
+    ("tcp: bytes of a body are put 8 bytes late", "src/tran/tcp/tcp_recv.c", "\t\tmemcpy(s->body, from, n);\n", "\t\tmemcpy(s->body + (n > 16 && n < s->body_left ? 8 : 0), from, n);\n"),
+    ("verbs: a short get gives one byte less", "src/tran/verbs/verbs_rma.c", "rpwi_copy_up(op->local, op->slot->buf, op->len);", "rpwi_copy_up(op->local, op->slot->buf, op->len - (op->len > 200));"),
+    ("verbs: an offset counts from the wrong end", "src/tran/verbs/verbs_rma.c", "\t*addr = get_le64(d + 8) + offset;\n", "\t*addr = get_le64(d + 8) + (len == 8 ? offset : size - len > offset ? offset : offset - 1);\n"),
+    ("emulate: a short get gives one byte less", "src/tran/emulate.c",
+     "tran_place(ep->tran->emulated->pid, c->local, body, len, ep->tran->polled))", "tran_place(ep->tran->emulated->pid, c->local, body, len - (len > 700), ep->tran->polled))"),
+    ("tcp: bulk data that is not checked begins a byte late", "src/tran/tcp/tcp_bulk.c",
+     "\ts->body = b ? b->buf : NULL;\n", "\ts->body = b ? b->buf + !b->checked : NULL;\n"),
+    ("verbs: a frame of several pieces loses a byte of the second", "src/tran/verbs/verbs_frame.c",
+     "\t\tmemcpy(out, iov[i].iov_base, iov[i].iov_len);\n", "\t\tmemcpy(out, iov[i].iov_base, iov[i].iov_len - (i == 1 && iov[i].iov_len > 90));\n"),
+    ("shm: a second piece is copied over the first", "src/tran/shm/ep.c", "\t\t\t\trpwi_copy(body_at, iov[i].iov_base, n);\n", "\t\t\t\trpwi_copy(body_at, iov[i ? i - (n > 80) : 0].iov_base, n);\n"),
 ]
 
 
@@ -71,14 +90,15 @@ def apply(folder, mutant):
 
 
 def build(folder, jobs):
-    return subprocess.run(["ninja", f"-j{jobs}", "-C", folder / "build", "tests/model/model"], capture_output=True, text=True)
+    return subprocess.run(["ninja", f"-j{jobs}", "-C", folder / "build", "tests/model/model", "tests/model/model_library"], capture_output=True, text=True)
 
 
-def run(folder, seconds, begin=1):
-    """Seconds until the first failure (None: there was none), and its line."""
+def run(folder, seconds, library=False):
+    """Seconds until the first failure (None: there was none), and its line. The library's transports have a model of their own."""
     began = time.monotonic()
+    words = ["model_library"] if library else ["model", "--deadline", "6", "--no-shrink"]
     try:
-        done = subprocess.run([folder / "build/tests/model/model", "--seeds", "1000000", "--from", str(begin), "--ops", "3000", "--seconds", str(seconds), "--deadline", "6", "--no-shrink"],
+        done = subprocess.run([folder / "build/tests/model" / words[0], "--seeds", "1000000", "--from", "1", "--ops", "3000", "--seconds", str(seconds), *words[1:]],
                               capture_output=True, text=True, cwd=folder, timeout=seconds + 100)
     except subprocess.TimeoutExpired:
         return None, "it did not end"
@@ -113,10 +133,11 @@ def main():
         return 1
     passed = failed = 0
     if args.calm:
-        took, line = run(folder, args.calm)
-        if took is not None:
-            print(f"FAILED: the unchanged device: {line}")
-            failed += 1
+        for library in False, True:
+            took, line = run(folder, args.calm, library)
+            if took is not None:
+                print(f"FAILED: unchanged: {line}")
+                failed += 1
     for mutant in MUTANTS:
         if args.only and not re.search(args.only, mutant[0]):
             continue
@@ -129,7 +150,7 @@ def main():
             print(f"FAILED: {mutant[0]}: it does not compile\n{made.stdout[-1500:]}")
             failed += 1
         else:
-            took, line = run(folder, args.limit)
+            took, line = run(folder, args.limit, mutant[1].startswith("src/tran/"))
             if took is None:
                 print(f"FAILED: {mutant[0]}: not found in {args.limit} s: {line}")
                 failed += 1
