@@ -287,8 +287,7 @@ void send_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 		kick_among_others(q, after, hold_ack, now_ns);
 		return;
 	}
-	rpwi_list_del(&q->tx_link);
-	q->gathers = 0;
+	send_unlist(q);
 	send_some(q, BATCHES_ALONE, hold_ack, NULL, now_ns);
 }
 

@@ -89,15 +89,11 @@ static void target(int sock, enum mode mode)
 /* Before this process has a thread (TSan). */
 static void begin(struct far *f, enum mode mode)
 {
-	int sv[2];
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
-	f->pid = fork();
-	if (!f->pid) {
-		close(sv[0]);
-		target(sv[1], mode);
-	}
-	close(sv[1]);
-	f->e.sock = sv[0];
+	int sock;
+	f->pid = peer_fork(&sock);
+	if (!f->pid)
+		target(sock, mode);
+	f->e.sock = sock;
 }
 
 static void meet(struct far *f)

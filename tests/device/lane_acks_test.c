@@ -99,17 +99,13 @@ static void rounds(uint32_t second)
 	int stderr_fd;
 	FILE *said = listen_to_errors(&stderr_fd);
 	struct end e;
-	int sv[2], status;
+	int sock, status;
 	char c = 0;
 	unsigned after = 0;
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sv), 0);
-	pid_t pid = fork();
-	if (!pid) {
-		close(sv[0]);
-		responder(sv[1], second);
-	}
-	close(sv[1]);
-	end_make(&e, sv[0]);
+	pid_t pid = peer_fork(&sock);
+	if (!pid)
+		responder(sock, second);
+	end_make(&e, sock);
 	for (unsigned i = 0; i < RECVS; i++)
 		recv_again(&e);
 	say(&e, &c, 1);

@@ -81,16 +81,12 @@ static void no_byte_is_placed_for_a_qp_that_has_ended(void **unused)
 	const size_t area = (size_t)QPS * RECVS * ROOM;
 	struct many m;
 	struct ibv_wc wc;
-	int sv[2], status;
+	int sock, status;
 	(void)unused;
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sv), 0);
-	pid_t pid = fork();
-	if (!pid) {
-		close(sv[0]);
-		sender(sv[1]);
-	}
-	close(sv[1]);
-	end_make(&m.e, sv[0]);
+	pid_t pid = peer_fork(&sock);
+	if (!pid)
+		sender(sock);
+	end_make(&m.e, sock);
 	uint8_t *buf = mmap(NULL, area, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ibv_mr *mr = ibv_reg_mr(m.e.p.pd, buf, area, IBV_ACCESS_LOCAL_WRITE);
 	assert_non_null(mr);

@@ -113,16 +113,12 @@ static void each_byte_is_where_it_belongs(void **unused)
 {
 	struct end e;
 	struct ibv_wc wc;
-	int sv[2], status;
+	int sock, status;
 	(void)unused;
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sv), 0);
-	pid_t pid = fork();
-	if (!pid) {
-		close(sv[0]);
-		sender(sv[1]);
-	}
-	close(sv[1]);
-	end_make(&e, sv[0]);
+	pid_t pid = peer_fork(&sock);
+	if (!pid)
+		sender(sock);
+	end_make(&e, sock);
 	uint8_t *areas = malloc((size_t)DEPTH * AREA);
 	struct ibv_mr *mr = ibv_reg_mr(e.p.pd, areas, (size_t)DEPTH * AREA, IBV_ACCESS_LOCAL_WRITE);
 	uint64_t posted = 0;

@@ -78,17 +78,13 @@ static int status_of(struct from *f, int ms)
 /* Written whole a few times: the first goes by UDP, while the lane is made. */
 static void begin_to(struct from *f, uint8_t *dst)
 {
-	int sv[2];
+	int sock;
 	struct info i;
 	*f = (struct from){.dst = dst};
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sv), 0);
-	f->pid = fork();
-	if (!f->pid) {
-		close(sv[0]);
-		receiver(sv[1], f->dst);
-	}
-	close(sv[1]);
-	end_make(&f->e, sv[0]);
+	f->pid = peer_fork(&sock);
+	if (!f->pid)
+		receiver(sock, f->dst);
+	end_make(&f->e, sock);
 	hear(&f->e, &i, sizeof(i));
 	f->e.peer.addr = i.addr;
 	f->e.peer.rkey = i.rkey;

@@ -20,6 +20,17 @@ void hear(const struct end *e, void *what, size_t n)
 	assert_int_equal(recv(e->sock, what, n, MSG_WAITALL), n);
 }
 
+pid_t peer_fork(int *sock)
+{
+	int sv[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	*sock = sv[!pid];
+	close(sv[!!pid]);
+	return pid;
+}
+
 void end_make(struct end *e, int sock)
 {
 	*e = (struct end){.sock = sock, .p = {.timeout = 14, .retry_cnt = 7, .rnr_retry = 7}};

@@ -22,6 +22,8 @@ struct end {
 
 void say(const struct end *e, const void *what, size_t n);
 void hear(const struct end *e, void *what, size_t n);
+/* Another process, and a socket to it. 0: this is that process. */
+pid_t peer_fork(int *sock);
 /* Both call it: after it the QPs are in RTS, and `peer` is filled. */
 void end_make(struct end *e, int sock);
 void end_free(struct end *e);
