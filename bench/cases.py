@@ -58,6 +58,16 @@ class Iterations:
         return mib_per_s
 
 
+OTHER = "the other build"
+
+
+def against(groups, others):
+    """The same cases of two builds, each of ours between two of the other's. A row is short if it lost more than 3%."""
+    pairs = [(case, other) for group, other_group in zip(groups, others) for case, other in zip(group.cases, other_group.cases)]
+    return [Group(case.name, {OTHER: other.run}, [Case(case.name, case.unit, case.run, [Goal(OTHER, 1.03, at_least=False) if case.unit == "µs" else Goal(OTHER, 0.97)])])
+            for case, other in pairs]
+
+
 def size_text(size):
     return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB" if size >= KIB else f"{size} B"
 

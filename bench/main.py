@@ -48,6 +48,7 @@ def options():
     p.add_argument("--check", action="store_true", help="exit 1 if a goal is not reached")
     p.add_argument("--device", default="rpw_lo", help="default rpw_lo")
     p.add_argument("--build", default=str(ROOT / "build"), help="build folder, default build")
+    p.add_argument("--against", metavar="BUILD", help="on loopback: each case's reference is the same case with another build folder, as of an earlier commit")
     p.add_argument("--no-setup", action="store_true", help="measure what is built")
     p.add_argument("--priority", action="store_true", help="as root, on a machine that others use: run everything measured, references too, at nice -20")
     p.add_argument("--isolated", action="store_true", help="in a network namespace of its own (loopback too), away from other users of port 4791")
@@ -98,10 +99,16 @@ def runner(o, preload=True, prefix=(), env=None, server_prefix=None):
                   priority=o.priority, env=env, server_prefix=server_prefix)
 
 
-def on_loopback(o, line):
+def loopback_groups(o):
     # In user namespaces of their own two processes of one user may not read each other's memory, and still share the network.
-    groups = cases.loopback(runner(o), runner(o, prefix=("unshare", "-U", "-r")), runner(o, env={"ROPEWAY_WIRE": "udp"}), runner(o, preload=False), o.device,
-                            0.3 if o.quick else 1.0, o.quick)
+    return cases.loopback(runner(o), runner(o, prefix=("unshare", "-U", "-r")), runner(o, env={"ROPEWAY_WIRE": "udp"}), runner(o, preload=False), o.device,
+                          0.3 if o.quick else 1.0, o.quick)
+
+
+def on_loopback(o, line):
+    groups = loopback_groups(o)
+    if o.against:
+        groups = cases.against(groups, loopback_groups(argparse.Namespace(**(vars(o) | {"build": o.against}))))
     return measure.measure(chosen(groups, o.only), o.rounds, tell, line)
 
 
