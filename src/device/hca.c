@@ -608,6 +608,7 @@ void hca_put(void)
 	h->closing = true;
 	service_stop();
 	h->closing = false;
+	ports_tend(true);
 	gsi_hca_gone();
 	mcast_hca_gone();
 	alive_forget();

@@ -265,6 +265,9 @@ struct dport {
 	unsigned refs;
 	/* empty polls in a row: a quiet port is polled less often when there are several */
 	unsigned quiet;
+	/* not 0: nobody uses it, and the one reference left is that of ports_tend, which closes it
+	 * then */
+	uint64_t close_ns;
 };
 
 struct hca_counters {
@@ -313,6 +316,7 @@ struct hca {
 	/* service thread */
 	pthread_t service;
 	_Atomic bool service_running;
+	_Atomic unsigned idle_ports; /* that wait to be closed by it */
 	/* the last user is on its way out, without the lock while it waits for the thread */
 	bool closing;
 	/* this process is a child that has not yet shown whether it goes on with what it inherited;
@@ -398,6 +402,10 @@ struct dev *dev_first(void); /* all that were ever seen, in that order. The lock
 struct dport *port_get(
 	const struct rpwi_addr *a, bool lanes_do, char *why, size_t why_len, int *err);
 void port_put(struct dport *p);
+/* Closes ports that nobody has used for a while, or all of those. Of the service thread, or when
+ * there is none. */
+void ports_tend(bool all);
+uint64_t ports_deadline(void);
 void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum);
 /* dqpn: any QPN of that process */
 struct dpeer *peer_get(const struct rpwi_addr *a, uint32_t dqpn, unsigned mtu_bytes);

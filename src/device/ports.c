@@ -5,6 +5,38 @@
 
 #include "device/hca.h"
 
+void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum)
+{
+	struct rpwi_port_stats s;
+	rpwi_port_stats(io, &s);
+	sum->rx_overflow += s.rx_overflow;
+	sum->tx_refused += s.tx_refused;
+	sum->resteered += s.resteered;
+	sum->icmp_lost += s.icmp_lost;
+	/* Of the process, not of the port. */
+	sum->taken_over = s.taken_over;
+	sum->hand_over_lost = s.hand_over_lost;
+}
+
+/* How long a port stays open that nobody uses any more. The service thread closes it: as long as
+ * that thread waits in poll, a socket that another one has closed stays in the kernel's port group,
+ * and takes packets that are meant for the socket opened next. */
+#define IDLE_NS (20 * RPWI_NS_PER_MS)
+
+static void port_close(struct dport *p)
+{
+	port_stats_add(p->io, &hca_here.ports_gone);
+	rpwi_port_close(p->io);
+	p->io = NULL;
+	p->refs = 0;
+}
+
+static void is_used_again(struct dport *p)
+{
+	p->close_ns = 0;
+	atomic_fetch_sub(&hca_here.idle_ports, 1);
+}
+
 /* It is wanted for more than lanes, which may be all that it serves. */
 static int port_take(struct dport *p, char *why, size_t why_len)
 {
@@ -29,12 +61,21 @@ struct dport *port_get(
 				*err = rc;
 				return NULL;
 			}
-			h->port[i].refs++;
+			if (h->port[i].close_ns)
+				is_used_again(&h->port[i]);
+			else
+				h->port[i].refs++;
 			return &h->port[i];
 		}
 	for (unsigned i = 0; i < DEV_PORTS_MAX && !p; i++)
 		if (!h->port[i].refs)
 			p = &h->port[i];
+	for (unsigned i = 0; i < DEV_PORTS_MAX && !p; i++)
+		if (h->port[i].close_ns) {
+			p = &h->port[i];
+			is_used_again(p);
+			port_close(p);
+		}
 	if (!p) {
 		*err = -ENOSPC;
 		snprintf(
@@ -54,27 +95,44 @@ struct dport *port_get(
 	return p;
 }
 
-void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum)
-{
-	struct rpwi_port_stats s;
-	rpwi_port_stats(io, &s);
-	sum->rx_overflow += s.rx_overflow;
-	sum->tx_refused += s.tx_refused;
-	sum->resteered += s.resteered;
-	sum->icmp_lost += s.icmp_lost;
-	/* Of the process, not of the port. */
-	sum->taken_over = s.taken_over;
-	sum->hand_over_lost = s.hand_over_lost;
-}
-
 void port_put(struct dport *p)
 {
+	struct hca *h = &hca_here;
 	if (!p || --p->refs)
 		return;
-	port_stats_add(p->io, &hca_here.ports_gone);
-	rpwi_port_close(p->io);
-	p->io = NULL;
+	if (!h->service_running) {
+		port_close(p);
+		return;
+	}
+	p->refs = 1;
+	p->close_ns = rpwi_now_ns() + IDLE_NS;
+	atomic_fetch_add(&h->idle_ports, 1);
 	service_wake();
+}
+
+void ports_tend(bool all)
+{
+	struct hca *h = &hca_here;
+	uint64_t now_ns = rpwi_now_ns();
+	for (unsigned i = 0; i < h->nports; i++) {
+		struct dport *p = &h->port[i];
+		if (!p->close_ns || (!all && p->close_ns > now_ns))
+			continue;
+		is_used_again(p);
+		port_close(p);
+	}
+}
+
+uint64_t ports_deadline(void)
+{
+	struct hca *h = &hca_here;
+	uint64_t at = RPWI_NEVER;
+	if (RPWI_LIKELY(!atomic_load_explicit(&h->idle_ports, memory_order_relaxed)))
+		return at;
+	for (unsigned i = 0; i < h->nports; i++)
+		if (h->port[i].close_ns)
+			at = RPWI_MIN(at, h->port[i].close_ns);
+	return at;
 }
 
 struct dpeer *peer_get(const struct rpwi_addr *a, uint32_t dqpn, unsigned mtu_bytes)

@@ -126,6 +126,11 @@ static void *service_main(void *arg)
 		if (RPWI_UNLIKELY(farewell_deadline() != RPWI_NEVER) &&
 			farewell_deadline() <= rpwi_now_ns())
 			farewell_tend(rpwi_now_ns());
+		if (RPWI_UNLIKELY(atomic_load_explicit(&h->idle_ports, memory_order_relaxed)) &&
+			hca_try()) {
+			ports_tend(false);
+			hca_unlock();
+		}
 		if (program_owns()) {
 			ready = pollset_all_ready;
 			polled = 0;
@@ -176,6 +181,7 @@ static void *service_main(void *arg)
 		fds[n++] = (struct pollfd){.fd = h->wake_fd, .events = POLLIN};
 		fds[n++] = (struct pollfd){.fd = h->watch_fd, .events = POLLIN};
 		uint64_t until = RPWI_MIN(progress_deadline(), farewell_deadline());
+		until = RPWI_MIN(until, ports_deadline());
 		if (!rpwi_list_empty(&h->held))
 			until = RPWI_MIN(until, now_ns + ACK_HOLD_NS);
 		h->service_wake_ns = until;

@@ -3,10 +3,13 @@
  * domain, messages longer than their receive, a WRITE with immediate data and a bad key. With an
  * argument, `udp` or `auto`: by which wire. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -264,6 +267,47 @@ static void a_write_with_immediate_and_a_bad_key_fails_its_receive(void **state)
 	write_imm(mr->rkey, false, false);
 }
 
+/* ---- QPs made and destroyed one after another, on a busy machine ---- */
+
+enum { BUSY = 3, ROUNDS = 60 };
+static pid_t busy[BUSY];
+
+/* Forked before there are threads; they wait until they are wanted. */
+static void busy_make(void)
+{
+	for (int i = 0; i < BUSY; i++) {
+		busy[i] = fork();
+		if (busy[i])
+			continue;
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		raise(SIGSTOP);
+		for (;;)
+			getppid();
+	}
+}
+
+/* With the last QP its port closes, and the next one opens it anew: what is sent then belongs to
+ * the new socket, though the service thread may not have run since. UC repeats nothing. */
+static void a_port_opened_again_loses_nothing(void **state)
+{
+	for (int i = 0; i < BUSY; i++)
+		kill(busy[i], SIGCONT);
+	for (int i = 0; i < ROUNDS; i++) {
+		struct ibv_send_wr wr = {.opcode = IBV_WR_SEND};
+		pair_up(IBV_QPT_UC, NULL);
+		usleep(1000); /* it waits in poll */
+		take(TAKES, 8192, LEN, mr->lkey);
+		post(&wr, LEN);
+		gives(to.cq, TAKES, IBV_WC_SUCCESS);
+		gives(from.cq, SENDS, IBV_WC_SUCCESS);
+		pair_down();
+	}
+	for (int i = 0; i < BUSY; i++) {
+		kill(busy[i], SIGKILL);
+		waitpid(busy[i], NULL, 0);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -271,7 +315,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_datagram_longer_than_its_receive_ends_no_receiver),
 		cmocka_unit_test(nor_does_a_message_of_a_uc_peer),
 		cmocka_unit_test(a_write_with_immediate_and_a_bad_key_fails_its_receive),
+		cmocka_unit_test(a_port_opened_again_loses_nothing),
 	};
+	busy_make();
 	if (argc > 1)
 		setenv("ROPEWAY_WIRE", argv[1], 1);
 	return cmocka_run_group_tests(tests, begin, NULL);
