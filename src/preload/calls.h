@@ -76,6 +76,11 @@
 	X(ibv_resolve_eth_l2_from_gid, MINUS) \
 	X(ibv_attach_mcast, ERRNO) \
 	X(ibv_detach_mcast, ERRNO) \
+	/* newer.c */ \
+	X(ibv_alloc_buf, NONE) \
+	X(ibv_free_buf, ERRNO) \
+	X(ibv_export_buf_dmabuf_fd, MINUS) \
+	X(ibv_reg_buf_mr, NONE) \
 	/* names.c: they take no object; for programs linked with the drop-in alone */ \
 	X(ibv_node_type_str, NONE) \
 	X(ibv_port_state_str, NONE) \

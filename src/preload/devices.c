@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* devices.c - the list of devices, real and software, and what is asked of a device before and when
  * it is opened. */
+#include "preload/newer.h"
 #include "preload/preload.h"
 
 #include "explain/trace.h"
@@ -150,6 +151,17 @@ static void arm_print_stats(void)
 		atexit(print_stats);
 }
 
+/* A new context of ours, or NULL. */
+static struct ibv_context *of_ours(struct ibv_context *c)
+{
+	if (!c || !rpwi_newer_begin(c))
+		return c;
+	int error = errno;
+	rpwi_dev_close_device(c);
+	errno = error;
+	return NULL;
+}
+
 RPWI_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -163,7 +175,7 @@ RPWI_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	rpwi_signals_arm();
 	stats_pid = getpid();
 	pthread_once(&once, arm_print_stats);
-	c = rpwi_dev_open_device(device);
+	c = of_ours(rpwi_dev_open_device(device));
 	if (c)
 		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_open_device %s", device->name);
 	return c;
@@ -181,6 +193,7 @@ RPWI_EXPORT int ibv_close_device(struct ibv_context *context)
 {
 	if (context && rpwi_dev_owns_context(context)) {
 		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_close_device");
+		rpwi_newer_end(context);
 		return rpwi_dev_close_device(context);
 	}
 	return others(context)->ibv_close_device(context);
@@ -189,7 +202,7 @@ RPWI_EXPORT int ibv_close_device(struct ibv_context *context)
 RPWI_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
 	if (rpwi_dev_owns_cmd_fd(cmd_fd))
-		return rpwi_dev_import_device(cmd_fd);
+		return of_ours(rpwi_dev_import_device(cmd_fd));
 	rpwi_inside_real++;
 	struct ibv_context *c = rpwi_real()->ibv_import_device(cmd_fd);
 	rpwi_inside_real--;

@@ -24,7 +24,7 @@
 #undef ibv_reg_mr_iova
 
 /* Exported by libibverbs, but declared in headers that Debian does not install, or only in later
- * ones (rdma-core's driver.h; verbs.h of 57 and later). */
+ * ones (rdma-core's driver.h; verbs.h of 57 to 65). */
 enum ibv_gid_type_sysfs { IBV_GID_TYPE_SYSFS_IB_ROCE_V1, IBV_GID_TYPE_SYSFS_ROCE_V2 };
 struct ibv_mr_init_attr;
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
@@ -34,6 +34,12 @@ const char *ibv_get_sysfs_path(void);
 struct ibv_context *verbs_open_device(struct ibv_device *device, void *private_data);
 int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed);
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
+struct ibv_buf;
+void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf);
+void ibv_free_buf(struct ibv_buf *buf);
+int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf);
+struct ibv_mr *ibv_reg_buf_mr(
+	struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, int access);
 
 /* ---- real.c ---- */
 struct rpwi_real {

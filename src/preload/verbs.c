@@ -6,6 +6,9 @@
 #include "explain/trace.h"
 #include "base/lock.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
 static inline bool ours(const struct ibv_context *c) { return c && rpwi_dev_owns_context(c); }
 /* Who answers for the others: the real library. For NULL, with which it would crash, and in a child
  * that has to refuse: EINVAL or EIO, as the call tells errors. */
@@ -291,13 +294,6 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova2(
 	return others(CONTEXT_OF(pd))->ibv_reg_mr_iova2(pd, addr, length, iova, access);
 }
 
-/* Since rdma-core 58, for dma-buf and DMA handles; a program falls back to the calls above. */
-RPWI_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
-{
-	return ours(CONTEXT_OF(pd)) ? unsupported()
-				    : others(CONTEXT_OF(pd))->ibv_reg_mr_ex(pd, attr);
-}
-
 RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(
 	struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
@@ -331,6 +327,130 @@ RPWI_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 		return others(CONTEXT_OF(mr))->ibv_dereg_mr(mr);
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_dereg_mr");
 	return rpwi_dev_told(rpwi_dev_dereg_mr(mr));
+}
+
+/* ---- what rdma-core 59 to 65 does for every device, old and new alike ---- */
+
+/* What a program of later headers calls an ibv_buf, and never looks into. */
+struct ibv_buf {
+	const void *ours;
+	struct ibv_pd *pd;
+	uint8_t *addr;
+	size_t size;
+};
+static const char is_ours;
+
+static const struct rpwi_real *of_buf(const struct ibv_buf *buf)
+{
+	return buf ? rpwi_real() : rpwi_invalid();
+}
+static bool is_buf(const struct ibv_buf *buf) { return buf && buf->ours == &is_ours; }
+
+RPWI_EXPORT void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf)
+{
+	if (!ours(CONTEXT_OF(pd)))
+		return others(CONTEXT_OF(pd))->ibv_alloc_buf(pd, size, buf);
+	struct ibv_buf *b = calloc(1, sizeof(*b));
+	void *at;
+	if (!b || posix_memalign(&at, (size_t)sysconf(_SC_PAGESIZE), size)) {
+		free(b);
+		errno = ENOMEM;
+		return NULL;
+	}
+	*b = (struct ibv_buf){.ours = &is_ours, .pd = pd, .addr = at, .size = size};
+	*buf = b;
+	return at;
+}
+
+RPWI_EXPORT void ibv_free_buf(struct ibv_buf *buf)
+{
+	if (!is_buf(buf)) {
+		of_buf(buf)->ibv_free_buf(buf);
+		return;
+	}
+	free(buf->addr);
+	free(buf);
+}
+
+RPWI_EXPORT int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
+{
+	if (!is_buf(buf))
+		return of_buf(buf)->ibv_export_buf_dmabuf_fd(buf);
+	errno = ENODATA; /* it is no dma-buf */
+	return -1;
+}
+
+enum {
+	WITH_IOVA = 1,
+	WITH_ADDR = 2,
+	WITH_FD = 4,
+	WITH_FD_OFFSET = 8,
+	WITH_DMAH = 16,
+	WITH_BUF = 32
+};
+
+/* struct ibv_mr_init_attr of 65. What comp_mask does not name may not be there. */
+struct how {
+	size_t length;
+	int access;
+	uint64_t comp_mask, iova;
+	void *addr;
+	int fd;
+	uint64_t fd_offset;
+	void *dmah;
+	struct ibv_buf *buf;
+};
+
+static struct ibv_mr *refused(int error)
+{
+	errno = error;
+	return NULL;
+}
+
+static bool is_within(const struct ibv_buf *b, const struct ibv_pd *pd, const struct how *how)
+{
+	size_t off = (size_t)((uint8_t *)how->addr - b->addr);
+	return b->pd == pd && (uint8_t *)how->addr >= b->addr && off <= b->size &&
+	       how->length <= b->size - off;
+}
+
+RPWI_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
+{
+	if (!ours(CONTEXT_OF(pd)))
+		return others(CONTEXT_OF(pd))->ibv_reg_mr_ex(pd, attr);
+	const struct how *how = (const void *)attr;
+	uint64_t with = how->comp_mask;
+	if (with & ~(uint64_t)(WITH_IOVA | WITH_ADDR | WITH_FD | WITH_FD_OFFSET | WITH_BUF))
+		return refused(EOPNOTSUPP);
+	if (with & WITH_BUF) {
+		if (!(with & WITH_ADDR) || (with & (WITH_FD | WITH_FD_OFFSET)) ||
+			!is_buf(how->buf) || !is_within(how->buf, pd, how))
+			return refused(EINVAL);
+		with &= ~(uint64_t)WITH_BUF;
+	}
+	if (with & WITH_FD) {
+		if (with != (WITH_FD | WITH_FD_OFFSET | WITH_IOVA))
+			return refused(EINVAL);
+		return ibv_reg_dmabuf_mr(
+			pd, how->fd_offset, how->length, how->iova, how->fd, how->access);
+	}
+	if (!(with & WITH_ADDR) || (with & WITH_FD_OFFSET))
+		return refused(EINVAL);
+	uint64_t iova = with & WITH_IOVA ? how->iova : (uintptr_t)how->addr;
+	return ibv_reg_mr_iova2(pd, how->addr, how->length, iova, (unsigned)how->access);
+}
+
+RPWI_EXPORT struct ibv_mr *ibv_reg_buf_mr(
+	struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, int access)
+{
+	if (!ours(CONTEXT_OF(pd)))
+		return others(CONTEXT_OF(pd))->ibv_reg_buf_mr(pd, buf, addr, length, access);
+	struct how how = {.length = length,
+		.access = access,
+		.comp_mask = WITH_ADDR | WITH_BUF,
+		.addr = addr,
+		.buf = buf};
+	return ibv_reg_mr_ex(pd, (void *)&how);
 }
 
 RPWI_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)

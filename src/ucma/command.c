@@ -247,6 +247,27 @@ static int leave(struct channel *ch, struct id *none, const void *buf, void *out
 	return 0;
 }
 
+/* Newer than the headers that this is built with (Linux 6.18, rdma-core 60). */
+#define CMD_WRITE_CM_EVENT 24
+struct write_cm_event {
+	uint32_t id, reserved, event, status;
+	uint32_t arg
+		[2]; /* begins a union as long as rdma_ucm_conn_param, of which only this counts */
+};
+
+/* An event that the program, or librdmacm for rdma_resolve_addrinfo, has for itself. */
+static int write_event(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	const struct write_cm_event *cmd = buf;
+	if (cmd->event != EV_USER && cmd->event != EV_INTERNAL)
+		return -EINVAL;
+	struct event *e = event_new(id, (enum cm_event)cmd->event, (int)cmd->status);
+	if (!e)
+		return -ENOMEM;
+	memcpy(&e->resp.param, cmd->arg, sizeof(cmd->arg));
+	return 0;
+}
+
 enum { NO_ID = -1, NO_RESPONSE = -1 };
 
 /* Facts of each command: its size and where it names its id; of its response the size, the size
@@ -304,6 +325,7 @@ static const struct {
 		SILENT(rdma_ucm_resolve_addr)},
 	[RDMA_USER_CM_CMD_JOIN_MCAST] = {"join_multicast", join_any,
 		RESPONDS(rdma_ucm_join_mcast, rdma_ucm_create_id_resp)},
+	[CMD_WRITE_CM_EVENT] = {"write_cm_event", write_event, SILENT(write_cm_event)},
 #undef RESPONDS
 #undef SILENT
 };

@@ -31,6 +31,10 @@ enum cm_event {
 	EV_MULTICAST_ERROR,
 	EV_ADDR_CHANGE,
 	EV_TIMEWAIT_EXIT,
+	EV_ADDRINFO_RESOLVED,
+	EV_ADDRINFO_ERROR,
+	EV_USER,     /* the program wrote it itself (rdma_write_cm_event) */
+	EV_INTERNAL, /* or librdmacm did, for itself */
 	EV_COUNT,
 };
 

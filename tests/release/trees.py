@@ -89,7 +89,7 @@ def copied(suite, kind):
 
 
 def install(tree, packages):
-    must(tree, ["apt-get", "update", "-qq"])
+    must(tree, ["apt-get", "-o", "Acquire::Check-Valid-Until=false", "update", "-qq"])  # a mirror may be a snapshot
     must(tree, ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages])
 
 
@@ -100,13 +100,13 @@ def build_depends(source):
     return ["dh-python" if name == "dh-sequence-python3" else name for name in names if name != "debhelper-compat"]
 
 
-def ready(suite, kind, packages):
-    """A tree with these packages, made once for each list of them."""
+def ready(suite, kind, packages, build=True):
+    """A tree with these packages, and what builds packages, made once for each list of them."""
     tree = FOLDER / f"{suite}.{kind}"
     mark, want = tree / "ropeway-packages", " ".join(packages)
     if not (mark.exists() and mark.read_text() == want):
         tree = copied(suite, kind)
-        install(tree, [*BUILD, *packages])
+        install(tree, [*(BUILD if build else ()), *packages])
         mark.write_text(want)
     return tree
 
