@@ -152,7 +152,8 @@ void rpwi_window_timed_out(struct rpwi_qp *qp, uint64_t now_ns)
 
 void rpwi_qp_turn_begins(struct rpwi_qp *qp, uint64_t heard_ns)
 {
-	if (!qp->cc || heard_ns > qp->cc->silent_ns || qp->window & RPWI_WINDOW_SLOW)
+	if (!qp->cc || !qp->cc->silent_ns || heard_ns > qp->cc->silent_ns ||
+		qp->window & RPWI_WINDOW_SLOW)
 		return;
 	qp->window |= RPWI_WINDOW_SLOW;
 	qp->slow_pkts = qp->nxt - qp->una + RPWI_FEW_PKTS;

@@ -167,6 +167,21 @@ static void a_time_out_limits_its_own_qp_alone(void **state)
 	unpair_both();
 }
 
+/* A QP that has heard nothing yet begins carefully only where another one heard nothing for long. */
+static void a_turn_is_slow_only_after_a_silence(void **state)
+{
+	pair_in_one_window(CWND);
+	rpwi_qp_turn_begins(&S[1].qp, 0);
+	assert_false(S[1].qp.window & RPWI_WINDOW_SLOW);
+	rpwi_window_silent(&S[0].qp, now);
+	rpwi_qp_turn_begins(&S[1].qp, now + 1);
+	assert_false(S[1].qp.window & RPWI_WINDOW_SLOW);
+	rpwi_qp_turn_begins(&S[1].qp, 0);
+	assert_true(S[1].qp.window & RPWI_WINDOW_SLOW);
+	assert_int_equal(S[1].qp.slow_pkts, RPWI_FEW_PKTS);
+	unpair_both();
+}
+
 static void who_yields_takes_nothing_but_what_is_lent(void **state)
 {
 	pair_in_one_window(CWND);
@@ -249,6 +264,7 @@ int main(void)
 		cmocka_unit_test(a_long_message_waits_until_the_other_is_silent),
 		cmocka_unit_test(silence_is_short_where_the_process_answers_another),
 		cmocka_unit_test(a_time_out_limits_its_own_qp_alone),
+		cmocka_unit_test(a_turn_is_slow_only_after_a_silence),
 		cmocka_unit_test(who_yields_takes_nothing_but_what_is_lent),
 		cmocka_unit_test(at_any_moment_the_sums_are_right),
 	};
