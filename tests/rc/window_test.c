@@ -167,7 +167,7 @@ static void a_time_out_limits_its_own_qp_alone(void **state)
 	unpair_both();
 }
 
-/* A QP that has heard nothing yet begins carefully only where another one heard nothing for long. */
+/* A QP that has heard nothing yet begins carefully only where another one waited in vain. */
 static void a_turn_is_slow_only_after_a_silence(void **state)
 {
 	pair_in_one_window(CWND);
