@@ -24,6 +24,24 @@ static int calls;
 EXPORT int fake_calls(void);
 EXPORT int fake_calls(void) { return calls; }
 
+/* What providers begin with. FAKE_OLD: it gives nothing. */
+EXPORT void *_verbs_init_and_alloc_context(struct ibv_device *device, int fd, size_t size,
+	struct verbs_context *offset, uint32_t driver_id);
+EXPORT void *_verbs_init_and_alloc_context(struct ibv_device *device, int fd, size_t size,
+	struct verbs_context *offset, uint32_t driver_id)
+{
+	char *all = getenv("FAKE_OLD") ? NULL : calloc(1, size);
+	struct verbs_context *v = all ? (void *)(all + (uintptr_t)offset) : NULL;
+	if (!v)
+		return NULL;
+	v->context.device = device;
+	v->context.cmd_fd = fd;
+	v->context.abi_compat = (void *)UINTPTR_MAX;
+	v->sz = sizeof(*v);
+	v->priv = calloc(1, 64);
+	return all;
+}
+
 EXPORT struct ibv_device **ibv_get_device_list(int *num)
 {
 	struct ibv_device **list = calloc(3, sizeof(*list));
