@@ -98,6 +98,10 @@ class Browser:
             raise RuntimeError(got["exceptionDetails"])
         return got["result"].get("value")
 
+    def settle(self):
+        """What a scroll brings near is drawn: two frames."""
+        self.call("Runtime.evaluate", expression="new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))", awaitPromise=True)
+
     def key(self, key):
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, text="\r" if key == "Enter" and kind == "keyDown" else "")

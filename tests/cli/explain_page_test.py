@@ -234,8 +234,10 @@ class Page(Case):
         # A fold that is closed stays where it was.
         page.js("(() => { const g = Math.floor(DATA.talks[talk].folds.length / 2); window.last = g; reveal(DATA.talks[talk].folds[g][0]).scrollIntoView({ block: 'center' }); })()")
         top = "document.querySelector(`[data-fold=\"${last}\"]`).getBoundingClientRect().top"
+        page.settle()
         before = page.js(top)
         page.js("toggleFold(last)")
+        page.settle()
         self.assertAlmostEqual(page.js(top), before, delta=3)
         page.click("#fold")
         self.assertLess(page.js("items.length"), total // 2)
