@@ -567,7 +567,9 @@ function toggleFold(g) {
   const at = () => document.querySelector(`[data-fold="${g}"]`), top = at().getBoundingClientRect().top;
   if (!open.delete(g)) open.add(g);
   draw();
-  drawChunk(Math.floor(items.findIndex((i) => i.fold === g) / CHUNK));
+  // and what is near, whose height is a guess until then
+  const c = Math.floor(items.findIndex((i) => i.fold === g) / CHUNK);
+  for (const k of [c, c - 1, c + 1]) drawChunk(k);
   at().focus({ preventScroll: true });
   scrollBy(0, at().getBoundingClientRect().top - top);
 }
