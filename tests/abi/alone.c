@@ -23,7 +23,7 @@ int main(void)
 	CHECK(!strcmp(ibv_node_type_str(IBV_NODE_CA), "InfiniBand channel adapter"));
 	CHECK(!strcmp(ibv_node_type_str(IBV_NODE_UNKNOWN), "unknown"));
 	CHECK(!strcmp(ibv_port_state_str(IBV_PORT_ACTIVE), "active"));
-	CHECK(!strcmp(ibv_event_type_str(IBV_EVENT_GID_CHANGE), "GID table changed"));
+	CHECK(!strcmp(ibv_event_type_str(IBV_EVENT_GID_CHANGE), "GID table change"));
 	for (int r = 0; r <= IBV_RATE_600_GBPS; r++) {
 		int mbps = ibv_rate_to_mbps((enum ibv_rate)r),
 		    mult = ibv_rate_to_mult((enum ibv_rate)r);
