@@ -124,7 +124,8 @@ int rpwi_dev_destroy_ah(struct ibv_ah *ibv)
 }
 
 /* The GRH of a UD receive says who sent it and to which of our GIDs. For IPv4 the last 20
- * of the 40 bytes are the IP header (annex A17.4.5.2). */
+ * of the 40 bytes are the IP header (annex A17.4.5.2). Class, hop limit and flow label are
+ * the packet's, as libibverbs takes them; the SL is 0, which no packet carries. */
 int rpwi_dev_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc *wc,
 	struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
@@ -137,9 +138,15 @@ int rpwi_dev_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc 
 	}
 	const uint8_t *p = (const uint8_t *)grh;
 	if (p[0] >> 4 == 6) {
+		uint32_t first = rpwi_get_be32(p);
 		memcpy(src.raw, p + 8, 16);
 		memcpy(dst.raw, p + 24, 16);
+		attr->grh.flow_label = first & 0xfffff;
+		attr->grh.traffic_class = (uint8_t)(first >> 20);
+		attr->grh.hop_limit = p[7];
 	} else {
+		attr->grh.traffic_class = p[20 + 1];
+		attr->grh.hop_limit = p[20 + 8];
 		memcpy(src.raw, v4_mapped, 12);
 		memcpy(src.raw + 12, p + 20 + 12, 4);
 		memcpy(dst.raw, v4_mapped, 12);
@@ -150,10 +157,8 @@ int rpwi_dev_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc 
 			continue;
 		attr->is_global = 1;
 		attr->port_num = port;
-		attr->sl = wc->sl & 7;
 		attr->grh.dgid = src;
 		attr->grh.sgid_index = (uint8_t)i;
-		attr->grh.hop_limit = 64;
 		return 0;
 	}
 	errno = ENOENT;

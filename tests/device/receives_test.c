@@ -2,6 +2,7 @@
 /* receives_test.c - receives that do not fit, and whose they are: a shared queue's protection
  * domain, messages longer than their receive, a WRITE with immediate data and a bad key. With an
  * argument, `udp` or `auto`: by which wire. */
+#include <endian.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -267,6 +268,47 @@ static void a_write_with_immediate_and_a_bad_key_fails_its_receive(void **state)
 	write_imm(mr->rkey, false, false);
 }
 
+/* ---- whom to answer ---- */
+
+static void an_answer_has_the_class_and_hops_of_what_came(void **state)
+{
+	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND};
+	struct ibv_ah_attr to_it = {.is_global = 1,
+				   .port_num = 1,
+				   .grh = {.dgid = gid,
+					   .sgid_index = 1,
+					   .hop_limit = 77,
+					   .traffic_class = 0x28}},
+			   back;
+	struct ibv_wc wc;
+	pair_up(IBV_QPT_UD, NULL);
+	struct ibv_ah *ah = wr.wr.ud.ah = ibv_create_ah(pd, &to_it);
+	wr.wr.ud.remote_qpn = to.qp->qp_num;
+	wr.wr.ud.remote_qkey = QKEY;
+	take(TAKES, 8192, LEN + GRH, mr->lkey);
+	post(&wr, LEN);
+	assert_true(pair_poll(to.cq, &wc, SOON_MS));
+	assert_int_equal(ibv_init_ah_from_wc(ctx, 1, &wc, (void *)(buf + 8192), &back), 0);
+	assert_true(back.is_global && back.port_num == 1 && back.grh.sgid_index == 1);
+	assert_memory_equal(back.grh.dgid.raw, gid.raw, 16);
+	assert_int_equal(back.grh.traffic_class, 0x28);
+	assert_int_equal(back.grh.hop_limit, 77);
+	assert_true(!back.sl && !back.dlid && !back.grh.flow_label);
+	gives(from.cq, SENDS, IBV_WC_SUCCESS);
+	/* by IPv6 */
+	struct ibv_grh six = {.version_tclass_flow = htobe32(6u << 28 | 0x2cu << 20 | 0x12345),
+		.next_hdr = 17,
+		.hop_limit = 9,
+		.sgid = {.raw = {0xfd, 7, [15] = 5}}};
+	assert_int_equal(ibv_query_gid(ctx, 1, 0, &six.dgid), 0);
+	assert_int_equal(ibv_init_ah_from_wc(ctx, 1, &wc, &six, &back), 0);
+	assert_memory_equal(back.grh.dgid.raw, six.sgid.raw, 16);
+	assert_true(back.grh.traffic_class == 0x2c && back.grh.hop_limit == 9);
+	assert_int_equal(back.grh.flow_label, 0x12345);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+	pair_down();
+}
+
 /* ---- QPs made and destroyed one after another, on a busy machine ---- */
 
 enum { BUSY = 3, ROUNDS = 60 };
@@ -315,6 +357,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_datagram_longer_than_its_receive_ends_no_receiver),
 		cmocka_unit_test(nor_does_a_message_of_a_uc_peer),
 		cmocka_unit_test(a_write_with_immediate_and_a_bad_key_fails_its_receive),
+		cmocka_unit_test(an_answer_has_the_class_and_hops_of_what_came),
 		cmocka_unit_test(a_port_opened_again_loses_nothing),
 	};
 	busy_make();
