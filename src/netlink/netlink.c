@@ -9,7 +9,14 @@
 
 /* Values of the kernel's that no header of its user ABI has: RDMA_NODE_IB_CA; a port's physical
  * states (IB 14.2.5.6); the rxe driver's version of uverbs. */
-enum { NODE_CA = 1, PHYS_DISABLED = 3, PHYS_LINK_UP = 5, STATE_DOWN = 1, STATE_ACTIVE = 4 };
+enum {
+	NODE_CA = 1,
+	PHYS_POLLING = 2,
+	PHYS_DISABLED = 3,
+	PHYS_LINK_UP = 5,
+	STATE_DOWN = 1,
+	STATE_ACTIVE = 4
+};
 enum { RXE_ABI = 2, PORTS = 1, NETNS_EXCLUSIVE = 0 };
 /* Room that the longest entry of a list, or the end of a message, may need. */
 enum { ENTRY_MAX = 640 };
@@ -144,7 +151,8 @@ static void put_port(
 	put_handle(o, d);
 	rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_PORT_INDEX, 1);
 	rpwi_nl_put_u8(o, RDMA_NLDEV_ATTR_PORT_STATE, d->up ? STATE_ACTIVE : STATE_DOWN);
-	rpwi_nl_put_u8(o, RDMA_NLDEV_ATTR_PORT_PHYS_STATE, d->up ? PHYS_LINK_UP : PHYS_DISABLED);
+	uint8_t down = d->no_carrier ? PHYS_POLLING : PHYS_DISABLED;
+	rpwi_nl_put_u8(o, RDMA_NLDEV_ATTR_PORT_PHYS_STATE, d->up ? PHYS_LINK_UP : down);
 	rpwi_nl_put_u32(o, RDMA_NLDEV_ATTR_NDEV_INDEX, (uint32_t)d->ifindex);
 	rpwi_nl_put_text(o, RDMA_NLDEV_ATTR_NDEV_NAME, d->ifname);
 }

@@ -199,6 +199,11 @@ static void ports(void **state)
 	assert_int_equal(number(attr_of(message(0), RDMA_NLDEV_ATTR_PORT_STATE)), 1);
 	assert_int_equal(number(attr_of(message(0), RDMA_NLDEV_ATTR_PORT_PHYS_STATE)), 3);
 	assert_int_equal(done_of(message(1)), 0);
+	world_nets[1].no_carrier = true; /* up, but for the cable */
+	answer(h);
+	assert_int_equal(number(attr_of(message(0), RDMA_NLDEV_ATTR_PORT_STATE)), 1);
+	assert_int_equal(number(attr_of(message(0), RDMA_NLDEV_ATTR_PORT_PHYS_STATE)), 2);
+	world_nets[1].no_carrier = false;
 
 	h = begin(RDMA_NLDEV_CMD_PORT_GET, 0);
 	with_u32(h, RDMA_NLDEV_ATTR_DEV_INDEX, ETH0);

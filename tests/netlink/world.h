@@ -10,7 +10,7 @@
 
 /* As many objects of each kind as the first device has; the other has none. */
 static unsigned world_objects = 3;
-static const struct rpwi_netdev world_nets[] = {
+static struct rpwi_netdev world_nets[] = {
 	{.name = "rpw_eth0",
 		.ifname = "eth0",
 		.ifindex = 2,
