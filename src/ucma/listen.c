@@ -73,14 +73,16 @@ static int claim_one(struct id *id, uint16_t port)
 	struct rpwi_addr addr = {0};
 	if (!addr_is_any(&id->src.addr))
 		addr = id->src.addr;
+	/* as the kernel tells the two apart: nobody has all addresses beside another */
+	int taken = addr_is_any(&id->src.addr) ? -EADDRNOTAVAIL : -EADDRINUSE;
 	uint64_t service = id_service(id, port);
 	struct claim *c = claim_find(service, &addr);
 	if (c && !may_share(c, id))
-		return -EADDRINUSE;
+		return taken;
 	if (!c) {
 		int rc = rpwi_gsi_claim(service, &addr);
 		if (rc)
-			return rc;
+			return rc == -EADDRINUSE ? taken : rc;
 		c = calloc(1, sizeof(*c));
 		if (!c) {
 			rpwi_gsi_unclaim(service, &addr);
