@@ -22,6 +22,9 @@ struct wr_piece {
 };
 
 static struct wr_piece *pool; /* under RPWI_LOCK_BUILDS */
+/* Of lists that begin when there is no memory. Each has failed, and none is posted, so it does not
+ * matter that they write over each other. */
+static struct wr_piece nowhere;
 
 /* NULL: no memory. */
 static struct wr_piece *piece_take(void)
@@ -49,21 +52,25 @@ static void wr_start(struct ibv_qp_ex *ex)
 	pthread_mutex_lock(&q->build_lock); /* until wr_complete or wr_abort */
 	struct wr_build *b = &q->build;
 	b->first = b->last = piece_take();
-	/* wr_start cannot fail (its man page): the pool got one for each QP that builds at a time,
-	 * or memory is gone */
-	assert(b->first);
 	b->cur = NULL;
 	b->n = 0;
 	b->err = 0;
+	if (RPWI_UNLIKELY(
+		    !b->first)) { /* wr_start cannot fail (its man page); wr_complete says it */
+		b->first = b->last = &nowhere;
+		b->err = ENOMEM;
+	}
 }
 
 static void wr_abort(struct ibv_qp_ex *ex)
 {
 	struct dqp *q = ex_qp(ex);
-	rpwi_lock(RPWI_LOCK_BUILDS);
-	q->build.last->next = pool;
-	pool = q->build.first;
-	rpwi_unlock(RPWI_LOCK_BUILDS);
+	if (RPWI_LIKELY(q->build.first != &nowhere)) {
+		rpwi_lock(RPWI_LOCK_BUILDS);
+		q->build.last->next = pool;
+		pool = q->build.first;
+		rpwi_unlock(RPWI_LOCK_BUILDS);
+	}
 	pthread_mutex_unlock(&q->build_lock);
 }
 
