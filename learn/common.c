@@ -24,7 +24,6 @@ static const struct option long_options[] = {
 	{"length", required_argument, NULL, 'l'},
 	{"qps", required_argument, NULL, 'n'},
 	{"mtu", required_argument, NULL, 'm'},
-	{"hop-limit", required_argument, NULL, 'H'},
 	{"bind", required_argument, NULL, 'b'},
 	{"verbose", no_argument, NULL, 'v'},
 	{"help", no_argument, NULL, 'h'},
@@ -52,10 +51,9 @@ static void print_help(enum role role)
 		 "  -s, --size N      bytes in each buffer, 1 to %d (%d)\n"
 		 "  -n, --qps N       queue pairs, 1 to %d, the same on both sides (1)\n"
 		 "  -m, --mtu N       256, 512, 1024, 2048 or 4096; the smaller of both sides is "
-		 "used (the port's)\n"
-		 "  -H, --hop-limit N routers that a packet may pass plus one, 1 to 255 (%d)\n"),
+		 "used (the port's)\n"),
 		TCP_PORT_DEFAULT, GID_INDEX_DEFAULT, BUFFER_BYTES_MAX, BUFFER_BYTES_DEFAULT,
-		QPS_MAX, HOP_LIMIT_DEFAULT);
+		QPS_MAX);
 	if (role == ROLE_SERVER)
 		printf(_("  -b, --bind ADDR   listen for TCP on this address alone (all)\n"));
 	else
@@ -117,8 +115,6 @@ static int take_option(struct options *opt, int c, char **argv)
 			_("the number of queue pairs (-n)"), optarg, 1, QPS_MAX, &opt->qps);
 	case 'm':
 		return parse_mtu(optarg, &opt->mtu_bytes);
-	case 'H':
-		return parse_number(_("the hop limit (-H)"), optarg, 1, 255, &opt->hop_limit);
 	case 'b':
 		opt->bind_address = optarg;
 		return 0;
@@ -158,7 +154,7 @@ int options_parse(struct options *opt, enum role role, int argc, char **argv)
 {
 	/* The leading ':' keeps getopt quiet: this program explains errors itself. / 开头的 ':' 让
 	 * getopt 不自行报错。 */
-	const char *letters = role == ROLE_SERVER ? ":s:n:m:H:b:vhV" : ":s:l:n:m:H:vhV";
+	const char *letters = role == ROLE_SERVER ? ":s:n:m:b:vhV" : ":s:l:n:m:vhV";
 	int c;
 
 	*opt = (struct options){
@@ -167,7 +163,6 @@ int options_parse(struct options *opt, enum role role, int argc, char **argv)
 		.gid_index = GID_INDEX_DEFAULT,
 		.buffer_bytes = BUFFER_BYTES_DEFAULT,
 		.qps = 1,
-		.hop_limit = HOP_LIMIT_DEFAULT,
 	};
 	while ((c = getopt_long(argc, argv, letters, long_options, NULL)) != -1) {
 		if (c == 'h') {

@@ -19,7 +19,6 @@ enum {
 	BUFFER_BYTES_DEFAULT = 4096,
 	BUFFER_BYTES_MAX = 1 << 30,
 	QPS_MAX = 16,
-	HOP_LIMIT_DEFAULT = 1,
 	WAIT_MS = 5000, /* nobody waits longer than this for a peer / 等待对端的最长时间 */
 };
 
@@ -40,7 +39,6 @@ struct options {
 	uint32_t message_bytes;
 	unsigned qps;
 	unsigned mtu_bytes; /* 0: what the port allows / 0 表示使用端口允许的值 */
-	unsigned hop_limit;
 	bool verbose; /* print the status of each completion / 打印每个完成事件的状态 */
 };
 

@@ -413,15 +413,17 @@ int modify_qp_to_rtr(struct rdma *r, const struct options *opt, const struct cm_
 				.is_global = is_ethernet(r),
 				.grh = {.dgid = remote->gid,
 					.sgid_index = (uint8_t)opt->gid_index,
-					.hop_limit = (uint8_t)opt->hop_limit},
+					/* RoCE puts the route's in its place. / RoCE
+					 * 会改用路由的值。 */
+					.hop_limit = 64},
 			},
 	};
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 		   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 
 	say_step(_("INIT -> RTR (ready to receive): the QP learns its peer: address, QPN, first "
-		   "PSN, MTU %u, hop limit %u. It receives from now on."),
-		mtu, opt->hop_limit);
+		   "PSN, MTU %u. It receives from now on."),
+		mtu);
 	for (unsigned i = 0; i < r->qps; i++) {
 		attr.dest_qp_num = remote->qp[i].qpn;
 		attr.rq_psn = remote->qp[i].psn;
@@ -484,8 +486,8 @@ static const struct {
 	const char *advice;
 } advice[] = {
 	{IBV_WC_RETRY_EXC_ERR, N_("the peer acknowledged nothing: check that it still runs, that "
-				  "the GIDs reach each other, that UDP port 4791 is not "
-				  "blocked, and use -H 64 if a router lies between")},
+				  "the GIDs reach each other, and that UDP port 4791 is "
+				  "not blocked")},
 	{IBV_WC_RNR_RETRY_EXC_ERR, N_("the peer had no receive posted: start both again")},
 	{IBV_WC_LOC_LEN_ERR,
 		N_("the message was longer than the receive buffer: start both with the same -s")},
@@ -524,8 +526,8 @@ int poll_completion(struct rdma *r, struct exchange *x, struct completion *c)
 		if (now - start >= WAIT_MS)
 			return fail(_("nothing was completed for %d s: check that the GIDs of both "
 				      "sides reach each other, that UDP port 4791 is "
-				      "not blocked, use -H 64 if a router lies between, and a "
-				      "smaller -s if the network is too slow for the message"),
+				      "not blocked, and use a smaller -s if the network is too "
+				      "slow for the message"),
 				WAIT_MS / 1000);
 		if (now - watched < WATCH_EVERY_MS)
 			continue;

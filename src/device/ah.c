@@ -50,7 +50,7 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 		return -EINVAL;
 	}
 	const struct rpwi_gid *own = &d->net.gid[gi];
-	*av = (struct rpwi_av){.hop_limit = attr->grh.hop_limit ? attr->grh.hop_limit : 64,
+	*av = (struct rpwi_av){.hop_limit = attr->grh.hop_limit,
 		.tclass = attr->grh.traffic_class,
 		.sl = attr->sl,
 		.sgid_index = (uint8_t)gi,
@@ -68,8 +68,10 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 		return -EINVAL;
 	}
 	/* Members of a group on this host get it by UDP as all others do, and do not pace it. */
-	av->loopback_zone =
-		!rpwi_addr_is_mcast(&av->flow.dst) && rpwi_netdev_is_local(&av->flow.dst);
+	struct rpwi_route route = rpwi_netdev_route(&av->flow.dst);
+	av->loopback_zone = !rpwi_addr_is_mcast(&av->flow.dst) && route.local;
+	if (!av->hop_limit)
+		av->hop_limit = route.hops;
 	int err = 0;
 	bool lanes_do = dqpn && av->loopback_zone && rpwi_lane_reaches(hca_here.lanes, dqpn);
 	*port = port_get(&av->flow.src, lanes_do, why, sizeof(why), &err);

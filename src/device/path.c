@@ -150,9 +150,9 @@ static void say(const struct note *n, enum rpwi_path_kind k, char *out, size_t z
 		break;
 	case RPWI_PATH_HOPS:
 		snprintf(out, z,
-			"packets to %s get as far as %s, where their hop limit is used up: set a "
-			"larger one (ah_attr.grh.hop_limit, 64 is usual; -H of the educational "
-			"programs), or look for a loop in the routes",
+			"packets to %s get as far as %s, where their hop limit is used up: look "
+			"for a loop in the routes, or for a small limit (a connection's is its "
+			"route's: ip route get; a datagram's that of its address handle)",
 			peer, by);
 		break;
 	case RPWI_PATH_NO_PORT:

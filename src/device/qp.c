@@ -450,6 +450,7 @@ static void warn_of_mtu(const struct dqp *q, enum ibv_mtu asked)
 int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct dqp *q = to_dqp(ibv);
+	struct ibv_qp_attr as_is; /* the address as it will be used */
 	struct rpwi_av av;
 	struct dport *port = NULL;
 	struct dpeer *peer = NULL;
@@ -470,12 +471,19 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		rpwi_warn("QP 0x%06x: only UD sends to a multicast group", q->t.qpn);
 		rc = -EINVAL;
 	} else if (mask & IBV_QP_AV) {
+		/* A connection's hop limit is its route's, as the kernel has it for all of RoCE:
+		 * what the program says counts for datagrams alone. */
+		as_is = *attr;
+		attr = &as_is;
+		if (q->t.type != IBV_QPT_UD)
+			as_is.ah_attr.grh.hop_limit = 0;
 		rc = ah_resolve(q->ctx, &attr->ah_attr,
 			q->t.type != IBV_QPT_RC  ? 0
 			: mask & IBV_QP_DEST_QPN ? attr->dest_qp_num
 						 : q->t.attr.dest_qp_num,
 			mtu_bytes(mask & IBV_QP_PATH_MTU ? attr->path_mtu : q->t.attr.path_mtu),
 			&av, &port, &peer);
+		as_is.ah_attr.grh.hop_limit = rc ? 0 : av.hop_limit;
 		if (!rc && mask & IBV_QP_PATH_MTU && !av.loopback_zone)
 			warn_of_mtu(q, attr->path_mtu);
 	} else if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTR &&

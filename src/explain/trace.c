@@ -768,9 +768,10 @@ static const struct {
 		"小包能通过而大包不能：路径上有一段链路的 MTU 更小且无人告知；请使用更小的路径 "
 		"MTU"},
 	{hops,
-		"the hop limit of packets was used up on the path: set a larger one "
-		"(ah_attr.grh.hop_limit, 64 is usual)",
-		"数据包的跳数限制在途中耗尽：请设置更大的值（ah_attr.grh.hop_limit，通常为 64）"},
+		"the hop limit of packets was used up on the path: look for a loop in the routes, "
+		"or for a small limit of the route (a datagram's is its address handle's)",
+		"数据包的跳数限制在途中耗尽：请检查路由是否成环，或路由的跳数限制是否过小（数据报使"
+		"用地址句柄的值）"},
 	{behind_nat,
 		"packets came from another address or port than their ICRC is for: there is a NAT "
 		"between the two hosts, and RoCE does not pass one",

@@ -58,8 +58,13 @@ unsigned rpwi_netdev_uverbs(const struct rpwi_netdev *d);
  * rpwi_netdev_watch_read (true: something changed). fd or -errno. */
 int rpwi_netdev_watch_open(void);
 bool rpwi_netdev_watch_read(int fd);
-/* Is this one of the host's own addresses now? */
-bool rpwi_netdev_is_local(const struct rpwi_addr *a);
+/* The kernel's own decision about the way to an address. */
+struct rpwi_route {
+	bool local;   /* it is one of this host's own */
+	uint8_t hops; /* the hop limit of packets that are sent without one: the route's, else the
+		       * system's (net.ipv4.ip_default_ttl, net.ipv6.conf.*.hop_limit) */
+};
+struct rpwi_route rpwi_netdev_route(const struct rpwi_addr *a);
 
 /* ---- steer.c: which process gets a packet. A process owns one or more slots; a QPN is slot << 12
  * | index, slot 1..4094. Slots are claimed for the whole network namespace by abstract Unix names,

@@ -11,8 +11,10 @@
 #include <linux/if_addr.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -523,15 +525,51 @@ bool rpwi_netdev_watch_read(int fd)
 	}
 }
 
+struct lookup {
+	bool local;
+	int oif;
+	uint32_t hops; /* 0: the route does not say */
+};
+
 static void visit_lookup(const struct nlmsghdr *h, void *arg)
 {
+	struct lookup *l = arg;
 	const struct rtmsg *m = NLMSG_DATA(h);
-	if (h->nlmsg_type == RTM_NEWROUTE && h->nlmsg_len >= NLMSG_LENGTH(sizeof(*m)))
-		*(bool *)arg = m->rtm_type == RTN_LOCAL;
+	const struct rtattr *at[RTA_MULTIPATH + 1];
+	if (h->nlmsg_type != RTM_NEWROUTE || h->nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
+		return;
+	attrs_of(h, sizeof(*m), at, RTA_MULTIPATH);
+	l->local = m->rtm_type == RTN_LOCAL;
+	l->oif = route_oif(at);
+	if (!at[RTA_METRICS])
+		return;
+	int left = (int)RTA_PAYLOAD(at[RTA_METRICS]);
+	for (const struct rtattr *a = RTA_DATA(at[RTA_METRICS]); RTA_OK(a, left);
+		a = RTA_NEXT(a, left))
+		if (a->rta_type == RTAX_HOPLIMIT)
+			attr_u32(a, &l->hops);
 }
 
-/* The kernel's own routing decision: all of 127.0.0.0/8 is local too. */
-bool rpwi_netdev_is_local(const struct rpwi_addr *a)
+static unsigned system_hops(int fd, unsigned family, int ifindex)
+{
+	struct ifreq r = {.ifr_ifindex = ifindex};
+	char path[80 + IFNAMSIZ];
+	unsigned hops = 0;
+	if (family == 4)
+		snprintf(path, sizeof(path), "/proc/sys/net/ipv4/ip_default_ttl");
+	else
+		snprintf(path, sizeof(path), "/proc/sys/net/ipv6/conf/%.*s/hop_limit", IFNAMSIZ,
+			ioctl(fd, SIOCGIFNAME, &r) ? "all" : r.ifr_name);
+	FILE *f = fopen(path, "re");
+	if (f && fscanf(f, "%u", &hops) != 1)
+		hops = 0;
+	if (f)
+		fclose(f);
+	return hops;
+}
+
+/* All of 127.0.0.0/8 is local too. */
+struct rpwi_route rpwi_netdev_route(const struct rpwi_addr *a)
 {
 	size_t alen = a->family == 4 ? 4 : 16;
 	struct {
@@ -554,12 +592,14 @@ bool rpwi_netdev_is_local(const struct rpwi_addr *a)
 		used += RTA_SPACE(4);
 	}
 	req.h.nlmsg_len = (uint32_t)(NLMSG_LENGTH(sizeof(req.r)) + used);
-	bool local = false;
+	enum { USUAL = 64 };
+	struct lookup l = {0};
 	int fd = nl_open(0);
-	if (fd < 0)
-		return false;
-	if (send(fd, &req, req.h.nlmsg_len, 0) >= 0)
-		(void)nl_answers(fd, 1, visit_lookup, &local);
-	close(fd);
-	return local;
+	if (fd >= 0 && send(fd, &req, req.h.nlmsg_len, 0) >= 0)
+		(void)nl_answers(fd, 1, visit_lookup, &l);
+	unsigned hops = l.hops ? l.hops : system_hops(fd, a->family, l.oif);
+	if (fd >= 0)
+		close(fd);
+	return (struct rpwi_route){
+		.local = l.local, .hops = (uint8_t)(hops && hops < 256 ? hops : USUAL)};
 }

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <fcntl.h>
@@ -326,6 +327,24 @@ static void an_atomic_write_puts_eight_bytes(void **state)
 	pair_free(&p);
 }
 
+/* ---- the hop limit of a connection is its route's ---- */
+
+static void a_connection_has_its_routes_hops(void **state)
+{
+	struct pair p;
+	struct ibv_qp_attr a;
+	struct ibv_qp_init_attr init;
+	unsigned system = 0;
+	FILE *f = fopen("/proc/sys/net/ipv4/ip_default_ttl", "r");
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%u", &system), 1);
+	fclose(f);
+	pair_make(&p, 14, 7, 7); /* which asks for 1, as ibv_rc_pingpong does */
+	assert_int_equal(ibv_query_qp(p.a.qp, &a, IBV_QP_AV, &init), 0);
+	assert_int_equal(a.ah_attr.grh.hop_limit, system);
+	pair_free(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -335,6 +354,7 @@ int main(void)
 		cmocka_unit_test(a_cq_that_cannot_be_is_refused),
 		cmocka_unit_test(an_event_waits_for_count_or_period),
 		cmocka_unit_test(an_atomic_write_puts_eight_bytes),
+		cmocka_unit_test(a_connection_has_its_routes_hops),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,7 +83,10 @@ int rpwi_netdev_list(struct rpwi_netdev **list)
 
 int rpwi_netdev_watch_open(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 bool rpwi_netdev_watch_read(int fd) { return false; }
-bool rpwi_netdev_is_local(const struct rpwi_addr *a) { return fake_is_local(a); }
+struct rpwi_route rpwi_netdev_route(const struct rpwi_addr *a)
+{
+	return (struct rpwi_route){fake_is_local(a), 64};
+}
 void rpwi_netdev_why_down(const struct rpwi_netdev *d, char *why, size_t why_len) { why[0] = 0; }
 bool fake_is_local(const struct rpwi_addr *a)
 {

@@ -97,13 +97,42 @@ static void links_and_addresses(void **state)
 	struct rpwi_addr a = {.family = 4, .bytes = {10, 2, 0, 2}},
 			 b = {.family = 4, .bytes = {10, 2, 0, 3}}, c = {.family = 6};
 	inet_pton(AF_INET6, "fd00:3::1", c.bytes);
-	assert_true(rpwi_netdev_is_local(&a));
-	assert_false(rpwi_netdev_is_local(&b));
-	assert_true(rpwi_netdev_is_local(&c));
+	assert_true(rpwi_netdev_route(&a).local);
+	assert_false(rpwi_netdev_route(&b).local);
+	assert_true(rpwi_netdev_route(&c).local);
 	c.bytes[15] = 2;
-	assert_false(rpwi_netdev_is_local(&c));
-	assert_true(rpwi_netdev_is_local(&lo4));
-	assert_true(rpwi_netdev_is_local(&lo6));
+	assert_false(rpwi_netdev_route(&c).local);
+	assert_true(rpwi_netdev_route(&lo4).local);
+	assert_true(rpwi_netdev_route(&lo6).local);
+}
+
+static bool system_has(const char *name, int hops)
+{
+	char command[100];
+	snprintf(command, sizeof(command), "echo %d >/proc/sys/net/%s", hops, name);
+	return run(command);
+}
+
+/* The hop limit that a connection's packets get (the kernel's rdma_cm and rxe take it from there,
+ * 6.1 to 7.2). */
+static void a_route_has_its_hops(void **state)
+{
+	struct rpwi_addr near = {.family = 4, .bytes = {10, 2, 0, 3}},
+			 far = {.family = 4, .bytes = {10, 77, 0, 1}}, six = {.family = 6};
+	inet_pton(AF_INET6, "fd00:2::5", six.bytes);
+	if (!run("ip link show bb >/dev/null 2>&1"))
+		skip(); /* as above */
+	assert_true(run("ip route add 10.77.0.0/24 via 10.2.0.9 hoplimit 9"));
+	assert_true(
+		system_has("ipv4/ip_default_ttl", 77) && system_has("ipv6/conf/bb/hop_limit", 33));
+	assert_int_equal(rpwi_netdev_route(&near).hops, 77);
+	assert_int_equal(rpwi_netdev_route(&far).hops, 9);
+	assert_int_equal(rpwi_netdev_route(&six).hops, 33);
+	assert_true(
+		system_has("ipv4/ip_default_ttl", 64) && system_has("ipv6/conf/bb/hop_limit", 64));
+	assert_int_equal(rpwi_netdev_route(&near).hops, 64);
+	assert_int_equal(rpwi_netdev_route(&six).hops, 64);
+	assert_true(run("ip route del 10.77.0.0/24"));
 }
 
 static void watch_sees_changes(void **state)
@@ -127,7 +156,8 @@ static void watch_sees_changes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(loopback_alone),
-		cmocka_unit_test(watch_sees_changes), cmocka_unit_test(links_and_addresses)};
+		cmocka_unit_test(watch_sees_changes), cmocka_unit_test(links_and_addresses),
+		cmocka_unit_test(a_route_has_its_hops)};
 	ns_enter();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,6 +105,10 @@ class Network:
         """Addresses stay, the source port of RoCE's packets does not."""
         self.rules("r1", f"table ip t {{ chain p {{ type nat hook postrouting priority srcnat; oifname \"out\" udp dport {ROCE} snat to {A}:2000-2999; }} }}")
 
+    def short_of_hops(self, field):
+        """What a sends to the port of RoCE gets as far as the first router."""
+        self.rules("a", f"table inet t {{ chain c {{ type filter hook output priority 0; udp dport {ROCE} {field} set 1; }} }}")
+
     def firewall(self, verdict, protocol="udp", port=ROCE):
         """r1 drops (or rejects) what goes to that port of b."""
         self.rules("r1", f"table ip t {{ chain f {{ type filter hook forward priority 0; {protocol} dport {port} {verdict}; }} }}")

@@ -25,12 +25,12 @@ FILE_BYTES = 5_000_003
 
 # ---- what is done over a path ----
 
-def verbs(net, mtu=4096, hops=64, stats=True, explain=None, to=B, gid=1):
+def verbs(net, mtu=4096, stats=True, explain=None, to=B, gid=1):
     """rdma_server on b, rdma_client on a, plain verbs: (a, b), each (status, output, seconds)."""
     env = {"ROPEWAY_STATS": "1"} if stats else {}
-    b = Side(net, "b", BUILD / "rdma_server", "-H", hops, "-", 18515, gid, env=env)
+    b = Side(net, "b", BUILD / "rdma_server", "-", 18515, gid, env=env)
     listening(net, "b", 18515)
-    a = Side(net, "a", BUILD / "rdma_client", "-H", hops, "-m", mtu, to, "-", 18515, gid, env=env | ({"ROPEWAY_EXPLAIN": explain} if explain else {}))
+    a = Side(net, "a", BUILD / "rdma_client", "-m", mtu, to, "-", 18515, gid, env=env | ({"ROPEWAY_EXPLAIN": explain} if explain else {}))
     told = a.end(LIMIT_S)
     return told, b.end(LIMIT_S if told[0] == 0 else 10)
 
@@ -71,14 +71,12 @@ class Case:
     """tcp: what messaging does by itself is looked at without --long, too (TCP gives a black hole up after 25 s). a, b: what has to be in the lines of a verbs program's two sides; None: it works. counted: (side, row of --stats). doctor: of a line that begins with FAIL, or None for no FAIL.
     verbs: does messaging that may use nothing else move its bytes? mtu: which it then says."""
 
-    def __init__(self, name, make, a=None, b=None, works=False, counted=None, told=(), moves=True, mtu=None, core=True, tcp=True, mtu_asked=4096, hops=64):
+    def __init__(self, name, make, a=None, b=None, works=False, counted=None, told=(), moves=True, mtu=None, core=True, tcp=True, mtu_asked=4096):
         self.__dict__.update(locals())
 
 
 CASES = [
-    Case("routers", lambda n: None, works=True, mtu=4096, told=["ok    routers  .*2 lie between", "path by verbs .* by a router"]),
-    Case("hop limit 1", lambda n: None, hops=1, a=[f"get as far as {R1}, where their hop limit is used up", "status 12"], b=["hop limit"], counted=("a", "hop limit used up"), mtu=4096,
-         told=["set a hop limit of 3 or more"]),
+    Case("routers", lambda n: None, works=True, mtu=4096, told=["ok    routers  .*2 lie between .*a hop limit of 3 or more", "path by verbs .* by a router"]),
     Case("MTU 1500 between", lambda n: n.mtu(9000, 1500), a=[f"too big for the path, says {R1}; up to 1500 bytes pass: use a path MTU of 1024", "status 12"], counted=("a", "too big for the path"),
          mtu=1024, told=["FAIL  MTU  .*up to 1500 they do", "path MTU of at most 1024"]),
     Case("MTU 1280 between", lambda n: n.mtu(9000, 1280), a=["up to 1280 bytes pass: use a path MTU of 1024"], mtu=1024, told=["FAIL  MTU  .*up to 1280 they do"], core=False),
@@ -119,7 +117,7 @@ def lines(out):
 def run(net, case, table, long):
     net.plain()
     case.make(net)
-    a, b = verbs(net, case.mtu_asked, case.hops)
+    a, b = verbs(net, case.mtu_asked)
     rows = [f"verbs: a {a[0]}, {a[2]:.1f} s; b {b[0]}"]
     if (a[0] == 0) != case.works:
         raise Wrong(f"the verbs program ended with {a[0]}:\n{a[1]}\n{b[1]}")
@@ -187,8 +185,10 @@ def version6(net):
     a, b = verbs(net, to=B6, gid=2)
     if a[0] or b[0]:
         raise Wrong(f"IPv6 by two routers:\n{a[1]}\n{b[1]}")
-    a, _ = verbs(net, hops=1, to=B6, gid=2)
+    net.short_of_hops("ip6 hoplimit")
+    a, _ = verbs(net, to=B6, gid=2)
     need("a", ["get as far as fd07::1, where their hop limit is used up", r"hop limit used up +[1-9]"], a[1])
+    net.rules("a", "")
     net.mtu(9000, 1500)
     a, _ = verbs(net, to=B6, gid=2)
     need("a", ["too big for the path, says fd07::1; up to 1500 bytes pass: use a path MTU of 1024"], a[1])
@@ -196,6 +196,19 @@ def version6(net):
     if not moved:
         raise Wrong(f"messaging over verbs by IPv6:\n{s[1]}\n{r[1]}")
     return f"IPv6, MTU 1500 and hop limit 1: messaging over verbs: moved, {s[2]:.1f} s; known as {A6}"
+
+
+def hops(net):
+    """Their hop limit is used up: of the packets, not of what a program says, which a connection does not use. The route's is what they have."""
+    net.plain()
+    net.sh("a", f"ip route replace {B} via {R1} hoplimit 9")
+    a, b = verbs(net)
+    if a[0] or b[0]:
+        raise Wrong(f"with a route of hop limit 9:\n{a[1]}\n{b[1]}")
+    net.short_of_hops("ip ttl")
+    a, b = verbs(net)
+    need("a", [f"get as far as {R1}, where their hop limit is used up", "status 12", r"hop limit used up +[1-9]"], a[1])
+    return f"hop limit used up: status 12 after {a[2]:.1f} s"
 
 
 def connected(net):
@@ -295,7 +308,7 @@ def forged(net):
     return "forged ICMP: moved, " + f"{told[2]:.1f} s, " + re.search(r"ICMP not believed +\d+", told[1])[0]
 
 
-EXTRA = {"IPv6": version6, "rdma_cm by a NAT": connected, "forged ICMP": forged, "port held": port_held, "account": accounts}
+EXTRA = {"hop limit": hops, "IPv6": version6, "rdma_cm by a NAT": connected, "forged ICMP": forged, "port held": port_held, "account": accounts}
 EXTRA_LONG = {"narrower on the way": shrinks}
 
 

@@ -411,9 +411,8 @@ static void judge_hops(struct doctor_report *r, const struct way *w, const char 
 {
 	if (w->hops > 0)
 		doctor_add(r, DOCTOR_OK, "routers", NULL,
-			"%d lie%s between here and %s: a verbs program has to set a hop limit of "
-			"%d "
-			"or more (ibv_rc_pingpong sets 1)",
+			"%d lie%s between here and %s: packets need a hop limit of %d or more; a "
+			"connection has its route's, a datagram that of its address handle",
 			w->hops, w->hops == 1 ? "s" : "", host, w->hops + 1);
 }
 
