@@ -18,7 +18,7 @@ int main(void)
 		ibv_free_device_list(list);
 	CHECK(ibv_fork_init() == 0);
 	CHECK(ibv_is_fork_initialized() == IBV_FORK_UNNEEDED);
-	CHECK(!strcmp(ibv_wc_status_str(IBV_WC_RNR_RETRY_EXC_ERR), "RNR retries exceeded"));
+	CHECK(!strcmp(ibv_wc_status_str(IBV_WC_RNR_RETRY_EXC_ERR), "RNR retry counter exceeded"));
 	CHECK(!strcmp(ibv_wc_status_str((enum ibv_wc_status)12345), "unknown"));
 	CHECK(!strcmp(ibv_node_type_str(IBV_NODE_CA), "InfiniBand channel adapter"));
 	CHECK(!strcmp(ibv_node_type_str(IBV_NODE_UNKNOWN), "unknown"));
