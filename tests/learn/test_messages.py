@@ -68,7 +68,7 @@ class Messages(Case):
         for ours, theirs in ((512, 1024), (1024, 256)):
             s, c = self.exchange(("-m", ours), ("-m", theirs))
             for out in (s, c):
-                self.assertIn(f"first PSN, MTU {min(ours, theirs)},", out)
+                self.assertIn(f"first PSN, MTU {min(ours, theirs)}.", out)
             self.assertIn(f"MTU {ours} here, {theirs} there", s)
 
     @unittest.skipUnless(shutil.which("tshark") and "DROP_IN" in os.environ, "needs tshark, and the software device, which writes captures")
