@@ -43,6 +43,7 @@ apart='base-guard|qemu-user ends a process whose thread blocks SIGSEGV
 bench-measure|it executes programs of the build by itself
 nccl check over tcp|it executes programs of the build by itself
 io-pcapng|it executes itself
+nccl plugin over tcp, helped|the child that it forks beside its helper threads ends by signal 11 under qemu-user, natively it does not
 fuzz-corpus-files|no seeds without the other targets
 script-test|it is of this machine
 leaks|/proc/self/fd is the emulator'"'"'s
