@@ -68,10 +68,12 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 		return -EINVAL;
 	}
 	/* Members of a group on this host get it by UDP as all others do, and do not pace it. */
-	struct rpwi_route route = rpwi_netdev_route(&av->flow.dst);
-	av->loopback_zone = !rpwi_addr_is_mcast(&av->flow.dst) && route.local;
+	struct rpwi_route route = {0};
+	if (!rpwi_addr_is_mcast(&av->flow.dst))
+		route = rpwi_netdev_route(&av->flow.dst);
+	av->loopback_zone = route.local;
 	if (!av->hop_limit)
-		av->hop_limit = route.hops;
+		av->hop_limit = rpwi_netdev_hops(&av->flow.dst, &route);
 	int err = 0;
 	bool lanes_do = dqpn && av->loopback_zone && rpwi_lane_reaches(hca_here.lanes, dqpn);
 	*port = port_get(&av->flow.src, lanes_do, why, sizeof(why), &err);

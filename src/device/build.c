@@ -55,8 +55,8 @@ static void wr_start(struct ibv_qp_ex *ex)
 	b->cur = NULL;
 	b->n = 0;
 	b->err = 0;
-	if (RPWI_UNLIKELY(
-		    !b->first)) { /* wr_start cannot fail (its man page); wr_complete says it */
+	/* wr_start cannot fail (its man page); wr_complete says it */
+	if (RPWI_UNLIKELY(!b->first)) {
 		b->first = b->last = &nowhere;
 		b->err = ENOMEM;
 	}

@@ -60,11 +60,14 @@ int rpwi_netdev_watch_open(void);
 bool rpwi_netdev_watch_read(int fd);
 /* The kernel's own decision about the way to an address. */
 struct rpwi_route {
-	bool local;   /* it is one of this host's own */
-	uint8_t hops; /* the hop limit of packets that are sent without one: the route's, else the
-		       * system's (net.ipv4.ip_default_ttl, net.ipv6.conf.*.hop_limit) */
+	bool local; /* it is one of this host's own */
+	int ifindex;
+	uint32_t hops; /* 0: the route has no hop limit of its own */
 };
 struct rpwi_route rpwi_netdev_route(const struct rpwi_addr *a);
+/* The hop limit of packets that are sent there without one: the route's, else the system's
+ * (net.ipv4.ip_default_ttl, net.ipv6.conf.*.hop_limit), which is read. */
+uint8_t rpwi_netdev_hops(const struct rpwi_addr *a, const struct rpwi_route *r);
 
 /* ---- steer.c: which process gets a packet. A process owns one or more slots; a QPN is slot << 12
  * | index, slot 1..4094. Slots are claimed for the whole network namespace by abstract Unix names,

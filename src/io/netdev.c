@@ -525,22 +525,16 @@ bool rpwi_netdev_watch_read(int fd)
 	}
 }
 
-struct lookup {
-	bool local;
-	int oif;
-	uint32_t hops; /* 0: the route does not say */
-};
-
 static void visit_lookup(const struct nlmsghdr *h, void *arg)
 {
-	struct lookup *l = arg;
+	struct rpwi_route *l = arg;
 	const struct rtmsg *m = NLMSG_DATA(h);
 	const struct rtattr *at[RTA_MULTIPATH + 1];
 	if (h->nlmsg_type != RTM_NEWROUTE || h->nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
 		return;
 	attrs_of(h, sizeof(*m), at, RTA_MULTIPATH);
 	l->local = m->rtm_type == RTN_LOCAL;
-	l->oif = route_oif(at);
+	l->ifindex = route_oif(at);
 	if (!at[RTA_METRICS])
 		return;
 	int left = (int)RTA_PAYLOAD(at[RTA_METRICS]);
@@ -550,16 +544,19 @@ static void visit_lookup(const struct nlmsghdr *h, void *arg)
 			attr_u32(a, &l->hops);
 }
 
-static unsigned system_hops(int fd, unsigned family, int ifindex)
+static unsigned system_hops(unsigned family, int ifindex)
 {
 	struct ifreq r = {.ifr_ifindex = ifindex};
 	char path[80 + IFNAMSIZ];
 	unsigned hops = 0;
+	int fd = family == 4 ? -1 : nl_open(0);
 	if (family == 4)
 		snprintf(path, sizeof(path), "/proc/sys/net/ipv4/ip_default_ttl");
 	else
 		snprintf(path, sizeof(path), "/proc/sys/net/ipv6/conf/%.*s/hop_limit", IFNAMSIZ,
 			ioctl(fd, SIOCGIFNAME, &r) ? "all" : r.ifr_name);
+	if (fd >= 0)
+		close(fd);
 	FILE *f = fopen(path, "re");
 	if (f && fscanf(f, "%u", &hops) != 1)
 		hops = 0;
@@ -592,14 +589,19 @@ struct rpwi_route rpwi_netdev_route(const struct rpwi_addr *a)
 		used += RTA_SPACE(4);
 	}
 	req.h.nlmsg_len = (uint32_t)(NLMSG_LENGTH(sizeof(req.r)) + used);
-	enum { USUAL = 64 };
-	struct lookup l = {0};
+	struct rpwi_route l = {0};
 	int fd = nl_open(0);
-	if (fd >= 0 && send(fd, &req, req.h.nlmsg_len, 0) >= 0)
+	if (fd < 0)
+		return l;
+	if (send(fd, &req, req.h.nlmsg_len, 0) >= 0)
 		(void)nl_answers(fd, 1, visit_lookup, &l);
-	unsigned hops = l.hops ? l.hops : system_hops(fd, a->family, l.oif);
-	if (fd >= 0)
-		close(fd);
-	return (struct rpwi_route){
-		.local = l.local, .hops = (uint8_t)(hops && hops < 256 ? hops : USUAL)};
+	close(fd);
+	return l;
+}
+
+uint8_t rpwi_netdev_hops(const struct rpwi_addr *a, const struct rpwi_route *r)
+{
+	enum { USUAL = 64 };
+	unsigned hops = r->hops ? r->hops : system_hops(a->family, r->ifindex);
+	return (uint8_t)(hops && hops < 256 ? hops : USUAL);
 }

@@ -12,9 +12,6 @@
 
 #include <dlfcn.h>
 #include <stdlib.h>
-#include <unistd.h>
-
-/* ---- the private part ---- */
 
 /* Enough for struct verbs_device and struct verbs_context of later versions: the latter has 696
  * bytes in rdma-core 65, 648 in 44. */

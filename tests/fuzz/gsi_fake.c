@@ -85,8 +85,9 @@ int rpwi_netdev_watch_open(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
 bool rpwi_netdev_watch_read(int fd) { return false; }
 struct rpwi_route rpwi_netdev_route(const struct rpwi_addr *a)
 {
-	return (struct rpwi_route){fake_is_local(a), 64};
+	return (struct rpwi_route){.local = fake_is_local(a)};
 }
+uint8_t rpwi_netdev_hops(const struct rpwi_addr *a, const struct rpwi_route *r) { return 64; }
 void rpwi_netdev_why_down(const struct rpwi_netdev *d, char *why, size_t why_len) { why[0] = 0; }
 bool fake_is_local(const struct rpwi_addr *a)
 {
