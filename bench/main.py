@@ -201,6 +201,7 @@ def counted(o, about):
 
 def main():
     o = options()
+    os.environ.setdefault("ROPEWAY_DEVICES", "all")  # the rows are of rpw_lo, on every machine
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: terminated"))  # through the clean-up, as ^C does
     about = machine(o)
     if about["load"] > 0.3 and not o.inside:

@@ -83,7 +83,7 @@ def beside(server, client):
 
 def record():
     run = [str(BUILD / "ropeway"), "run"]
-    options = ["-d", "rpw_lo", "-g", "1", "-n", "1", "-r", "1", "-s", "64"]
+    options = ["-g", "1", "-n", "1", "-r", "1", "-s", "64"]
     account = beside([*run, "--", "ibv_rc_pingpong", *options], lambda: in_terminal([*run, "--explain", "--", "ibv_rc_pingpong", *options, "127.0.0.1"]))
     (HERE / "explain.txt").write_text(f"$ ropeway run --explain -- ibv_rc_pingpong {' '.join(options)} 127.0.0.1\n{account}", encoding="utf-8")
     beside([*run, "--", BUILD / "rdma-server", "-n", "1", "write"],

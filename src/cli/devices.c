@@ -128,7 +128,7 @@ int rpwi_cli_device_usable(const char *name, char *why, size_t why_len)
 	if (ret)
 		snprintf(why, why_len, "there is no device '%s'; `ropeway devices` lists them",
 			name);
-	int count = rpwi_netdev_list(&netdevs);
+	int count = rpwi_netdev_list(&netdevs, NULL);
 	const struct rpwi_netdev *netdev = find_netdev(netdevs, count, name);
 	if (!ret && netdev)
 		ret = wait_for_port(netdev, why, why_len);
@@ -259,7 +259,17 @@ static void print_same_host(const struct same_host *h)
 			h->why);
 }
 
-static void print_text(const struct view *views, int count, const struct same_host *h)
+static void print_hidden(const struct rpwi_netdev *n)
+{
+	char why[RPWI_WHY_LEN];
+
+	rpwi_netdev_why_hidden(n, why, sizeof(why));
+	printf("%s: software device on %s, hidden from programs\n    %s\n", n->name, n->ifname,
+		why);
+}
+
+static void print_text(const struct view *views, int count, const struct rpwi_netdev *hidden,
+	unsigned hidden_count, const struct same_host *h)
 {
 	const struct view *first = NULL;
 
@@ -268,9 +278,11 @@ static void print_text(const struct view *views, int count, const struct same_ho
 		if (!first && views[i].usable && views[i].software)
 			first = &views[i];
 	}
+	for (unsigned i = 0; i < hidden_count; i++)
+		print_hidden(&hidden[i]);
 	if (first)
 		print_same_host(h);
-	if (!count)
+	if (!count && !hidden_count)
 		puts("There is no device: no interface is up with an address (loopback is enough: "
 		     "ip link set lo up).");
 	if (first)
@@ -302,15 +314,27 @@ static json_t *view_json(const struct view *v)
 		(int)v->usable, "reason", v->usable ? json_null() : json_or_null(v->reason));
 }
 
-static int print_json(const struct view *views, int count, const struct same_host *h)
+static json_t *hidden_json(const struct rpwi_netdev *n)
 {
-	json_t *devices = json_array();
+	char why[RPWI_WHY_LEN];
+
+	rpwi_netdev_why_hidden(n, why, sizeof(why));
+	return json_pack("{s:s, s:s, s:s}", "name", n->name, "interface", n->ifname, "reason", why);
+}
+
+static int print_json(const struct view *views, int count, const struct rpwi_netdev *hidden,
+	unsigned hidden_count, const struct same_host *h)
+{
+	json_t *devices = json_array(), *unseen = json_array();
 
 	for (int i = 0; i < count; i++)
 		json_array_append_new(devices, view_json(&views[i]));
+	for (unsigned i = 0; i < hidden_count; i++)
+		json_array_append_new(unseen, hidden_json(&hidden[i]));
 	json_t *same = json_pack("{s:s, s:b, s:o}", "way", h->memory ? "memory" : "udp", "fetches",
 		(int)h->fetches, "reason", json_or_null(h->why));
-	json_t *root = json_pack("{s:o, s:o}", "devices", devices, "same_host", same);
+	json_t *root = json_pack(
+		"{s:o, s:o, s:o}", "devices", devices, "hidden", unseen, "same_host", same);
 	int err = root ? json_dumpf(root, stdout, JSON_INDENT(2)) : -1;
 	putchar('\n');
 	json_decref(root);
@@ -326,7 +350,8 @@ static const struct cli_option option[] = {
 	{"json", 'j', CLI_FLAG, NULL,
 		"print an object whose `devices` have name, kind (software, hardware), interface, "
 		"address, state, mtu, interface_mtu, gids (index, gid, type), "
-		"gid_index, usable, reason; and whose `same_host` has way (memory, udp), fetches, "
+		"gid_index, usable, reason; whose `hidden` are those that programs do not see: "
+		"name, interface, reason; and whose `same_host` has way (memory, udp), fetches, "
 		"reason",
 		CLI_INTO(struct options, json)},
 	{},
@@ -336,7 +361,7 @@ static const struct cli_command command = {
 	.usage = "[--json]",
 	.about = "Lists the RDMA devices of this machine, software and real: interface, address, "
 		 "state, MTU, GIDs, the GID index to give to programs (-g, "
-		 "-x), and why a device cannot be used.",
+		 "-x), and why a device cannot be used, or is hidden (ROPEWAY_DEVICES chooses).",
 	.option = option,
 };
 
@@ -350,7 +375,11 @@ static int list_devices(bool json)
 	struct ibv_device **list = ibv_get_device_list(&num);
 	if (!list)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot list devices: %s", strerror(errno));
-	int netdev_count = rpwi_netdev_list(&netdevs); /* < 0: none is known */
+	unsigned all = 0;
+	int netdev_count = rpwi_netdev_list(&netdevs, &all); /* < 0: none is known */
+	unsigned shown = (unsigned)RPWI_MAX(netdev_count, 0);
+	const struct rpwi_netdev *hidden = netdevs ? netdevs + shown : NULL;
+	unsigned hidden_count = netdevs ? all - shown : 0;
 	struct view *views = calloc((size_t)num + 1, sizeof(*views));
 	for (int i = 0; views && i < num; i++)
 		view_fill(&views[i], list[i], netdevs, netdev_count);
@@ -358,9 +387,9 @@ static int list_devices(bool json)
 	if (!views)
 		status = rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
 	else if (json)
-		status = print_json(views, num, &h);
+		status = print_json(views, num, hidden, hidden_count, &h);
 	else
-		print_text(views, num, &h);
+		print_text(views, num, hidden, hidden_count, &h);
 	free(views);
 	free(netdevs);
 	ibv_free_device_list(list);

@@ -153,6 +153,7 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 		return NULL;
 	rpwi_list_init(&c->events);
 	rpwi_list_init(&c->link);
+	c->hold_fd = -1;
 	c->dev = d;
 	c->v.context.device = dev;
 	c->v.context.cmd_fd = -1;
@@ -181,8 +182,11 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 	hca_lock();
 	rpwi_list_add_tail(&hca_here.contexts, &c->link);
 	tally_context(c);
+	bool for_want = d->net.for_want;
 	hca_unlock();
 	rpwi_unlock(RPWI_LOCK_DEVICES);
+	if (for_want)
+		c->hold_fd = rpwi_loopback_hold();
 	return &c->v.context;
 }
 
@@ -202,6 +206,8 @@ int rpwi_dev_close_device(struct ibv_context *ctx)
 	hca_unlock();
 	dev_events_forget(c, NULL);
 	close(ctx->async_fd);
+	if (c->hold_fd >= 0)
+		close(c->hold_fd);
 	if (ctx->cmd_fd >= 0)
 		close(ctx->cmd_fd);
 	pthread_mutex_destroy(&ctx->mutex);

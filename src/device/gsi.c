@@ -120,13 +120,37 @@ static const struct dev *dev_of(const struct rpwi_addr *a, unsigned *index)
 	return carrier;
 }
 
+/* What serves connections within this host where the loopback interface's device is hidden: the
+ * first device that programs see, by an address of the family if it has one. */
+static const struct dev *stand_in(unsigned family, unsigned *index)
+{
+	const struct dev *best = NULL;
+	bool best_fits = false;
+	for (const struct dev *d = dev_first(); d; d = d->next)
+		for (unsigned i = 0; d->present && !d->net.hidden && i < d->net.gid_count; i++) {
+			const struct rpwi_gid *g = &d->net.gid[i];
+			bool fits = g->addr.family == family;
+			if (!d->net.up || !g->usable || g->addr.scope ||
+				(best && (fits == best_fits ? d->place >= best->place : !fits)))
+				continue;
+			best = d;
+			best_fits = fits;
+			*index = i;
+		}
+	return best;
+}
+
 int rpwi_gsi_local(const struct rpwi_addr *local, struct rpwi_gsi_local *out)
 {
 	unsigned index = 0;
 	const struct dev *d = dev_of(local, &index);
+	bool stands_in = d && d->net.hidden;
+	if (stands_in)
+		d = d->net.loopback ? stand_in(local->family, &index) : NULL;
 	if (!d)
 		return -EADDRNOTAVAIL;
 	*out = (struct rpwi_gsi_local){.device = (struct ibv_device *)(uintptr_t)&d->ibv,
+		.stands_in = stands_in,
 		.guid = rpwi_dev_get_guid(&d->ibv),
 		.index = d->index,
 		.gid_index = index,
@@ -142,7 +166,7 @@ unsigned rpwi_gsi_addresses(struct rpwi_addr *out, unsigned max)
 	for (const struct dev *d = dev_first(); d; d = d->next)
 		for (unsigned i = 0; d->present && i < d->net.gid_count && n < max; i++) {
 			const struct rpwi_gid *g = &d->net.gid[i];
-			bool known = !g->usable;
+			bool known = !g->usable || (d->net.hidden && !d->net.loopback);
 			for (unsigned k = 0; k < n && !known; k++)
 				known = rpwi_addr_eq(&out[k], &g->addr) &&
 					out[k].scope == g->addr.scope;
@@ -640,6 +664,13 @@ struct ending {
 	unsigned n;
 };
 
+/* A slot is one process's at every address of this host: a connection of rdma_cm by 127.0.0.1 has
+ * its QPs on another device where lo's is hidden. */
+static bool same_host(const struct rpwi_addr *a, const struct rpwi_addr *b)
+{
+	return rpwi_addr_eq(a, b) || (gsi_is_own(a) && gsi_is_own(b));
+}
+
 /* How long a QP waits for an answer: see "When a peer is silent" in ARCHITECTURE. */
 static uint64_t patience(const struct dqp *q)
 {
@@ -651,7 +682,7 @@ static void end_qp(struct dqp *q, void *arg)
 {
 	struct ending *e = arg;
 	const struct alive_gone *g = e->g;
-	if (!rpwi_addr_eq(&q->t.av.flow.dst, g->remote) || slot_of_peer(q) != g->slot ||
+	if (slot_of_peer(q) != g->slot || !same_host(&q->t.av.flow.dst, g->remote) ||
 		(g->silent_ns != RPWI_NEVER && patience(q) > g->silent_ns) ||
 		(q->told_ns && g->now_ns - q->told_ns < TOLD_NS))
 		return;
@@ -668,7 +699,7 @@ static void end_conn(struct rpwi_cm_conn *c, void *arg)
 {
 	struct ending *e = arg;
 	unsigned slot = slot_of_conn(c);
-	if (!slot || slot != e->g->slot || !rpwi_addr_eq(&c->path.remote, e->g->remote))
+	if (!slot || slot != e->g->slot || !same_host(&c->path.remote, e->g->remote))
 		return;
 	e->n++;
 	struct dqp *q = c->local.qpn ? qp_lookup(c->local.qpn) : NULL;

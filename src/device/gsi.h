@@ -39,9 +39,12 @@ int rpwi_gsi_get(struct rpwi_cm **out);
 void rpwi_gsi_put(void);
 
 /* The device that has `local` among its usable addresses, its GID index and GID, the path MTU
- * towards `remote` (enum ibv_mtu); 0 or -EADDRNOTAVAIL. */
+ * towards `remote` (enum ibv_mtu); 0 or -EADDRNOTAVAIL. For an address of a loopback interface whose
+ * device programs do not see it is another device, by an address of its own: the data of both ends
+ * go by that. */
 struct rpwi_gsi_local {
 	struct ibv_device *device;
+	bool stands_in;
 	uint64_t guid; /* network order */
 	int index;     /* as rpwi_dev_get_index */
 	unsigned gid_index;

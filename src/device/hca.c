@@ -53,13 +53,29 @@ static struct dev *dev_new(const struct rpwi_netdev *net)
 	return d;
 }
 
-/* RPWI_LOCK_DEVICES is held, and the HCA's, under which devices' addresses are read. */
+/* Said once: the list is read again and again. */
+static void names_check(const struct rpwi_netdev *nets, unsigned n)
+{
+	static bool said;
+	char name[64];
+	if (said || !rpwi_netdev_unknown(nets, n, name, sizeof(name)))
+		return;
+	said = true;
+	rpwi_warn("ROPEWAY_DEVICES names '%s', but no interface and no software device is called "
+		  "that; `ropeway devices` lists them",
+		name);
+}
+
+/* RPWI_LOCK_DEVICES is held, and the HCA's, under which devices' addresses are read. Hidden ones
+ * are kept, too: their addresses are this host's. */
 static int list_refresh(struct ibv_device ***out)
 {
 	struct rpwi_netdev *nets = NULL;
-	int n = rpwi_netdev_list(&nets);
+	unsigned all = 0;
+	int n = rpwi_netdev_list(&nets, &all);
 	if (n < 0)
 		return n;
+	names_check(nets, all);
 	struct ibv_device **list = calloc((size_t)n + 1, sizeof(*list));
 	if (!list) {
 		free(nets);
@@ -68,15 +84,17 @@ static int list_refresh(struct ibv_device ***out)
 	for (struct dev *d = devs; d; d = d->next)
 		d->present = false;
 	int have = 0;
-	for (int i = 0; i < n; i++) {
+	for (unsigned i = 0; i < all; i++) {
 		struct dev *d = dev_find(nets[i].name);
 		if (!d)
 			d = dev_new(&nets[i]);
 		if (!d)
 			continue;
 		d->net = nets[i];
+		d->place = i;
 		d->present = true;
-		list[have++] = &d->ibv;
+		if (!d->net.hidden)
+			list[have++] = &d->ibv;
 	}
 	free(nets);
 	if (out)

@@ -60,7 +60,8 @@ struct dev {
 	};
 	struct rpwi_netdev net;
 	int index;
-	bool present;
+	unsigned place; /* in the list */
+	bool present;   /* it may still be hidden from programs: net.hidden */
 	struct dev *next;
 };
 static inline struct dev *to_dev(const struct ibv_device *d) { return (struct dev *)(uintptr_t)d; }
@@ -76,6 +77,7 @@ struct dctx {
 	struct rpwi_list link; /* hca_here.contexts: changed under both locks, read under either */
 	struct rpwi_list events;
 	uint32_t group; /* with those that were imported from it, or it from them (context.c) */
+	int hold_fd;    /* keeps the loopback interface's device shown (io.h), or -1 */
 	struct rpwi_counters *tally; /* its device's (tally.h); never NULL */
 };
 static inline struct dctx *to_dctx(const struct ibv_context *c)

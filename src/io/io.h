@@ -28,6 +28,11 @@ struct rpwi_gid {
 	struct rpwi_addr addr;
 	bool usable; /* the address is really there now (tentative or made-up ones are not) */
 };
+enum rpwi_hidden {
+	RPWI_NOT_HIDDEN,
+	RPWI_HIDDEN_LOOPBACK,  /* the loopback interface's, beside others */
+	RPWI_HIDDEN_BY_CHOICE, /* ROPEWAY_DEVICES names others */
+};
 struct rpwi_netdev {
 	/* device name: rpw_<ifname>, a second IPv4 address of the interface rpw_<ifname>_1 */
 	char name[32];
@@ -42,12 +47,15 @@ struct rpwi_netdev {
 	 * then IPv6 */
 	struct rpwi_gid gid[RPWI_GIDS_MAX];
 	unsigned gid_count;
+	enum rpwi_hidden hidden; /* programs do not see it */
+	bool for_want;           /* shown because no other device is active */
 };
 /* One entry for each IPv4 address, and for each interface with IPv6 alone; default route's
- * interface first, loopback last. *list is malloc'ed. Count, or -errno. */
-int rpwi_netdev_list(struct rpwi_netdev **list);
+ * interface first, loopback last, then those that programs do not see. *list is malloc'ed. How
+ * many programs see, or -errno; *all (may be NULL): how many there are. */
+int rpwi_netdev_list(struct rpwi_netdev **list, unsigned *all);
 /* The same in memory that is mapped, *bytes of it, for signal handlers; unmap it. */
-int rpwi_netdev_map(struct rpwi_netdev **list, size_t *bytes);
+int rpwi_netdev_map(struct rpwi_netdev **list, size_t *bytes, unsigned *all);
 void rpwi_netdev_unmap(struct rpwi_netdev *list, size_t bytes);
 /* The device's GUID, network order; the N of its uverbsN, which is its index. */
 void rpwi_netdev_guid(const struct rpwi_netdev *d, uint8_t guid[8]);
@@ -68,6 +76,17 @@ struct rpwi_route rpwi_netdev_route(const struct rpwi_addr *a);
 /* The hop limit of packets that are sent there without one: the route's, else the system's
  * (net.ipv4.ip_default_ttl, net.ipv6.conf.*.hop_limit), which is read. */
 uint8_t rpwi_netdev_hops(const struct rpwi_addr *a, const struct rpwi_route *r);
+
+/* ---- offer.c: which devices programs see ---- */
+/* Fills in `hidden` and `for_want` of all. */
+void rpwi_netdev_offer(struct rpwi_netdev *devs, unsigned n);
+/* Does ROPEWAY_DEVICES name one that is not among them? The first such word. */
+bool rpwi_netdev_unknown(const struct rpwi_netdev *devs, unsigned n, char *name, size_t room);
+/* Of a hidden one: why, and how it is seen */
+void rpwi_netdev_why_hidden(const struct rpwi_netdev *d, char *why, size_t why_len);
+/* While the descriptor is open, this user's processes see the loopback interface's device beside
+ * any other; for one that is shown for want of others and in use. Descriptor or -errno. */
+int rpwi_loopback_hold(void);
 
 /* ---- steer.c: which process gets a packet. A process owns one or more slots; a QPN is slot << 12
  * | index, slot 1..4094. Slots are claimed for the whole network namespace by abstract Unix names,

@@ -438,7 +438,22 @@ static int scan_run(struct scan *s)
 	return rc ? rc : s->no_memory ? -ENOMEM : 0;
 }
 
-int rpwi_netdev_map(struct rpwi_netdev **list, size_t *bytes)
+/* Those that programs see first, each part in the order it has. How many those are. */
+static int shown_first(struct rpwi_netdev *devs, unsigned n)
+{
+	struct rpwi_netdev one;
+	unsigned shown = 0;
+	for (unsigned i = 0; i < n; i++) {
+		if (devs[i].hidden)
+			continue;
+		one = devs[i];
+		memmove(&devs[shown + 1], &devs[shown], (i - shown) * sizeof(*devs));
+		devs[shown++] = one;
+	}
+	return (int)shown;
+}
+
+int rpwi_netdev_map(struct rpwi_netdev **list, size_t *bytes, unsigned *all)
 {
 	struct scan s = {0};
 	unsigned n = 0;
@@ -456,22 +471,30 @@ int rpwi_netdev_map(struct rpwi_netdev **list, size_t *bytes)
 	pages_put(s.link, s.links_room * sizeof(*s.link));
 	pages_put(s.addr, s.addrs_room * sizeof(*s.addr));
 	*list = out;
-	return rc ? rc : (int)n;
+	if (all)
+		*all = n;
+	if (rc)
+		return rc;
+	rpwi_netdev_offer(out, n);
+	return shown_first(out, n);
 }
 
 void rpwi_netdev_unmap(struct rpwi_netdev *list, size_t bytes) { pages_put(list, bytes); }
 
-int rpwi_netdev_list(struct rpwi_netdev **list)
+int rpwi_netdev_list(struct rpwi_netdev **list, unsigned *all)
 {
 	struct rpwi_netdev *mapped;
+	unsigned there = 0;
 	size_t bytes;
 	*list = NULL;
-	int n = rpwi_netdev_map(&mapped, &bytes);
+	int n = rpwi_netdev_map(&mapped, &bytes, &there);
+	if (all)
+		*all = there;
 	if (n < 0)
 		return n;
-	*list = calloc((size_t)n + 1, sizeof(**list));
+	*list = calloc((size_t)there + 1, sizeof(**list));
 	if (*list && mapped)
-		memcpy(*list, mapped, (size_t)n * sizeof(**list));
+		memcpy(*list, mapped, (size_t)there * sizeof(**list));
 	rpwi_netdev_unmap(mapped, bytes);
 	return *list ? n : -ENOMEM;
 }

@@ -322,7 +322,7 @@ static int serve(
 			memcpy(c->request + at, iov[i].iov_base, part);
 		at += part;
 	}
-	int count = rpwi_netdev_map(&nets, &nets_bytes);
+	int count = rpwi_netdev_map(&nets, &nets_bytes, NULL);
 	c->fd = fd;
 	c->kernel = -2;
 	c->w = (struct rpwi_nl_world){.nets = nets,

@@ -627,7 +627,7 @@ void rpwi_tree_open(struct rpwi_tree *t)
 	if (t->open)
 		return;
 	*t = (struct rpwi_tree){.open = true};
-	int n = rpwi_netdev_map(&t->nets, &t->nets_bytes);
+	int n = rpwi_netdev_map(&t->nets, &t->nets_bytes, NULL);
 	if (n <= 0)
 		return;
 	t->devs_bytes = (size_t)n * sizeof(*t->devs);

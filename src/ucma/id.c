@@ -228,6 +228,15 @@ static void conn_param_take(
 		.srq = p->srq};
 }
 
+/* Both ends of a connection within this host may be on one device and one of its addresses. */
+static void id_peer_gid(const struct id *id, uint8_t gid[16])
+{
+	if (id->dev.stands_in)
+		memcpy(gid, id->dev.gid, sizeof(id->dev.gid));
+	else
+		rpwi_gsi_gid(&id->dst.addr, gid);
+}
+
 int id_connect(struct id *id, const struct rdma_ucm_conn_param *p)
 {
 	struct rpwi_cma_hdr hdr = {
@@ -242,7 +251,7 @@ int id_connect(struct id *id, const struct rdma_ucm_conn_param *p)
 		.traffic_class = id->tos,
 		.hop_limit = 64};
 	memcpy(path.local_gid, id->dev.gid, sizeof(path.local_gid));
-	rpwi_gsi_gid(&id->dst.addr, path.remote_gid);
+	id_peer_gid(id, path.remote_gid);
 	rpwi_cma_hdr_encode(&hdr, pdata);
 	memcpy(pdata + RPWI_CMA_HDR_LEN, p->private_data, p->private_data_len);
 	size_t len = RPWI_CMA_HDR_LEN + (size_t)p->private_data_len;
@@ -514,7 +523,7 @@ void id_query_route(const struct id *id, struct rdma_ucm_query_route_resp *r)
 	struct ib_user_path_rec *p = &r->ib_route[0];
 	memcpy(p->sgid, id->dev.gid, sizeof(p->sgid));
 	if (id->dst.addr.family)
-		rpwi_gsi_gid(&id->dst.addr, p->dgid);
+		id_peer_gid(id, p->dgid);
 	p->pkey = __builtin_bswap16(RPWI_PKEY_DEFAULT);
 	if (id->state != ID_ROUTE_RESOLVED && id->state != ID_CONNECT && id->state != ID_DISCONNECT)
 		return;
@@ -534,7 +543,7 @@ void id_ah_attr(const struct id *id, struct ib_uverbs_ah_attr *a)
 	memset(a, 0, sizeof(*a));
 	a->is_global = 1;
 	a->port_num = 1;
-	rpwi_gsi_gid(&id->dst.addr, a->grh.dgid);
+	id_peer_gid(id, a->grh.dgid);
 	a->grh.sgid_index = (uint8_t)id->dev.gid_index;
 	a->grh.hop_limit = hop_limit(id);
 	a->grh.traffic_class = traffic_class(id);

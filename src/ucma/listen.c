@@ -231,6 +231,24 @@ void cm_addresses_changed(void *user)
 
 enum { SIDR_UNSUPPORTED = 1, SIDR_REJECTED = 2 };
 
+/* The device of a request that came by the loopback interface is the one that the peer has chosen:
+ * its GID is in the request, and the peer will take packets from that alone. */
+static int device_of_request(const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m,
+	bool sidr, struct rpwi_gsi_local *dev)
+{
+	int rc = rpwi_gsi_local(&path->local, dev);
+	if (rc || sidr || !addr_is_loopback(&path->local) ||
+		!memcmp(m->req.primary.remote_gid, dev->gid, sizeof(dev->gid)))
+		return rc;
+	struct rpwi_addr wanted = addr_of_gid(m->req.primary.remote_gid);
+	rc = addr_is_loopback(&wanted) ? -EADDRNOTAVAIL : rpwi_gsi_local(&wanted, dev);
+	dev->stands_in = true;
+	if (rc)
+		rpwi_warn("rdma_cm: a request from this host is for a device that is hidden here: "
+			  "give both programs the same ROPEWAY_DEVICES");
+	return rc;
+}
+
 struct rpwi_cm_conn *cm_request(void *user, const struct rpwi_cm_path *path,
 	const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
 {
@@ -250,7 +268,7 @@ struct rpwi_cm_conn *cm_request(void *user, const struct rpwi_cm_path *path,
 	}
 	*reason = sidr ? SIDR_REJECTED : RPWI_REJ_CONSUMER_DEFINED;
 	struct id *child = id_new(l->ch, l->ps, l->qp_type, 0);
-	if (!child || channel_engine(child->ch) || rpwi_gsi_local(&path->local, &child->dev) ||
+	if (!child || channel_engine(child->ch) || device_of_request(path, m, sidr, &child->dev) ||
 		id_use_port(child, &path->local)) {
 		if (child)
 			id_free(child);

@@ -9,6 +9,7 @@
 int main(int argc, char **argv)
 {
 	int n = 0;
+	setenv("ROPEWAY_DEVICES", "all", 1); /* rpw_lo is on every machine */
 	struct ibv_device **list = ibv_get_device_list(&n);
 	struct ibv_context *c = NULL;
 	char path[300], line[32] = "";

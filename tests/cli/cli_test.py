@@ -312,9 +312,39 @@ class Devices(Case):
                 self.assertIn(d["mtu"], (256, 512, 1024, 2048, 4096))
 
     def test_loopback_is_the_last_software_device_and_has_its_address_at_gid_1(self):
-        last = [d for d in self.devices() if d["kind"] == "software"][-1]
+        got = ropeway("devices", "--json", env=dict(os.environ, ROPEWAY_DEVICES="all"))
+        last = [d for d in json.loads(got.stdout)["devices"] if d["kind"] == "software"][-1]
         self.assertEqual((last["name"], last["interface"], last["address"], last["gid_index"]), ("rpw_lo", "lo", "127.0.0.1", 1))
         self.assertEqual([g["gid"] for g in last["gids"] if g["index"] == 1], ["::ffff:127.0.0.1"])
+
+    def test_what_is_hidden_is_named_with_the_reason(self):
+        env = dict(os.environ, ROPEWAY_DEVICES="lo")
+        told = json.loads(ropeway("devices", "--json", env=env).stdout)
+        self.assertEqual([d["name"] for d in told["devices"] if d["kind"] == "software"], ["rpw_lo"])
+        text = ropeway("devices", env=env).stdout
+        for d in told["hidden"]:
+            self.assertEqual(set(d), {"name", "interface", "reason"})
+            self.assertEqual(d["reason"], "ROPEWAY_DEVICES=lo does not name it")
+            self.assertIn(f"{d['name']}: software device on {d['interface']}, hidden from programs\n    {d['reason']}\n", text)
+        every = json.loads(ropeway("devices", "--json", env=dict(os.environ, ROPEWAY_DEVICES="all")).stdout)
+        self.assertEqual(every["hidden"], [])
+        self.assertEqual({d["name"] for d in told["devices"] + told["hidden"]}, {d["name"] for d in every["devices"]})
+
+    def test_run_chooses_devices_and_refuses_unknown_names(self):
+        got = ropeway("run", "--devices", "lo", "--", "ls", "/sys/class/infiniband")
+        self.assertEqual((got.returncode, [d for d in got.stdout.split() if d.startswith("rpw_")], got.stderr), (0, ["rpw_lo"], ""), got)
+        got = ropeway("run", "--devices", "lo,nothing0", "--", "true")
+        self.assertEqual(got.returncode, 2, got)
+        self.assertRegex(got.stderr, "no device and no interface is called 'nothing0'; there (is|are) .*rpw_lo")
+        got = ropeway("run", "--", "ls", "/sys/class/infiniband", env=dict(os.environ, ROPEWAY_DEVICES="nothing0,lo"))
+        self.assertEqual((got.returncode, [d for d in got.stdout.split() if d.startswith("rpw_")]), (0, ["rpw_lo"]), got)
+
+    def test_run_says_that_a_device_that_is_named_is_hidden(self):
+        env = dict(os.environ, ROPEWAY_DEVICES="none")
+        for argument, warns in (("rpw_lo", True), ("--device=rpw_lo:1", True), ("rpw_lo_1", False), ("xrpw_lo", False), ("lo", False)):
+            got = ropeway("run", "--", "true", argument, env=env)
+            self.assertEqual("ropeway run: warning: rpw_lo is hidden: ROPEWAY_DEVICES=none does not name it\n" in got.stderr, warns, got)
+        self.assertEqual(ropeway("run", "--devices", "lo", "--", "true", "rpw_lo").stderr, "")
 
     def test_the_way_to_peers_on_this_host_is_told(self):
         for wire, way, text in (("udp", "udp", "Peers on this host: UDP"), ("copy", "memory", "payloads copied, since ROPEWAY_WIRE=copy"), ("auto", "memory", "shared memory; ")):
@@ -328,6 +358,7 @@ class Devices(Case):
         text = ropeway("devices").stdout
         for d in self.devices():
             self.assertRegex(text, rf"(?m)^{re.escape(d['name'])}: {'software' if d['kind'] == 'software' else 'real'} device")
+        text = ropeway("devices", env=dict(os.environ, ROPEWAY_DEVICES="lo")).stdout
         self.assertRegex(text, r"(?m)^    GID 1 +::ffff:127\.0\.0\.1 +RoCE v2  <- use this one$")
 
 

@@ -43,7 +43,7 @@ INSIDE = "ROPEWAY_DOCS_NAMESPACE"
 TWO_SIDES = {("README.md", "build/ropeway run -- ibv_rc_pingpong -g 1"), ("docs/files.md", "ropeway recv incoming/              # an existing directory; listens on 127.0.0.1, port 7477"),
              ("docs/files.md", "(umask 077; openssl rand -hex 32 > key)     # once; the same file on both hosts")}
 SERVERS = {  # a command with its output that needs a server: (document, command): the server's
-    ("README.md", "build/ropeway run -- ibv_rc_pingpong -d rpw_lo -g 1 -c 127.0.0.1"): "build/ropeway run -- ibv_rc_pingpong -d rpw_lo -g 1 -c",
+    ("README.md", "build/ropeway run -- ibv_rc_pingpong -g 1 -c 127.0.0.1"): "build/ropeway run -- ibv_rc_pingpong -g 1 -c",
 }
 
 

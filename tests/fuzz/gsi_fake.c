@@ -51,7 +51,12 @@ static struct rpwi_gid gid_of(const struct rpwi_addr *a)
 
 void rpwi_netdev_guid(const struct rpwi_netdev *d, uint8_t guid[8]) { memcpy(guid, d->mac, 6); }
 unsigned rpwi_netdev_uverbs(const struct rpwi_netdev *d) { return (unsigned)d->ifindex; }
-int rpwi_netdev_list(struct rpwi_netdev **list)
+bool rpwi_netdev_unknown(const struct rpwi_netdev *devs, unsigned n, char *name, size_t room)
+{
+	return false;
+}
+int rpwi_loopback_hold(void) { return -1; }
+int rpwi_netdev_list(struct rpwi_netdev **list, unsigned *all)
 {
 	struct rpwi_netdev *d = calloc(2, sizeof(*d));
 	if (!d)
@@ -78,6 +83,7 @@ int rpwi_netdev_list(struct rpwi_netdev **list)
 	d[1].gid[1] = gid_of(&eth4);
 	d[1].gid[1].usable = !fake.address_gone;
 	*list = d;
+	*all = 2;
 	return 2;
 }
 

@@ -198,6 +198,7 @@ static bool parse(struct options *o, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	setenv("ROPEWAY_DEVICES", "all", 1); /* rpw_lo is on every machine */
 	struct options o = {.wire = -1,
 		.shrink = true,
 		.times = 1,

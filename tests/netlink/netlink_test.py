@@ -17,6 +17,7 @@ import unittest
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 DROPIN = BUILD / "libropeway-verbs.so"
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("ROPEWAY_") and k not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
+ENV["ROPEWAY_DEVICES"] = "all"  # two devices are better than one to test a list: without it lo has none here
 
 
 def run(*command, wrap=True, check=True, **env):

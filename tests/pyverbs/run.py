@@ -230,7 +230,7 @@ def compare(args):
     reference = listed(PASS_LIST)
     reasons = dict(line.split(": ", 1) for line in listed(EXCEPTIONS))
     want = [t for t in reference if not args.k or args.k in t]
-    env = dict(os.environ, LD_PRELOAD=args.lib)
+    env = dict(os.environ, LD_PRELOAD=args.lib, ROPEWAY_DEVICES=args.dev)  # the suite's one device, whatever this machine has
     log = open(args.log, "w") if args.log else subprocess.DEVNULL
     results = {r["test"]: r for r in run_suite(args.dev, args.gid, env, args.timeout, None if args.all else want, log)}
     missing = {"status": "MISSED", "reason": "the run never came to it"}

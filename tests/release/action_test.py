@@ -82,7 +82,7 @@ def main():
         runner = Runner(pathlib.Path(temp), cache)
         runner.action()
         listed = runner.shell("ropeway run -- ls /sys/class/infiniband")
-        assert "rpw_lo" in listed, listed
+        assert "rpw_" in listed, listed
         moved = runner.shell("ropeway demo --size 4M --no-pcap")
         print(f"{len(runner.ran)} steps, devices {listed.split()}, demo: {moved.splitlines()[-1].strip()}")
         assert len(runner.ran) == expected, f"{expected} steps were expected: {runner.ran}"

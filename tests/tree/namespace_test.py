@@ -25,6 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROPEWAY = BUILD / "ropeway"
 PLAIN, STATIC = os.environ["PLAIN"], os.environ["PLAIN_STATIC"]
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("ROPEWAY_") and k not in ("LD_PRELOAD", "LD_LIBRARY_PATH", "ASAN_OPTIONS")}
+ENV["ROPEWAY_DEVICES"] = "all"  # two devices are better than one to test a list: without it lo has none here
 USER, GROUP, OTHER_GROUP, ATTACKER = 4711, 4712, 4713, 4714
 ROOT = not os.environ.get("NAMESPACE_TEST_ALONE")
 CLASSES = ["/sys/class/infiniband", "/sys/class/infiniband_verbs", "/sys/class/infiniband_mad", "/dev/infiniband"]

@@ -455,8 +455,8 @@ static const struct cli_command command = {
 	.after = "The files are made in $TMPDIR, /tmp or /var/tmp, whichever has room.",
 };
 
-/* The loopback device: there on every machine, whatever its network. It is the last of the software
- * devices. */
+/* The loopback device, if it is not hidden: both ends are here, whatever the network. It is the last
+ * of the software devices. */
 static char *default_device(void)
 {
 	int num;
@@ -523,6 +523,7 @@ int rpwi_cli_demo(int argc, char **argv)
 	struct options o = {0};
 	char why[512] = "", fallback[PATH_MAX];
 
+	setenv("ROPEWAY_DEVICES", "all", 0);
 	if (getrandom(&o.seed, 4, 0) != 4)
 		o.seed = (uint64_t)getpid();
 	int status = cli_options_parse(&command, &o, &argc, &argv);

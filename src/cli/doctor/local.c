@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* local.c - what `ropeway doctor` finds out about this machine alone. */
 #include "cli/doctor/doctor.h"
+#include "io/io.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -84,6 +85,21 @@ static void look_at_device(struct doctor_report *r, struct ibv_device *dev, bool
 	ibv_close_device(ctx);
 }
 
+static void look_at_hidden(struct doctor_report *r)
+{
+	struct rpwi_netdev *devs = NULL;
+	char what[64], why[RPWI_WHY_LEN];
+	unsigned all = 0;
+	int shown = rpwi_netdev_list(&devs, &all);
+
+	for (unsigned i = (unsigned)RPWI_MAX(shown, 0); devs && i < all; i++) {
+		rpwi_netdev_why_hidden(&devs[i], why, sizeof(why));
+		snprintf(what, sizeof(what), "device %.40s", devs[i].name);
+		doctor_add(r, DOCTOR_OK, what, NULL, "hidden from programs: %s", why);
+	}
+	free(devs);
+}
+
 static bool look_at_devices(struct doctor_report *r)
 {
 	bool hardware = false;
@@ -93,6 +109,7 @@ static bool look_at_devices(struct doctor_report *r)
 	struct ibv_device **list = ibv_get_device_list(&n);
 	for (int i = 0; list && i < n; i++)
 		look_at_device(r, list[i], &hardware);
+	look_at_hidden(r);
 	if (!n)
 		doctor_add(r, DOCTOR_WARN, "devices",
 			"`ip link set lo up`, or bring up another interface",

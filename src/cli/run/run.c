@@ -60,16 +60,39 @@ static void warn_if_not_preloadable(const struct rpwi_launch *l, bool sees_files
 			l->is_static ? "; with --namespace it sees their files" : "");
 }
 
+/* "rpw_lo", "rpw_lo:1", "--device=rpw_lo", but not "rpw_lo_1" */
+static bool has_word(const char *text, const char *name)
+{
+	static const char parts[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+	size_t len = strlen(name);
+
+	for (const char *at = text; (at = strstr(at, name)); at += len)
+		if ((at == text || !strchr(parts, at[-1])) && (!at[len] || !strchr(parts, at[len])))
+			return true;
+	return false;
+}
+
 /* The program's own words for it are "no device found" at best. */
-static void warn_if_no_interface(void)
+static void warn_about_devices(char **argv)
 {
 	struct rpwi_netdev *list = NULL;
-	int count = rpwi_netdev_list(&list);
+	char why[RPWI_WHY_LEN];
+	unsigned all = 0;
+	int count = rpwi_netdev_list(&list, &all);
 
-	free(list);
-	if (!count)
+	if (!count && !all)
 		fprintf(stderr, NAME ": warning: there is no software device, since no interface "
 				     "is up with an address: ip link set lo up\n");
+	for (unsigned i = (unsigned)RPWI_MAX(count, 0); list && i < all; i++)
+		for (char **arg = argv; *arg; arg++) {
+			if (!has_word(*arg, list[i].name))
+				continue;
+			rpwi_netdev_why_hidden(&list[i], why, sizeof(why));
+			fprintf(stderr, NAME ": warning: %s is hidden: %s\n", list[i].name, why);
+			break;
+		}
+	free(list);
 }
 
 /* ---- the preload ---- */
@@ -219,6 +242,7 @@ static int print_library(void)
 
 struct options {
 	const char *pcap, *fault, *wire, *explain; /* explain "-": standard error */
+	const char *devices;
 	bool stats, library, print_library, namespace;
 };
 
@@ -246,6 +270,11 @@ static const struct cli_option option[] = {
 		"process's memory is read; fetch: as auto, but large ones are always fetched from "
 		"the sender",
 		.words = rpwi_wire_names, CLI_INTO(struct options, wire)},
+	{"devices", 'd', CLI_TEXT, "LIST",
+		"the software devices that PROGRAM sees: names of devices or interfaces, lo, or "
+		"all; by default all but that of lo, which reaches this host alone (it is there if "
+		"no other is active)",
+		CLI_INTO(struct options, devices)},
 	{"library", 'l', CLI_FLAG, NULL,
 		"also put ropeway's own libibverbs.so.1, whose symbols have rdma-core's versions, "
 		"before the system's; the default if the system has none",
@@ -270,7 +299,7 @@ static const struct cli_command command = {
 	.option = option,
 	.after = "A %p in FILE becomes the process ID. Environment variables do the same: "
 		 "ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT, "
-		 "ROPEWAY_WIRE, ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.",
+		 "ROPEWAY_WIRE, ROPEWAY_DEVICES, ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.",
 	.operand = CLI_OPERAND_PROGRAM,
 	.ends_at_operand = true,
 };
@@ -312,6 +341,33 @@ static int set_fault(const char *spec)
 	return CLI_OK;
 }
 
+/* Of --devices: a word that names nothing is most likely a slip. The variable may have been set for
+ * another machine, so there it is a warning, by the device. */
+static int set_devices(const char *list)
+{
+	struct rpwi_netdev *devs = NULL;
+	char name[64], why[RPWI_WHY_LEN];
+	unsigned all = 0;
+	size_t used = 0;
+
+	setenv("ROPEWAY_DEVICES", list, 1);
+	bool unknown = rpwi_netdev_list(&devs, &all) >= 0 &&
+		       rpwi_netdev_unknown(devs, all, name, sizeof(name));
+	if (unknown) {
+		used = (size_t)snprintf(why, sizeof(why),
+			"no device and no interface is called '%s'; there ", name);
+		used += (size_t)snprintf(why + used, sizeof(why) - used,
+			all == 1 ? "is"
+			: all    ? "are"
+				 : "is none");
+	}
+	for (unsigned i = 0; unknown && i < all && used < sizeof(why); i++)
+		used += (size_t)snprintf(
+			why + used, sizeof(why) - used, "%s %s", i ? "," : "", devs[i].name);
+	free(devs);
+	return unknown ? cli_options_invalid(&command, "devices", list, why) : CLI_OK;
+}
+
 /* The program may change its folder before it opens a device: what it leaves still goes where it
  * was asked for. */
 static int set_file(const char *what, const char *variable, const char *file)
@@ -341,7 +397,9 @@ static int set_environment(const struct options *o)
 		setenv("ROPEWAY_STATS", "1", 1);
 	if (o->wire)
 		setenv("ROPEWAY_WIRE", o->wire, 1);
-	if (o->pcap)
+	if (o->devices)
+		status = set_devices(o->devices);
+	if (o->pcap && !status)
 		status = set_file("a capture", "ROPEWAY_PCAP", o->pcap);
 	if (o->explain && !strcmp(o->explain, "-"))
 		setenv("ROPEWAY_EXPLAIN", "-", 1);
@@ -397,7 +455,7 @@ int rpwi_cli_run(int argc, char **argv)
 	if (o.namespace && enter_namespace())
 		return CLI_FAILED;
 	warn_if_not_preloadable(&launch, o.namespace);
-	warn_if_no_interface();
+	warn_about_devices(argv);
 	fflush(stdout);
 	rpwi_cli_file_limit_as_before();
 	execvp(argv[0], argv);
