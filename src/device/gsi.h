@@ -39,9 +39,9 @@ int rpwi_gsi_get(struct rpwi_cm **out);
 void rpwi_gsi_put(void);
 
 /* The device that has `local` among its usable addresses, its GID index and GID, the path MTU
- * towards `remote` (enum ibv_mtu); 0 or -EADDRNOTAVAIL. For an address of a loopback interface whose
- * device programs do not see it is another device, by an address of its own: the data of both ends
- * go by that. */
+ * towards `remote` (enum ibv_mtu); 0 or -EADDRNOTAVAIL. For an address of a loopback interface
+ * whose device programs do not see it is another device, by an address of its own: the data of both
+ * ends go by that. */
 struct rpwi_gsi_local {
 	struct ibv_device *device;
 	bool stands_in;

@@ -455,8 +455,8 @@ static const struct cli_command command = {
 	.after = "The files are made in $TMPDIR, /tmp or /var/tmp, whichever has room.",
 };
 
-/* The loopback device, if it is not hidden: both ends are here, whatever the network. It is the last
- * of the software devices. */
+/* The loopback device, if it is not hidden: both ends are here, whatever the network. It is the
+ * last of the software devices. */
 static char *default_device(void)
 {
 	int num;
