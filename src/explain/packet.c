@@ -111,6 +111,9 @@ static void ack_detail(const struct rpwi_pkt *p, char *out, size_t len)
 	case RPWI_AETH_RNR_NAK:
 		snprintf(out, len, ": RNR, wait code %u", value);
 		break;
+	case RPWI_AETH_RESERVED:
+		snprintf(out, len, ": reserved syndrome 0x%02x", p->syndrome);
+		break;
 	default:
 		snprintf(out, len, ", MSN %u", p->msn);
 	}
@@ -162,7 +165,7 @@ void rpwi_explain_packet(
 		count_facts(&p);
 	detail_of(&p, detail, sizeof(detail));
 	bool nak = rpwi_op_has(rpwi_pkt_op(&p), RPWI_F_AETH) &&
-		   rpwi_aeth_kind(p.syndrome) != RPWI_AETH_ACK;
+		   (rpwi_aeth_kind(p.syndrome) & RPWI_AETH_RNR_NAK); /* that or NAK */
 	const char *name = nak ? "RC NAK" : rpwi_opcode_name(p.opcode);
 	rpwi_explain(kind, "%s PSN 0x%06x%s%s%s", name, p.psn, detail, again ? ", again" : "",
 		kind == RPWI_EXPLAIN_LOST ? ": lost on purpose" : "");

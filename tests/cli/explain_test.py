@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import unicodedata
+import zlib
 
 import explain
 from explain import BUILD, NAMESPACE, SOURCE, TIMEOUT_S, Case, at_a_terminal, blocks, page_data, ropeway, story
@@ -304,6 +305,40 @@ class Ladder(Case):
         data = self.data(story("datagrams") / "client.pcapng")
         self.assertEqual([t["about"]["kind"] for t in data["talks"]], ["UD"])
         self.assertEqual([e["messages"] for e in data["talks"][0]["about"]["ends"]], [30, 30])
+
+
+    def test_what_only_nics_send(self):
+        """A FLUSH takes a PSN between two WRITEs; a congestion notification has none; a reserved syndrome is no NAK and no wait."""
+        reth = struct.pack(">QII", 0x1000, 0x77, 64)
+        there, back = ("192.0.2.1", "192.0.2.2", 0x12), ("192.0.2.2", "192.0.2.1", 0x34)
+        packets = [roce(*there, 0x0A, 1, reth + bytes(64), 0x80), roce(*there, 0x1C, 2, struct.pack(">I", 0x12) + reth, 0x80), roce(*back, 0x11, 1, bytes([0x1F, 0, 0, 1])),
+                   roce(*back, 0x10, 2, bytes([0x1F, 0, 0, 2])), roce(*there, 0x0A, 3, reth + bytes(64), 0x80), roce(*there, 0x81, 0, bytes(16), ecn=0x40), roce(*back, 0x11, 3, bytes([0x45, 0, 0, 3]))]
+        capture = self.dir / "nics.pcap"
+        capture.write_bytes(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 101)
+                            + b"".join(struct.pack("<IIII", 1764316800, 1000 * i, len(p), len(p)) + p for i, p in enumerate(packets)))
+        got = ropeway("explain", str(capture))
+        self.assertEqual(got.returncode, 0, got)
+        shown = re.findall(r"[-<] ?((?:RC|CNP|opcode)[^|]*?) ?-*>?\|", got.stdout)
+        for text in ("RC WRITE_ONLY PSN 0x000001, 64 B", "RC FLUSH PSN 0x000002, 64 B", "RC READ_RESP_ONLY PSN 0x000002", "RC WRITE_ONLY PSN 0x000003", "CNP", "RC ACK PSN 0x000003, reserved syndrome 0x45"):
+            self.assertIn(text, got.stdout, shown)
+        for text in ("not readable", "wrong ICRC", "not in the capture", "wait", "NAK "):
+            self.assertNotIn(text, got.stdout)
+        talk, = self.data(capture)["talks"]
+        self.assertEqual([e["messages"] for e in talk["about"]["ends"]], [3, 1])  # the answer to the FLUSH is one, as that to a READ
+        fields = {key: value for row in talk["rows"] for _, key, value in row["h"] if key.startswith("feth")}
+        self.assertEqual(fields, {"feth_type": "persistence", "feth_what": "the memory region"})
+
+
+def roce(src, dst, qpn, opcode, psn, body, ack=0, ecn=0):
+    """A RoCEv2 packet over IPv4, its ICRC computed here (IB A17.3.3)."""
+    bth = struct.pack(">BBHBBHBBH", opcode, 0x40, 0xFFFF, ecn, 0, qpn, ack, 0, psn)
+    length = 28 + len(bth) + len(body) + 4
+    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 2, length, 0, 0x4000, 64, 17, 0, *(bytes(map(int, a.split("."))) for a in (src, dst)))
+    udp = struct.pack(">HHHH", 50000, 4791, length - 20, 0)
+    masked = bytearray(b"\xff" * 8 + ip + udp + bth + body)
+    for at in (9, 16, 18, 19, 34, 35, 40):
+        masked[at] = 0xFF
+    return ip + udp + bth + body + struct.pack("<I", zlib.crc32(masked))
 
 
 def as_ethernet(pcap):

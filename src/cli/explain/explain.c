@@ -81,6 +81,30 @@ static void decode_bth_alone(const struct ex_datagram *d, struct rpwi_pkt *p)
 		.psn = rpwi_get_be24(b + 9)};
 }
 
+/* A congestion notification is a BTH and 16 bytes of zero (IB A17.9.3); a FLUSH has an FETH of 4
+ * bytes and a RETH (IB A19), and takes a PSN as a WRITE does. */
+static enum ex_foreign foreign(const struct ex_datagram *d, struct rpwi_pkt *p)
+{
+	enum { CNP = RPWI_SVC_CNP | 1, FLUSH = RPWI_SVC_RC | 0x1c, FETH = 4, RETH = 16 };
+	const uint8_t *b = d->payload;
+	if (d->len < RPWI_BTH_LEN + 16)
+		return EX_NOT_FOREIGN;
+	p->becn = b[4] & 0x40;
+	p->fecn = b[4] & 0x80;
+	p->ackreq = b[8] & 0x80;
+	if (b[0] == CNP && d->wire_len == RPWI_BTH_LEN + 16 + RPWI_ICRC_LEN)
+		return EX_CNP;
+	if (b[0] != FLUSH || d->wire_len != RPWI_BTH_LEN + FETH + RETH + RPWI_ICRC_LEN ||
+		d->len < RPWI_BTH_LEN + FETH + RETH)
+		return EX_NOT_FOREIGN;
+	b += RPWI_BTH_LEN;
+	p->imm_be = rpwi_get_be32(b); /* no packet has both */
+	p->va = rpwi_get_be64(b + FETH);
+	p->rkey = rpwi_get_be32(b + FETH + 8);
+	p->dma_len = rpwi_get_be32(b + FETH + 12);
+	return EX_FLUSH;
+}
+
 static uint32_t hash_bytes(uint32_t h, const void *data, size_t len)
 {
 	const uint8_t *b = data;
@@ -147,7 +171,8 @@ static bool on_frame(void *arg, const struct ex_frame *f)
 	if (decode(&d, &k->p)) {
 		decode_bth_alone(&d, &k->p);
 		k->undecoded = true;
-		r->m->undecoded++;
+		k->foreign = foreign(&d, &k->p);
+		r->m->undecoded += !k->foreign;
 	}
 	k->p.payload = NULL;
 	uint16_t id = d.ip_id;

@@ -105,6 +105,8 @@ struct ex_pkt {
 	uint8_t side; /* 0: from talk->end[0] */
 	uint8_t ttl, tos;
 	bool undecoded, cut; /* cut: not captured as a whole */
+	/* of an undecoded one: what NICs send and the device knows nothing of */
+	enum ex_foreign { EX_NOT_FOREIGN, EX_CNP, EX_FLUSH } foreign;
 	uint16_t ip_id;
 	uint16_t marks;
 	struct ex_state state[2]; /* after it */
@@ -122,6 +124,11 @@ struct ex_pkt {
 static inline bool ex_is_cm(const struct ex_pkt *k)
 {
 	return !k->undecoded && k->p.dqpn == RPWI_GSI_QPN && rpwi_pkt_svc(&k->p) == RPWI_SVC_UD;
+}
+/* Does it ask the other QP for something, in the order of PSNs? */
+static inline bool ex_is_request(const struct ex_pkt *k)
+{
+	return k->foreign ? k->foreign == EX_FLUSH : rpwi_op_is_request(rpwi_pkt_op(&k->p));
 }
 /* False where it is no message of the connection manager. */
 bool rpwi_explain_cm(const struct ex_pkt *k, struct rpwi_cm_msg *m);

@@ -27,19 +27,26 @@ static bool is_nak(const struct rpwi_pkt *p)
 	       rpwi_aeth_kind(p->syndrome) != RPWI_AETH_ACK;
 }
 
+static const char *foreign_name(const struct ex_pkt *k)
+{
+	return k->foreign == EX_CNP ? "CNP" : "RC FLUSH";
+}
+
 const char *rpwi_explain_label(const struct ex_pkt *k, char out[64])
 {
 	struct rpwi_cm_msg m;
-	if (k->undecoded)
-		snprintf(out, 64, k->p.opcode == (RPWI_SVC_CNP | 1) ? "CNP" : "opcode 0x%02x",
-			k->p.opcode);
+	if (k->foreign)
+		snprintf(out, 64, "%s", foreign_name(k));
+	else if (k->undecoded)
+		snprintf(out, 64, "opcode 0x%02x", k->p.opcode);
 	else if (ex_is_cm(k))
 		snprintf(
 			out, 64, "CM %s", rpwi_explain_cm(k, &m) ? rpwi_cm_attr_name(m.attr) : "?");
 	else if (is_nak(&k->p))
-		snprintf(out, 64,
+		snprintf(out, 64, "%s",
 			rpwi_aeth_kind(k->p.syndrome) == RPWI_AETH_RNR_NAK ? "RC RNR NAK"
-									   : "RC NAK");
+			: rpwi_aeth_kind(k->p.syndrome) == RPWI_AETH_NAK   ? "RC NAK"
+									   : "RC ACK");
 	else
 		snprintf(out, 64, "%s", rpwi_opcode_name(k->p.opcode));
 	return out;
@@ -94,8 +101,16 @@ const char *rpwi_explain_detail(const struct ex_pkt *k, char out[160])
 			cm_detail(&m, out, 160);
 		return out;
 	}
-	if (k->undecoded) {
+	if (k->foreign == EX_CNP) {
+		out[0] = '\0';
+		return out;
+	}
+	if (k->undecoded && !k->foreign) {
 		snprintf(out, 160, "%u B", k->len);
+		return out;
+	}
+	if (k->foreign) {
+		snprintf(out, 160, "PSN 0x%06x, %u B", k->p.psn, k->p.dma_len);
 		return out;
 	}
 	n = (size_t)snprintf(out, 160, "PSN 0x%06x", k->p.psn);
@@ -103,8 +118,11 @@ const char *rpwi_explain_detail(const struct ex_pkt *k, char out[160])
 		n += (size_t)snprintf(out + n, 160 - n, ", %s",
 			(k->p.syndrome & 31) < RPWI_NAK_COUNT ? rpwi_nak_name[k->p.syndrome & 31]
 							      : "?");
-	else if (is_nak(&k->p))
+	else if (is_nak(&k->p) && rpwi_aeth_kind(k->p.syndrome) == RPWI_AETH_RNR_NAK)
 		n += (size_t)snprintf(out + n, 160 - n, ", wait %.2f ms", rnr_ms(k->p.syndrome));
+	else if (is_nak(&k->p))
+		n += (size_t)snprintf(
+			out + n, 160 - n, ", reserved syndrome 0x%02x", k->p.syndrome);
 	if (rpwi_op_has(op, RPWI_F_READ))
 		n += (size_t)snprintf(out + n, 160 - n, ", %u B wanted", k->p.dma_len);
 	else if (rpwi_op_has(op, RPWI_F_PAYLOAD))
@@ -179,7 +197,8 @@ static void bth_fields(struct out *o, const struct ex_pkt *k)
 {
 	const struct rpwi_pkt *p = &k->p;
 	o->group = "BTH";
-	put(o, "opcode", "0x%02x %s", p->opcode, rpwi_opcode_name(p->opcode));
+	put(o, "opcode", "0x%02x %s", p->opcode,
+		k->foreign ? foreign_name(k) : rpwi_opcode_name(p->opcode));
 	put(o, "solicited", "%d", p->solicited);
 	put(o, "migreq", "%d", p->migreq);
 	put(o, "pad", "%u", p->pad);
@@ -210,7 +229,7 @@ static void aeth_fields(struct out *o, const struct rpwi_pkt *p)
 			value < RPWI_NAK_COUNT ? rpwi_nak_name[value] : "?");
 		break;
 	default:
-		put(o, "syndrome", "0x%02x", p->syndrome);
+		put(o, "syndrome", "0x%02x reserved", p->syndrome);
 	}
 	put(o, "msn", "%u", p->msn);
 }
@@ -251,6 +270,20 @@ static void extended_fields(struct out *o, const struct rpwi_pkt *p)
 		o->group = "IETH";
 		put(o, "inv_rkey", "0x%08x", p->inv_rkey);
 	}
+}
+
+/* IB A19: the placement (global visibility, persistence) and what is flushed. */
+static void flush_fields(struct out *o, const struct rpwi_pkt *p)
+{
+	static const char *const what[] = {"the range", "the memory region", "2", "3"};
+	o->group = "FETH";
+	put(o, "feth_type", "%s%s%s", p->imm_be & 1 ? "global visibility" : "",
+		(p->imm_be & 3) == 3 ? ", " : "", p->imm_be & 2 ? "persistence" : "");
+	put(o, "feth_what", "%s", what[p->imm_be >> 4 & 3]);
+	o->group = "RETH";
+	put(o, "va", "0x%016" PRIx64, p->va);
+	put(o, "rkey", "0x%08x", p->rkey);
+	put(o, "dma_len", "%u", p->dma_len);
 }
 
 static void put_timeout(const struct out *o, const char *key, unsigned code)
@@ -358,6 +391,8 @@ void rpwi_explain_fields(const struct ex_pkt *k, ex_field_fn *fn, void *arg)
 	bth_fields(&o, k);
 	if (!k->undecoded)
 		extended_fields(&o, &k->p);
+	if (k->foreign == EX_FLUSH)
+		flush_fields(&o, &k->p);
 	if (ex_is_cm(k))
 		cm_fields(&o, k);
 	if (!k->undecoded && k->p.payload_len && !ex_is_cm(k)) {

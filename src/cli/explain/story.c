@@ -193,7 +193,7 @@ static int on_request(struct walk *w, uint32_t i)
 		y->next = rpwi_psn_add(psn, n);
 		y->loose = loose;
 		y->burst = NULL;
-		if (rpwi_op_has(op, RPWI_F_LAST))
+		if (k->foreign || rpwi_op_has(op, RPWI_F_LAST))
 			w->t->end[side].messages++;
 	}
 	y->burst_next = rpwi_psn_add(psn, n);
@@ -380,7 +380,7 @@ static void on_cm(struct walk *w, uint32_t i)
 static void states_of_data(struct walk *w, const struct ex_pkt *k)
 {
 	struct ex_state *me = &w->now[k->side], *peer = &w->now[1 - k->side];
-	bool request = rpwi_op_is_request(rpwi_pkt_op(&k->p));
+	bool request = ex_is_request(k);
 	if (me->qp == EX_QP_ERR || w->fatal || me->cm > EX_CM_ESTABLISHED)
 		return;
 	if (request || me->qp == EX_QP_NONE)
@@ -399,8 +399,11 @@ static int on_packet(struct walk *w, uint32_t i)
 	if (w->both_seen[k->side] && !k->seen_ns && k->direction != EX_IN &&
 		k->time_ns > w->from[1 - k->side] && k->time_ns < w->to[1 - k->side])
 		k->marks |= EX_LOST;
-	if (k->undecoded) {
-		k->marks |= EX_MALFORMED;
+	if (k->foreign == EX_FLUSH) {
+		rc = on_request(w, i);
+		states_of_data(w, pkt(w, i));
+	} else if (k->undecoded) {
+		k->marks |= k->foreign ? 0 : EX_MALFORMED;
 	} else if (ex_is_cm(k)) {
 		e->bytes -= k->p.payload_len;
 		on_cm(w, i);

@@ -247,7 +247,8 @@ static void on_sidr(struct search *s, struct ex_pkt *k, const struct rpwi_cm_msg
 
 static struct flow *flow_of(struct search *s, const struct ex_pkt *k, uint32_t *id)
 {
-	unsigned svc = rpwi_pkt_svc(&k->p);
+	/* a congestion notification is for the QP that it names */
+	unsigned svc = k->foreign ? RPWI_SVC_RC : rpwi_pkt_svc(&k->p);
 	uint64_t key = rpwi_mix(
 		rpwi_mix(mix_addr(mix_addr(rpwi_mix(0, TAG_FLOW), &k->flow.src), &k->flow.dst),
 			k->p.dqpn),
@@ -351,9 +352,9 @@ static void on_data(struct search *s, struct ex_pkt *k)
 	if (!f)
 		return;
 	k->talk = FLOW_BIT | id;
-	if (k->undecoded)
+	if (k->undecoded && k->foreign != EX_FLUSH)
 		return;
-	if (rpwi_op_is_request(rpwi_pkt_op(&k->p)))
+	if (ex_is_request(k))
 		note_request(f, k);
 	else
 		find_mate(s, id, k);

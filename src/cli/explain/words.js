@@ -125,6 +125,7 @@ const OPS = {
   CMP_SWAP: [["An atomic: compare 8 bytes, and swap them if they are equal.", "原子操作：比较 8 字节，相等则交换。"], ["The program posted an atomic compare and swap.", "程序投递了原子比较交换。"], "IB 9.4.6"],
   FETCH_ADD: [["An atomic: add to 8 bytes, and bring the old value back.", "原子操作：对 8 字节做加法并取回旧值。"], ["The program posted an atomic fetch and add.", "程序投递了原子取加。"], "IB 9.4.6"],
   ATOMIC_WRITE: [["Puts 8 bytes into the memory of the receiver in one step; answered like a READ of nothing.", "一步写入接收方内存的 8 字节；应答同长度为零的 READ。"], ["The program posted an ATOMIC WRITE.", "程序投递了 ATOMIC WRITE。"], "IB A19"],
+  FLUSH: [["Asks that earlier WRITEs are visible to all, or survive a loss of power.", "要求先前的 WRITE 对所有观察者可见，或在断电后仍然保留。"], ["The program posted a FLUSH; its answer, a READ response without data, says that it is done.", "程序投递了 FLUSH；应答是不含数据的 READ 应答，表示已完成。"], "IB A19"],
   CNP: [["A congestion notification packet.", "拥塞通知包。"], ["A packet arrived with the congestion mark of a switch; its sender shall slow down.", "收到带有交换机拥塞标记的包；要求发送方降速。"], "IB A17.9.3"],
 };
 const CMS = {
@@ -168,6 +169,7 @@ const FIELDS = {
   psn: ["packet sequence number, 24 bits: shows what is missing or came twice", "24 位包序号：用于发现缺失和重复"], ecn: ["congestion marks", "拥塞标记"],
   qkey: ["must be that of the receiving QP", "必须与接收 QP 的一致"], sqpn: ["the QP that sent it: a datagram's return address", "发送方 QP：数据报的返回地址"],
   va: ["address in the peer's memory", "对端内存地址"], rkey: ["the key that the peer gave for this memory", "对端为该内存授予的密钥"], dma_len: ["bytes of the whole operation", "整个操作的字节数"],
+  feth_type: ["how far the data must have come", "数据须到达的程度"], feth_what: ["what is flushed", "刷新的范围"],
   swap_add: ["value to swap in, or to add", "要换入或相加的值"], compare: ["swapped only if memory holds this", "仅当内存等于此值时交换"], atomic_orig: ["what the memory held before", "内存原值"],
   syndrome: ["ACK, NAK or RNR NAK, and why", "ACK、NAK 或 RNR NAK 及原因"], msn: ["messages that the responder has finished", "响应方已完成的消息数"], imm: ["4 bytes for the peer's completion", "放入对端完成项的 4 字节"], inv_rkey: ["this rkey of the receiver ends now", "接收方的此 rkey 从此失效"],
   mad_class: ["management class", "管理类别"], mad_attr: ["which message", "消息类型"], mad_tid: ["transaction: the same in a message that is sent again", "事务号：重发时不变"],
