@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/guard.h"
+#include "base/mapped.h"
 #include "device/board.h"
 #include "device/hca.h"
 #include "device/tally.h"
@@ -111,29 +111,17 @@ static bool access_sane(int access)
  * when an access comes is an error of that access, as with every region. */
 static bool is_implicit(const void *addr, size_t len) { return !addr && len == SIZE_MAX; }
 
-#ifndef MADV_POPULATE_READ
-enum { MADV_POPULATE_READ = 22, MADV_POPULATE_WRITE = 23 };
-#endif
-
-/* Is it there, and may the process do with its first and its last page what the region is for? A
- * kernel pins all of it (ib_umem_get), and gives EFAULT where it cannot. Nothing is pinned here,
- * and no page in between is touched: msync without a flag goes over mappings, not pages. Linux
- * before 5.14 has no MADV_POPULATE_*: there the access itself finds out. 0, or an errno. */
+/* A kernel pins all of it (ib_umem_get), and gives EFAULT where it cannot. Nothing is pinned here,
+ * and no page is touched: mappings are looked up. 0, or an errno. */
 static int memory_refused(const void *addr, size_t len, int access)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)addr & -page,
 		  end = ((uintptr_t)addr + len + page - 1) & -page;
-	bool writes = access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
-	int how = writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-	if (end < from || from == end) /* wraps, or has no page (ib_umem_get) */
+	if (end < from || !len) /* wraps, or has no page (ib_umem_get) */
 		return EINVAL;
-	/* the system call: no thread is canceled there */
-	if (syscall(SYS_msync, from, end - from, 0))
-		return EFAULT;
-	if (madvise((void *)from, 0, how))
-		return 0;
-	return madvise((void *)from, page, how) || madvise((void *)(end - page), page, how) ? EFAULT
-											    : 0;
+	return rpwi_mapped(addr, len, access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND))
+		       ? 0
+		       : EFAULT;
 }
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access);
@@ -146,7 +134,7 @@ struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64
 		errno = refused;
 		return NULL;
 	}
-	return reg_mr(pd, addr, len, iova, access);
+	return rpwi_plan_refuses(RPWI_CALL_REG_MR) ? NULL : reg_mr(pd, addr, len, iova, access);
 }
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access)
@@ -157,8 +145,6 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t
 		errno = (access & ~KNOWN_ACCESS) ? EOPNOTSUPP : EINVAL;
 		return NULL;
 	}
-	if (rpwi_plan_refuses(RPWI_CALL_REG_MR))
-		return NULL;
 	struct dmr *mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
@@ -225,6 +211,10 @@ struct ibv_mr *rpwi_dev_reg_dmabuf_mr(
 	struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access)
 {
 	size_t lead;
+	/* before the buffer is looked at: what a device without the feature says can be scripted,
+	 * too */
+	if (rpwi_plan_refuses(RPWI_CALL_REG_MR))
+		return NULL;
 	uint8_t *map = dmabuf_map(offset, len, fd, access, &lead);
 	struct ibv_mr *ibv = map ? reg_mr(pd, map + lead, len, iova, access) : NULL;
 	if (!ibv) {

@@ -153,6 +153,9 @@ static void calls_run(const void *arg)
 	CHECK(!ibv_alloc_pd(t.ctx) && errno == ENOMEM);
 	CHECK(!ibv_reg_mr(t.pd, t.buf, 64, 0) && errno == ENOMEM);
 	CHECK(ibv_reg_mr(t.pd, t.buf, 64, 0));
+	/* a dma-buf that the device cannot take, as a GPU's: the script's word comes first */
+	CHECK(!ibv_reg_dmabuf_mr(t.pd, 0, 64, 0, -1, 0) && errno == EBADF);
+	CHECK(!ibv_reg_dmabuf_mr(t.pd, 0, 64, 0, -1, 0) && errno == EOPNOTSUPP);
 	CHECK(!ibv_alloc_mw(t.pd, IBV_MW_TYPE_2) && errno == ENOSPC);
 	CHECK(!ibv_create_comp_channel(t.ctx) && errno == EMFILE);
 	CHECK((ch = ibv_create_comp_channel(t.ctx)));
@@ -188,6 +191,7 @@ static void calls_fail(void **state)
 {
 	assert_true(scripted("calls",
 		"open_device 1: ENODEV\nalloc_pd 2: ENOMEM\nibv_reg_mr 2: ENOMEM\n"
+		"reg_mr 4: EBADF\n"
 		"alloc_mw: ENOSPC\ncreate_comp_channel 1: EMFILE\ncreate_cq 3: EINVAL\n"
 		"resize_cq 1: ENOMEM\nreq_notify_cq 1: EIO\ncreate_srq 2..: ENOMEM\n"
 		"modify_srq 1: EBUSY\ncreate_qp 3: ENOSPC\ncreate_qp 5: ENOSPC\n"
