@@ -307,8 +307,9 @@ static void add_packet(struct rpwi_txb *b, const struct rpwi_pkt *pkt)
 		b->iov[b->niov++] = (struct rpwi_iov){pkt->payload, pkt->payload_len};
 }
 
-void gsi_send_packet(const struct rpwi_addr *local, const struct rpwi_addr *remote,
-	uint8_t hop_limit, uint8_t tclass, const struct rpwi_pkt *pkt)
+/* Slot 0: the port group chooses who gets it. */
+static void send_packet(const struct rpwi_addr *local, const struct rpwi_addr *remote,
+	uint8_t hop_limit, uint8_t tclass, const struct rpwi_pkt *pkt, uint16_t slot)
 {
 	struct rpwi_av av = {.flow = {.src = carrier_of(local),
 				     .dst = carrier_of(remote),
@@ -326,13 +327,21 @@ void gsi_send_packet(const struct rpwi_addr *local, const struct rpwi_addr *remo
 	rpwi_txb_reset(&gsi.txb);
 	gsi.txb.av = &av;
 	add_packet(&gsi.txb, pkt);
-	int rc = rpwi_port_send(p->port->io, &gsi.txb, &sent);
+	int rc = slot && av.loopback_zone
+			 ? rpwi_port_send_to_slot(p->port->io, &gsi.txb, slot, &sent)
+			 : rpwi_port_send(p->port->io, &gsi.txb, &sent);
 	if (rc)
 		path_refused(&hca_here, p->port->io, &av, 0, rc);
 	if (rc && rc != -EREMOTEIO) {
 		hca_here.n.mads_unsent++;
 		rpwi_debug("a management packet was not sent: %s", strerror(-rc));
 	}
+}
+
+void gsi_send_packet(const struct rpwi_addr *local, const struct rpwi_addr *remote,
+	uint8_t hop_limit, uint8_t tclass, const struct rpwi_pkt *pkt)
+{
+	send_packet(local, remote, hop_limit, tclass, pkt, 0);
 }
 
 static struct rpwi_pkt packet_of(const uint8_t *mad, uint32_t dqpn)
@@ -362,7 +371,8 @@ void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad)
 	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_cm_tx(path, mad))
 		return;
 	struct rpwi_pkt pkt = packet_of(mad, RPWI_GSI_QPN);
-	gsi_send_packet(&path->local, &path->remote, path->hop_limit, path->traffic_class, &pkt);
+	send_packet(&path->local, &path->remote, path->hop_limit, path->traffic_class, &pkt,
+		gsi_slot_of_receiver(mad));
 	struct rpwi_qp_stats *n = tally_at(dev_first(), &path->local);
 	n->tx_packets++;
 	n->tx_bytes += RPWI_MAD_LEN;

@@ -38,6 +38,19 @@ static bool is_request(uint16_t attr) { return attr == RPWI_CM_REQ || attr == RP
 /* the first field of all of them (IB 12.6) */
 static uint32_t sender_id(const uint8_t *mad) { return rpwi_get_be32(mad + RPWI_MAD_HDR_LEN); }
 
+uint16_t gsi_slot_of_receiver(const uint8_t *mad)
+{
+	uint16_t attr;
+	uint32_t id;
+	uint64_t service_id;
+	if (!hca_here.steer || !rpwi_cm_peek(mad, RPWI_MAD_LEN, &attr, &id, &service_id) ||
+		is_request(attr) || !id)
+		return 0;
+	unsigned slot = gsi_slot_of_id(id);
+	bool own = rpwi_steer_owns(hca_here.steer, slot << RPWI_SLOT_SHIFT);
+	return own || slot > RPWI_SLOT_MAX ? 0 : (uint16_t)slot;
+}
+
 static void passed_add(const struct rpwi_rx *rx, const uint8_t *mad, uint64_t service_id)
 {
 	passed[passed_next++ % PASSED_MAX] = (struct passed){

@@ -566,6 +566,8 @@ void gsi_feed(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len, u
 
 /* gsi_route.c; the lock is held */
 unsigned gsi_slot_of_id(uint32_t comm_id); /* of the process that made a communication ID */
+/* Of another process, for which an outgoing message names a communication ID; 0: it names none */
+uint16_t gsi_slot_of_receiver(const uint8_t *mad);
 bool gsi_well_formed(const struct rpwi_pkt *pkt);
 /* true: it was another process's */
 bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len,

@@ -178,12 +178,18 @@ static uint8_t *waiting_room(struct rpwi_handover *h, const struct io_dest *to, 
 	return q->last->data + q->last->len - need;
 }
 
-void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, const struct io_dest *to,
+int rpwi_handover_now(struct rpwi_handover *h, struct rpwi_steer *s, const struct io_dest *to,
 	const struct io_packet *pkt, const void *data)
 {
 	const struct iovec parts[2] = {
 		{(void *)(uintptr_t)pkt, sizeof(*pkt)}, {(void *)(uintptr_t)data, pkt->len}};
-	int rc = queue_of(h, to) ? -EAGAIN : send_message(s, to, parts, 2);
+	return queue_of(h, to) ? -EAGAIN : send_message(s, to, parts, 2);
+}
+
+void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, const struct io_dest *to,
+	const struct io_packet *pkt, const void *data)
+{
+	int rc = rpwi_handover_now(h, s, to, pkt, data);
 	if (!rc)
 		return;
 	uint8_t *at = is_full(rc) ? waiting_room(h, to, sizeof(*pkt) + pkt->len) : NULL;

@@ -164,6 +164,11 @@ int rpwi_port_fd(const struct rpwi_port *p);
  * were not sent, *sent says how many were). -EREMOTEIO: sent; rpwi_port_icmp has word of earlier
  * ones. */
 int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent);
+/* The same of one packet for the owner of a slot on this host, straight to that process: in the
+ * queue of another member of the port group it would be lost if that member ends. By UDP where that
+ * cannot be, and where faults are injected. */
+int rpwi_port_send_to_slot(
+	struct rpwi_port *p, const struct rpwi_txb *b, uint16_t slot, unsigned *sent);
 /* One datagram, or one GRO batch. seg_len is the size of each segment but the last (len, for one
  * datagram). */
 struct rpwi_rx {

@@ -242,6 +242,9 @@ void rpwi_handover_free(struct rpwi_handover *h);
 void rpwi_handover_forget(struct rpwi_handover *h);
 void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, const struct io_dest *to,
 	const struct io_packet *pkt, const void *data);
+/* The same, but nothing waits: 0, or -errno and it is the caller's still */
+int rpwi_handover_now(struct rpwi_handover *h, struct rpwi_steer *s, const struct io_dest *to,
+	const struct io_packet *pkt, const void *data);
 void rpwi_handover_retry(struct rpwi_handover *h, struct rpwi_steer *s);
 uint64_t rpwi_handover_retry_at(const struct rpwi_handover *h);
 /* where the records of a message are received */

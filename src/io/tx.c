@@ -655,6 +655,46 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 	return RPWI_UNLIKELY(!rc && p->icmp_head != p->icmp_tail) ? -EREMOTEIO : rc;
 }
 
+/* False: by UDP. */
+static bool pass_to_slot(struct rpwi_port *p, const struct rpwi_txb *b, uint16_t slot)
+{
+	uint8_t data[RPWI_PACKET_MAX];
+	uint32_t len = 0;
+	if (build_from(p, b, 0, false) || p->tx.nruns != 1 || p->tx.run[0].len > sizeof(data))
+		return false;
+	const struct tx_run *r = &p->tx.run[0];
+	for (unsigned i = 0; i < r->niov; i++) {
+		const struct iovec *v = &p->tx.iov[r->iov_first + i];
+		memcpy(data + len, v->iov_base, v->iov_len);
+		len += (uint32_t)v->iov_len;
+	}
+	const struct io_dest to = {.slot = slot};
+	const struct io_packet pkt = {.flow = p->tx.flow,
+		.len = len,
+		.seg_len = len,
+		.ttl = b->av->hop_limit,
+		.tos = b->av->tclass};
+	if (rpwi_handover_now(rpwi_steer_handover(p->steer), p->steer, &to, &pkt, data))
+		return false;
+	p->n.tx_datagrams++;
+	if (RPWI_UNLIKELY(rpwi_tap_enabled))
+		tap_run(p, r, rpwi_tap_clock_ns());
+	return true;
+}
+
+int rpwi_port_send_to_slot(
+	struct rpwi_port *p, const struct rpwi_txb *b, uint16_t slot, unsigned *sent)
+{
+	bool plain = p->tx_fd >= 0 && !p->mute && !rpwi_fork_broken && !p->fault &&
+		     !rpwi_plan_packets && b->npkt == 1 &&
+		     b->av->flow.dst.family == p->local.family;
+	if (plain && pass_to_slot(p, b, slot)) {
+		*sent = 1;
+		return 0;
+	}
+	return rpwi_port_send(p, b, sent);
+}
+
 bool rpwi_port_is_watched(const struct rpwi_port *p)
 {
 	return rpwi_tap_enabled || p->fault || rpwi_plan_packets;

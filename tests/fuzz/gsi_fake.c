@@ -193,6 +193,11 @@ void rpwi_port_close(struct rpwi_port *p)
 }
 int rpwi_port_fd(const struct rpwi_port *p) { return -1; }
 
+int rpwi_port_send_to_slot(
+	struct rpwi_port *p, const struct rpwi_txb *b, uint16_t slot, unsigned *sent)
+{
+	return rpwi_port_send(p, b, sent);
+}
 int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent)
 {
 	uint8_t bytes[RPWI_HDR_MAX + RPWI_MTU_MAX + 4];
