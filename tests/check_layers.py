@@ -21,7 +21,7 @@ MAY = {
     "device": {"base", "wire", "rc", "explain", "fault", "cm", "io"},
     # The rdma_cm device: addresses and events of connections; packets and sockets are the device's.
     "helper": {"base", "wire", "rc", "explain", "fault", "cm", "io", "device"},
-    "ucma": {"base", "wire", "explain", "fault", "cm", "device"},
+    "ucma": {"base", "wire", "explain", "fault", "cm", "io", "device"},
     # The files that the kernel would have for our devices: they show the interfaces as they are, also while no device is open.
     "tree": {"base", "io"},
     # What the kernel would answer on a NETLINK_RDMA socket: requests in, datagrams out. Of the device it knows what an object is.

@@ -18,6 +18,32 @@ static void translate_own_gid(const struct dev *d, const union ibv_gid *gid, str
 			*a = d->net.gid[i].addr;
 }
 
+int ah_find_host(struct dctx *c, const struct ibv_ah_attr *attr)
+{
+	RPWI_WHOLE;
+	const uint64_t longest_ns = RPWI_NS_PER_S;
+	struct rpwi_addr src = {0}, dst = {0};
+	char text[INET6_ADDRSTRLEN];
+	hca_lock();
+	const struct dev *d = c->dev;
+	unsigned gi = attr->grh.sgid_index;
+	bool asks = attr->port_num == 1 && attr->is_global && gi < d->net.gid_count &&
+		    d->net.gid[gi].usable;
+	if (asks) {
+		src = d->net.gid[gi].addr;
+		gid_to_addr(&attr->grh.dgid, d->net.ifindex, &dst);
+		translate_own_gid(d, &attr->grh.dgid, &dst);
+		asks = src.family == dst.family;
+	}
+	hca_unlock();
+	int rc = asks ? rpwi_neighbor_wait(&src, &dst, longest_ns) : 0;
+	if (rc) {
+		gid_text(attr->grh.dgid.raw, text);
+		rpwi_warn("%s: no host of this subnet answers at %s", c->dev->net.name, text);
+	}
+	return rc;
+}
+
 int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, unsigned mtu_bytes,
 	struct rpwi_av *av, struct dport **port, struct dpeer **peer)
 {
@@ -96,12 +122,14 @@ struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	if (rpwi_plan_refuses(RPWI_CALL_CREATE_AH))
 		return NULL;
-	struct dah *ah = calloc(1, sizeof(*ah));
-	if (!ah)
+	int rc = ah_find_host(to_dctx(pd->context), attr);
+	struct dah *ah = rc ? NULL : calloc(1, sizeof(*ah));
+	if (!ah) {
+		errno = rc ? -rc : ENOMEM;
 		return NULL;
+	}
 	hca_lock();
-	int rc = ah_resolve(
-		to_dctx(pd->context), attr, 0, RPWI_MTU_MAX, &ah->av, &ah->port, &ah->peer);
+	rc = ah_resolve(to_dctx(pd->context), attr, 0, RPWI_MTU_MAX, &ah->av, &ah->port, &ah->peer);
 	if (!rc)
 		to_dpd(pd)->refs++;
 	hca_unlock();

@@ -761,6 +761,8 @@ void gsi_begin(void) { alive_begin(&world); }
 uint64_t gsi_deadline(void)
 {
 	uint64_t at = RPWI_MIN(gsi_defer_deadline(), alive_deadline());
+	if (gsi.user.deadline)
+		at = RPWI_MIN(at, gsi.user.deadline(NULL));
 	if (!gsi.cm || gsi.exiting)
 		return at;
 	return gsi.sweep ? 0 : RPWI_MIN(at, rpwi_cm_deadline(gsi.cm));
@@ -773,6 +775,8 @@ void gsi_timer(uint64_t now_ns)
 	alive_timer(now_ns);
 	if (gsi.cm && rpwi_cm_deadline(gsi.cm) <= now_ns)
 		rpwi_cm_timer(gsi.cm, now_ns);
+	if (gsi.user.deadline && gsi.user.deadline(NULL) <= now_ns)
+		gsi.user.timer(NULL, now_ns);
 	gsi.depth--;
 	if (gsi.sweep)
 		ports_sweep(false);

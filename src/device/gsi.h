@@ -27,6 +27,10 @@ struct rpwi_gsi_user {
 	/* Addresses or links changed (dev_refresh): a wildcard listener may have to open a port
 	 * more. The lock is held. May be NULL. */
 	void (*addresses_changed)(void *user);
+	/* When it wants to be called (RPWI_NEVER: not), and that this time has come. The lock is
+	 * held. */
+	uint64_t (*deadline)(void *user);
+	void (*timer)(void *user, uint64_t now_ns);
 };
 void rpwi_gsi_attach(const struct rpwi_gsi_user *u);
 

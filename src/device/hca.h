@@ -533,7 +533,10 @@ void gid_text(const uint8_t *raw, char *out); /* INET6_ADDRSTRLEN */
 /* ifindex: of the device, for addresses that need one */
 void gid_to_addr(const union ibv_gid *gid, int ifindex, struct rpwi_addr *a);
 
-/* ah.c; the lock is held */
+/* ah.c: 0, or -ETIMEDOUT: nobody answers at an address of the own subnet, which may take a second.
+ * A vector that is wrong in another way is ah_resolve's to refuse. No lock is held. */
+int ah_find_host(struct dctx *c, const struct ibv_ah_attr *attr);
+/* the lock is held for what follows */
 /* Resolve an address vector: 0, or a positive errno (EINVAL: bad port, no GRH, GID index empty or
  * not usable, families differ), with the reason in the log. `dqpn`: of a RC QP at the other end,
  * else 0; one that a lane reaches needs no UDP port, and the peer is the process that has it. On

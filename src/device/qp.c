@@ -461,6 +461,13 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		if (err)
 			return err;
 	}
+	/* without the lock: it may take a second */
+	if (mask & IBV_QP_AV && mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RTR &&
+		q->t.state == IBV_QPS_INIT && (rc = ah_find_host(q->ctx, &attr->ah_attr))) {
+		if (RPWI_UNLIKELY(rpwi_explain_on))
+			rpwi_explain_modify(&q->t, IBV_QPS_INIT, attr, mask, rc);
+		return -rc;
+	}
 	hca_lock();
 	qp_hold(q);
 	enum ibv_qp_state was = q->t.state;

@@ -68,7 +68,8 @@ int rpwi_netdev_watch_open(void);
 bool rpwi_netdev_watch_read(int fd);
 /* The kernel's own decision about the way to an address. */
 struct rpwi_route {
-	bool local; /* it is one of this host's own */
+	bool local;  /* it is one of this host's own */
+	bool direct; /* no router lies between, as far as this host knows */
 	int ifindex;
 	uint32_t hops; /* 0: the route has no hop limit of its own */
 };
@@ -76,6 +77,23 @@ struct rpwi_route rpwi_netdev_route(const struct rpwi_addr *a);
 /* The hop limit of packets that are sent there without one: the route's, else the system's
  * (net.ipv4.ip_default_ttl, net.ipv6.conf.*.hop_limit), which is read. */
 uint8_t rpwi_netdev_hops(const struct rpwi_addr *a, const struct rpwi_route *r);
+
+/* ---- neighbor.c: is there a host at an address of the own subnet? ---- */
+struct rpwi_neighbor {
+	struct rpwi_addr src, dst;
+	int ifindex;
+	uint64_t begun_ns, asked_ns;
+};
+/* Makes the kernel look for the host at dst. False: nobody has to wait, since it is known, this
+ * host's own, behind a router, or on an interface without address resolution. Two questions to the
+ * kernel; no wait. */
+bool rpwi_neighbor_begin(struct rpwi_neighbor *n, const struct rpwi_addr *src,
+	const struct rpwi_addr *dst, uint64_t now_ns);
+/* Is it not found yet? A question to the kernel; no wait. */
+bool rpwi_neighbor_missing(struct rpwi_neighbor *n, uint64_t now_ns);
+/* Both, and waits for it: 0, or -ETIMEDOUT. Call it without locks. */
+int rpwi_neighbor_wait(
+	const struct rpwi_addr *src, const struct rpwi_addr *dst, uint64_t longest_ns);
 
 /* ---- offer.c: which devices programs see ---- */
 /* Fills in `hidden` and `for_want` of all. */

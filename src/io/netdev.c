@@ -3,7 +3,7 @@
  * rtnetlink (rtnetlink(7)). Reads only; keeps nothing between calls but the descriptor of a watch,
  * which its caller owns.
  */
-#include "io/io.h"
+#include "io/rtnl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +61,7 @@ static void pages_put(void *p, size_t bytes)
 
 /* ---- netlink ---- */
 
-static int nl_open(uint32_t groups)
+int rpwi_rtnl_open(uint32_t groups)
 {
 	int fd = socket(
 		AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | (groups ? SOCK_NONBLOCK : 0), NETLINK_ROUTE);
@@ -99,11 +99,9 @@ static ssize_t nl_recv(int fd, void *buf, size_t room)
 	}
 }
 
-typedef void (*nl_visit)(const struct nlmsghdr *h, void *arg);
-
 /* Visit each message of the answer. 0, or -errno (the kernel's own error for the request
  * included). */
-static int nl_answers(int fd, uint32_t seq, nl_visit visit, void *arg)
+int rpwi_rtnl_answers(int fd, uint32_t seq, rpwi_rtnl_visit visit, void *arg)
 {
 	enum { ROOM = 64 * 1024 }; /* the kernel fills at most 32 KiB a read */
 	void *buf = pages_get(ROOM);
@@ -133,7 +131,7 @@ static int nl_answers(int fd, uint32_t seq, nl_visit visit, void *arg)
 	return rc;
 }
 
-static int nl_dump(int fd, uint16_t type, uint32_t seq, nl_visit visit, void *arg)
+static int nl_dump(int fd, uint16_t type, uint32_t seq, rpwi_rtnl_visit visit, void *arg)
 {
 	struct {
 		struct nlmsghdr h;
@@ -147,12 +145,12 @@ static int nl_dump(int fd, uint16_t type, uint32_t seq, nl_visit visit, void *ar
 	};
 	if (send(fd, &req, req.h.nlmsg_len, 0) < 0)
 		return -errno;
-	return nl_answers(fd, seq, visit, arg);
+	return rpwi_rtnl_answers(fd, seq, visit, arg);
 }
 
 /* The attributes after a family header of `hdr` bytes, by type; a later one of the same type
  * wins. */
-static void attrs_of(const struct nlmsghdr *h, size_t hdr, const struct rtattr **at, unsigned max)
+void rpwi_rtnl_attrs(const struct nlmsghdr *h, size_t hdr, const struct rtattr **at, unsigned max)
 {
 	memset(at, 0, sizeof(*at) * (max + 1));
 	if (h->nlmsg_len < NLMSG_SPACE(hdr))
@@ -203,7 +201,7 @@ static void visit_link(const struct nlmsghdr *h, void *arg)
 	const struct rtattr *at[IFLA_MTU + 1];
 	if (h->nlmsg_type != RTM_NEWLINK || h->nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
 		return;
-	attrs_of(h, sizeof(*m), at, IFLA_MTU);
+	rpwi_rtnl_attrs(h, sizeof(*m), at, IFLA_MTU);
 	if (!at[IFLA_IFNAME])
 		return;
 	struct link *l = grow((void **)&s->link, &s->links, &s->links_room, LINKS_MAX, sizeof(*l));
@@ -231,7 +229,7 @@ static void visit_addr(const struct nlmsghdr *h, void *arg)
 	const struct rtattr *at[IFA_FLAGS + 1];
 	if (h->nlmsg_type != RTM_NEWADDR || h->nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
 		return;
-	attrs_of(h, sizeof(*m), at, IFA_FLAGS);
+	rpwi_rtnl_attrs(h, sizeof(*m), at, IFA_FLAGS);
 	/* On a point-to-point link IFA_ADDRESS is the other end (rtnetlink(7)). */
 	const struct rtattr *a = at[IFA_LOCAL] ? at[IFA_LOCAL] : at[IFA_ADDRESS];
 	size_t want = m->ifa_family == AF_INET ? 4 : m->ifa_family == AF_INET6 ? 16 : 0;
@@ -276,7 +274,7 @@ static void visit_route(const struct nlmsghdr *h, void *arg)
 		return;
 	if (m->rtm_family != AF_INET && m->rtm_family != AF_INET6)
 		return;
-	attrs_of(h, sizeof(*m), at, RTA_MULTIPATH);
+	rpwi_rtnl_attrs(h, sizeof(*m), at, RTA_MULTIPATH);
 	uint32_t metric = 0;
 	attr_u32(at[RTA_PRIORITY], &metric);
 	bool ipv4 = m->rtm_family == AF_INET;
@@ -422,13 +420,13 @@ static int scan_run(struct scan *s)
 {
 	static const struct {
 		uint16_t type;
-		nl_visit visit;
+		rpwi_rtnl_visit visit;
 	} dumps[] = {
 		{RTM_GETLINK, visit_link},
 		{RTM_GETADDR, visit_addr},
 		{RTM_GETROUTE, visit_route},
 	};
-	int fd = nl_open(0);
+	int fd = rpwi_rtnl_open(0);
 	if (fd < 0)
 		return fd;
 	int rc = 0;
@@ -526,7 +524,7 @@ unsigned rpwi_netdev_uverbs(const struct rpwi_netdev *d)
 
 int rpwi_netdev_watch_open(void)
 {
-	return nl_open(RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR);
+	return rpwi_rtnl_open(RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR);
 }
 
 bool rpwi_netdev_watch_read(int fd)
@@ -552,12 +550,13 @@ static void visit_lookup(const struct nlmsghdr *h, void *arg)
 {
 	struct rpwi_route *l = arg;
 	const struct rtmsg *m = NLMSG_DATA(h);
-	const struct rtattr *at[RTA_MULTIPATH + 1];
+	const struct rtattr *at[RTA_VIA + 1];
 	if (h->nlmsg_type != RTM_NEWROUTE || h->nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
 		return;
-	attrs_of(h, sizeof(*m), at, RTA_MULTIPATH);
+	rpwi_rtnl_attrs(h, sizeof(*m), at, RTA_VIA);
 	l->local = m->rtm_type == RTN_LOCAL;
 	l->ifindex = route_oif(at);
+	l->direct = !at[RTA_GATEWAY] && !at[RTA_VIA] && !at[RTA_MULTIPATH];
 	if (!at[RTA_METRICS])
 		return;
 	int left = (int)RTA_PAYLOAD(at[RTA_METRICS]);
@@ -572,7 +571,7 @@ static unsigned system_hops(unsigned family, int ifindex)
 	struct ifreq r = {.ifr_ifindex = ifindex};
 	char path[80 + IFNAMSIZ];
 	unsigned hops = 0;
-	int fd = family == 4 ? -1 : nl_open(0);
+	int fd = family == 4 ? -1 : rpwi_rtnl_open(0);
 	if (family == 4)
 		snprintf(path, sizeof(path), "/proc/sys/net/ipv4/ip_default_ttl");
 	else
@@ -613,11 +612,11 @@ struct rpwi_route rpwi_netdev_route(const struct rpwi_addr *a)
 	}
 	req.h.nlmsg_len = (uint32_t)(NLMSG_LENGTH(sizeof(req.r)) + used);
 	struct rpwi_route l = {0};
-	int fd = nl_open(0);
+	int fd = rpwi_rtnl_open(0);
 	if (fd < 0)
 		return l;
 	if (send(fd, &req, req.h.nlmsg_len, 0) >= 0)
-		(void)nl_answers(fd, 1, visit_lookup, &l);
+		(void)rpwi_rtnl_answers(fd, 1, visit_lookup, &l);
 	close(fd);
 	return l;
 }

@@ -241,7 +241,9 @@ int rpwi_ucma_open(int flags)
 	static const struct rpwi_gsi_user user = {.request = cm_request,
 		.incoming = cm_incoming,
 		.event = cm_event,
-		.addresses_changed = cm_addresses_changed};
+		.addresses_changed = cm_addresses_changed,
+		.deadline = resolve_deadline,
+		.timer = resolve_timer};
 	int fds[2], refused = rpwi_plan_load();
 	if (refused) {
 		errno = -refused;

@@ -111,6 +111,7 @@ static int resolve(
 static int resolve_ip(struct channel *ch, struct id *id, const void *buf, void *out)
 {
 	const struct rdma_ucm_resolve_ip *cmd = buf;
+	id->resolve_ms = cmd->timeout_ms;
 	return resolve(
 		id, &cmd->src_addr, sizeof(cmd->src_addr), &cmd->dst_addr, sizeof(cmd->dst_addr));
 }
@@ -118,6 +119,7 @@ static int resolve_ip(struct channel *ch, struct id *id, const void *buf, void *
 static int resolve_addr(struct channel *ch, struct id *id, const void *buf, void *out)
 {
 	const struct rdma_ucm_resolve_addr *cmd = buf;
+	id->resolve_ms = cmd->timeout_ms;
 	return resolve(id, &cmd->src_addr, RPWI_MIN((size_t)cmd->src_size, sizeof(cmd->src_addr)),
 		&cmd->dst_addr, RPWI_MIN((size_t)cmd->dst_size, sizeof(cmd->dst_addr)));
 }

@@ -56,6 +56,7 @@ struct id *id_new(struct channel *ch, uint16_t ps, uint8_t qp_type, uint64_t uid
 	rpwi_list_init(&id->listen_link);
 	rpwi_list_init(&id->claim_link);
 	rpwi_list_init(&id->mcasts);
+	rpwi_list_init(&id->asking);
 	rpwi_list_add_tail(&ch->ids, &id->link);
 	return id;
 }
@@ -65,6 +66,7 @@ void id_free(struct id *id)
 	events_of_id_drop(id);
 	multicast_id_end(id);
 	listen_end(id);
+	rpwi_list_del(&id->asking);
 	if (id->has_conn && id->conn.state == RPWI_CM_ESTABLISHED)
 		rpwi_explain_fact(RPWI_FACT_DISCONNECT, id->conn.local.qpn, 1);
 	if (id->has_conn)
@@ -128,6 +130,12 @@ int id_bind(struct id *id, const struct endpoint *e)
 	return 0;
 }
 
+static void resolved(struct id *id, int status)
+{
+	id->state = status ? ID_BOUND : ID_ADDR_RESOLVED;
+	event_new(id, status ? EV_ADDR_ERROR : EV_ADDR_RESOLVED, status);
+}
+
 int id_resolve_addr(struct id *id, const struct endpoint *src, const struct endpoint *dst)
 {
 	struct rpwi_addr local, to = dst->addr;
@@ -158,8 +166,7 @@ int id_resolve_addr(struct id *id, const struct endpoint *src, const struct endp
 	if (!id->src.port)
 		id->src.port = listen_port_ephemeral();
 	id->dst = (struct endpoint){.addr = to, .port = dst->port};
-	id->state = ID_ADDR_RESOLVED;
-	event_new(id, EV_ADDR_RESOLVED, 0);
+	resolve_begin(id, resolved);
 	return 0;
 }
 

@@ -10,6 +10,7 @@
 static const uint8_t kernel_states[ID_STATE_COUNT] = {
 	[ID_IDLE] = 0,
 	[ID_BOUND] = 7,
+	[ID_ADDR_QUERY] = 1,
 	[ID_ADDR_RESOLVED] = 2,
 	[ID_ROUTE_RESOLVED] = 4,
 	[ID_CONNECT] = 5,

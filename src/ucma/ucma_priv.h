@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "device/gsi.h"
+#include "io/io.h"
 #include "ucma/ucma.h"
 
 /* enum rdma_cm_event_type of <rdma/rdma_cma.h>: that header and the kernel's cannot be read
@@ -43,6 +44,7 @@ enum cm_event {
 enum id_state {
 	ID_IDLE,
 	ID_BOUND,
+	ID_ADDR_QUERY, /* the host is being looked for (resolve.c) */
 	ID_ADDR_RESOLVED,
 	ID_ROUTE_RESOLVED,
 	ID_CONNECT,
@@ -103,6 +105,10 @@ struct id {
 	struct rpwi_list claim_link;
 	uint32_t events_reported;
 	struct rpwi_list mcasts; /* groups that it has joined (multicast.c) */
+	struct rpwi_list asking; /* among those in ID_ADDR_QUERY */
+	struct rpwi_neighbor neighbor;
+	uint64_t ask_until_ns, ask_again_ns, ask_step_ns;
+	uint32_t resolve_ms; /* as the program says it to rdma_resolve_addr */
 
 	/* the connection */
 	bool has_conn;
@@ -235,6 +241,12 @@ int real_leave(const struct mcast *m);
 int real_migrate(struct id *id, struct channel *from, struct channel *to);
 void real_end(struct id *id);
 void real_close(struct channel *ch);
+
+/* resolve.c: looks for the host at dst; `then` (one for all ids) is called with 0 or -ETIMEDOUT, at
+ * once or later. The id may go meanwhile. */
+void resolve_begin(struct id *id, void (*then)(struct id *id, int status));
+uint64_t resolve_deadline(void *user);
+void resolve_timer(void *user, uint64_t now_ns);
 
 /* addr.c */
 /* 0; -EAFNOSUPPORT; -EINVAL too short */

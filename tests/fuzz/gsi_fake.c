@@ -56,6 +56,11 @@ bool rpwi_netdev_unknown(const struct rpwi_netdev *devs, unsigned n, char *name,
 	return false;
 }
 int rpwi_loopback_hold(void) { return -1; }
+int rpwi_neighbor_wait(
+	const struct rpwi_addr *src, const struct rpwi_addr *dst, uint64_t longest_ns)
+{
+	return 0;
+}
 int rpwi_netdev_list(struct rpwi_netdev **list, unsigned *all)
 {
 	struct rpwi_netdev *d = calloc(2, sizeof(*d));

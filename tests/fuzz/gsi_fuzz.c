@@ -198,7 +198,10 @@ static void on_event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_ev
 	act(place_of(c), fuzz_u8(&run.in));
 }
 static void on_addresses(void *user) {}
-static const struct rpwi_gsi_user program = {on_request, on_incoming, on_event, on_addresses};
+static const struct rpwi_gsi_user program = {.request = on_request,
+	.incoming = on_incoming,
+	.event = on_event,
+	.addresses_changed = on_addresses};
 
 static void begin_connection(uint8_t b)
 {
