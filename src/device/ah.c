@@ -122,31 +122,52 @@ struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	if (rpwi_plan_refuses(RPWI_CALL_CREATE_AH))
 		return NULL;
-	int rc = ah_find_host(to_dctx(pd->context), attr);
+	static uint32_t made;
+	hca_lock();
+	int rc = pd_usable(pd);
+	hca_unlock();
+	if (!rc)
+		rc = ah_find_host(to_dctx(pd->context), attr);
 	struct dah *ah = rc ? NULL : calloc(1, sizeof(*ah));
 	if (!ah) {
 		errno = rc ? -rc : ENOMEM;
 		return NULL;
 	}
-	hca_lock();
-	rc = ah_resolve(to_dctx(pd->context), attr, 0, RPWI_MTU_MAX, &ah->av, &ah->port, &ah->peer);
-	if (!rc)
-		to_dpd(pd)->refs++;
-	hca_unlock();
-	if (rc) {
-		free(ah);
-		errno = -rc;
-		return NULL;
-	}
-	ah->ibv.context = pd->context;
 	ah->ibv.pd = pd;
-	return &ah->ibv;
+	hca_lock();
+	rc = pd_usable(pd);
+	if (rc)
+		goto out;
+	ah->ibv.context = pd->context;
+	rc = ah_resolve(to_dctx(pd->context), attr, 0, RPWI_MTU_MAX, &ah->av, &ah->port, &ah->peer);
+	if (rc)
+		goto out;
+	rc = live_add(&ah->live, LIVE_AH, &ah->ibv, made + 1);
+	if (rc) {
+		port_put(ah->port);
+		peer_put(ah->peer);
+		goto out;
+	}
+	made++;
+	to_dpd(pd)->refs++;
+out:
+	hca_unlock();
+	if (!rc)
+		return &ah->ibv;
+	free(ah);
+	errno = -rc;
+	return NULL;
 }
 
 int rpwi_dev_destroy_ah(struct ibv_ah *ibv)
 {
 	struct dah *ah = RPWI_CONTAINER_OF(ibv, struct dah, ibv);
 	hca_lock();
+	if (!live_is(LIVE_AH, ibv)) {
+		hca_unlock();
+		return ENOENT;
+	}
+	live_del(&ah->live);
 	port_put(ah->port);
 	peer_put(ah->peer);
 	to_dpd(ibv->pd)->refs--;

@@ -23,8 +23,9 @@ int rpwi_dev_attach_mcast(struct ibv_qp *ibv, const union ibv_gid *gid, uint16_t
 	struct dqp *q = to_dqp(ibv);
 	hca_lock_serving();
 	rpwi_shield();
-	int rc = mcast_attach(q, gid);
-	account(q, gid, "ibv_attach_mcast", rc);
+	int rc = live_is(LIVE_QP, ibv) ? mcast_attach(q, gid) : -ENOENT;
+	if (rc != -ENOENT)
+		account(q, gid, "ibv_attach_mcast", rc);
 	hca_unlock();
 	service_wake(); /* there may be a descriptor more to sleep on */
 	return -rc;
@@ -34,8 +35,9 @@ int rpwi_dev_detach_mcast(struct ibv_qp *ibv, const union ibv_gid *gid, uint16_t
 {
 	struct dqp *q = to_dqp(ibv);
 	hca_lock();
-	int rc = mcast_detach(q, gid);
-	account(q, gid, "ibv_detach_mcast", rc);
+	int rc = live_is(LIVE_QP, ibv) ? mcast_detach(q, gid) : -ENOENT;
+	if (rc != -ENOENT)
+		account(q, gid, "ibv_detach_mcast", rc);
 	hca_unlock();
 	service_wake();
 	return -rc;

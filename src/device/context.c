@@ -201,6 +201,7 @@ int rpwi_dev_close_device(struct ibv_context *ctx)
 	rpwi_unlock(RPWI_LOCK_DEVICES);
 	hca_lock();
 	tally_one(ctx, contexts, -1);
+	live_context_gone(ctx);
 	mcast_context_gone(c);
 	hca_put();
 	hca_unlock();

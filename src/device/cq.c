@@ -80,10 +80,10 @@ uint64_t cq_event_deadline(void)
 
 void cq_event_timer(uint64_t now_ns)
 {
-	struct rpwi_list *at, *cqs = &hca_here.cqs;
+	struct rpwi_list *at, *cqs = live_all(LIVE_CQ);
 	atomic_store(&hca_here.say_at_ns, 0);
 	for (at = cqs->next; at != cqs; at = at->next) {
-		struct dcq *cq = RPWI_CONTAINER_OF(at, struct dcq, all);
+		struct dcq *cq = RPWI_CONTAINER_OF(at, struct dcq, live.link);
 		cq_lock(cq);
 		bool due = cq->say_at_ns && cq->say_at_ns <= now_ns;
 		if (due) {
@@ -107,6 +107,10 @@ int dev_modify_cq(struct ibv_cq *ibv, struct ibv_modify_cq_attr *attr)
 	if (attr->attr_mask != IBV_CQ_ATTR_MODERATE)
 		return EINVAL;
 	hca_lock();
+	if (!live_is(LIVE_CQ, ibv)) {
+		hca_unlock();
+		return ENOENT;
+	}
 	cq_lock(cq);
 	cq->event_count = attr->moderate.cq_count;
 	cq->event_period_us = attr->moderate.cq_period;
@@ -154,7 +158,15 @@ struct ibv_comp_channel *rpwi_dev_create_comp_channel(struct ibv_context *c)
 		return NULL;
 	}
 	rpwi_list_init(&ch->cqs);
-	return &ch->ibv;
+	hca_lock();
+	int rc = live_add(&ch->live, LIVE_CHANNEL, &ch->ibv, 0);
+	hca_unlock();
+	if (!rc)
+		return &ch->ibv;
+	close(ch->ibv.fd);
+	free(ch);
+	errno = -rc;
+	return NULL;
 }
 
 int rpwi_dev_destroy_comp_channel(struct ibv_comp_channel *ibv)
@@ -162,11 +174,12 @@ int rpwi_dev_destroy_comp_channel(struct ibv_comp_channel *ibv)
 	RPWI_WHOLE;
 	struct dchannel *ch = RPWI_CONTAINER_OF(ibv, struct dchannel, ibv);
 	hca_lock();
-	if (ch->refs) {
-		hca_unlock();
-		return EBUSY;
-	}
+	int rc = !live_is(LIVE_CHANNEL, ibv) ? ENOENT : ch->refs ? EBUSY : 0;
+	if (!rc)
+		live_del(&ch->live);
 	hca_unlock();
+	if (rc)
+		return rc;
 	close(ibv->fd);
 	free(ch);
 	return 0;
@@ -213,6 +226,9 @@ int dev_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 	if (RPWI_UNLIKELY(refused))
 		return refused;
 	struct dcq *cq = to_dcq(ibv);
+	/* no table here: a program that sleeps calls this for each completion */
+	if (RPWI_UNLIKELY(ibv->handle != cq->live.handle))
+		return ENOENT;
 	cq_lock(cq);
 	int want = solicited_only ? NOTIFY_SOLICITED : NOTIFY_ALL;
 	if (want > cq->notify)
@@ -426,13 +442,22 @@ static struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context,
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	rpwi_list_init(&cq->link);
 	hca_lock();
-	cq->ordinal = ++made;
-	tally_one(c, cqs, 1);
-	rpwi_list_add_tail(&hca_here.cqs, &cq->all);
-	if (ch)
-		RPWI_CONTAINER_OF(ch, struct dchannel, ibv)->refs++;
+	int rc = ch && !live_is(LIVE_CHANNEL, ch)
+			 ? -ENOENT
+			 : live_add(&cq->live, LIVE_CQ, &cq->ibv, made + 1);
+	if (!rc) {
+		cq->ordinal = ++made;
+		tally_one(c, cqs, 1);
+		if (ch)
+			RPWI_CONTAINER_OF(ch, struct dchannel, ibv)->refs++;
+	}
 	hca_unlock();
-	return cq;
+	if (!rc)
+		return cq;
+	free(cq->ring);
+	free(cq);
+	errno = -rc;
+	return NULL;
 }
 
 struct ibv_cq *rpwi_dev_create_cq(struct ibv_context *c, int cqe, void *cq_context,
@@ -453,13 +478,15 @@ int rpwi_dev_resize_cq(struct ibv_cq *ibv, int cqe)
 	uint32_t mask;
 	struct ibv_wc *ring = ring_new(cqe, &mask), *old;
 	struct cq_stamp *stamps = NULL, *old_stamps;
-	if (ring && cq->stamps)
-		stamps = malloc((mask + 1) * sizeof(*stamps));
-	if (!ring || (cq->stamps && !stamps)) {
-		free(ring);
-		return ENOMEM;
-	}
 	hca_lock(); /* who puts in may have no more than that: push_alone */
+	int rc = !live_is(LIVE_CQ, ibv) ? ENOENT : ring ? 0 : ENOMEM;
+	if (!rc && cq->stamps && !(stamps = malloc((mask + 1) * sizeof(*stamps))))
+		rc = ENOMEM;
+	if (rc) {
+		hca_unlock();
+		free(ring);
+		return rc;
+	}
 	cq_lock(cq);
 	uint32_t head = atomic_load(&cq->head), tail = atomic_load(&cq->tail);
 	if (tail - head > mask + 1) {
@@ -493,14 +520,15 @@ int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
 	RPWI_WHOLE;
 	struct dcq *cq = to_dcq(ibv);
 	hca_lock();
-	if (cq->refs) {
+	int rc = !live_is(LIVE_CQ, ibv) ? ENOENT : cq->refs ? EBUSY : 0;
+	if (rc) {
 		hca_unlock();
-		return EBUSY;
+		return rc;
 	}
 	if (ibv->channel)
 		RPWI_CONTAINER_OF(ibv->channel, struct dchannel, ibv)->refs--;
 	tally_one(ibv->context, cqs, -1);
-	rpwi_list_del(&cq->all);
+	live_del(&cq->live);
 	hca_unlock();
 	rpwi_lock(RPWI_LOCK_EVENTS);
 	if (cq->pending_events) {

@@ -36,6 +36,7 @@
 #include "base/lock.h"
 #include "cm/cm.h"
 #include "device/device.h"
+#include "device/live.h"
 #include "device/qplock.h"
 #include "io/io.h"
 #include "rc/rc.h"
@@ -44,10 +45,16 @@ enum {
 	DEV_VENDOR_ID = 0x726f70, /* "rop" */
 	DEV_VENDOR_PART_ID = 1,
 	DEV_HW_VER = 1,
-	DEV_QP_MAX = 65536,
+	DEV_QP_MAX = 65536, /* of all kinds: of one device; a process has 262,080 numbers */
+	DEV_PD_MAX = 65536,
+	DEV_CQ_MAX = 65536,
+	DEV_SRQ_MAX = 65536,
+	DEV_AH_MAX = 1 << 20,
 	DEV_QP_WR_MAX = RPWI_QP_WR_MAX,
 	DEV_CQE_MAX = 1 << 22,
 	DEV_MR_MAX = 1 << 20,
+	DEV_MW_MAX = 1 << 20,
+	DEV_KEYS_MAX = 1 << 22, /* of all devices together; half of the table stays empty */
 	DEV_SRQ_WR_MAX = 32768,
 	DEV_PORTS_MAX = 64,
 };
@@ -60,8 +67,9 @@ struct dev {
 	};
 	struct rpwi_netdev net;
 	int index;
-	unsigned place; /* in the list */
-	bool present;   /* it may still be hidden from programs: net.hidden */
+	unsigned place;            /* in the list */
+	bool present;              /* it may still be hidden from programs: net.hidden */
+	unsigned live[LIVE_KINDS]; /* so many objects (live.c) */
 	struct dev *next;
 };
 static inline struct dev *to_dev(const struct ibv_device *d) { return (struct dev *)(uintptr_t)d; }
@@ -92,10 +100,10 @@ struct dpd {
 	uint32_t id; /* unique in this process; 0 where there is a parent */
 	unsigned refs;
 	/* pd.c */
-	uint32_t group;        /* contexts that may import it: dctx.group */
-	unsigned imports;      /* of it, that are not yet given back */
-	bool dead;             /* deallocated, but its imports are still there */
-	struct rpwi_list link; /* hca_here.pds */
+	uint32_t group;   /* contexts that may import it: dctx.group */
+	unsigned imports; /* of it, that are not yet given back */
+	bool dead;        /* deallocated, but its imports are still there */
+	struct live live;
 };
 static inline struct dpd *to_dpd(const struct ibv_pd *p)
 {
@@ -121,8 +129,12 @@ struct dmr {
 	void *map; /* of a dma-buf, ours; else NULL */
 	size_t map_len;
 	bool imported; /* from another context of the group: the key is not its own (pd.c) */
+	struct live live;
 };
+/* verbs.h reads the context of a window that is freed twice before the device can look: there the C
+ * library writes nothing. */
 struct dmw {
+	struct live live;
 	struct ibv_mw ibv;
 	struct dkey k;
 };
@@ -131,6 +143,7 @@ struct dchannel {
 	struct ibv_comp_channel ibv; /* fd is an eventfd, readable while events wait */
 	struct rpwi_list cqs;        /* CQs with events, in order */
 	unsigned refs;
+	struct live live;
 	/* a thread is in get_cq_event making progress itself: it needs no write to the
 	 * descriptor */
 	bool waiter_inline;
@@ -159,8 +172,8 @@ struct dcq {
 	uint64_t say_at_ns;                  /* 0: none waits */
 	unsigned pending_events, events_got; /* events queued now; events handed out */
 	struct rpwi_list link;               /* in its channel */
-	struct rpwi_list all;                /* hca_here.cqs */
-	unsigned refs;                       /* QPs */
+	struct live live;
+	unsigned refs; /* QPs */
 	bool overflowed, is_ex, ignore_overrun;
 	struct ibv_wc cur; /* start_poll..end_poll */
 	/* beside the ring, where time stamps were asked for; of the completion popped last */
@@ -180,7 +193,7 @@ struct dsrq {
 	uint32_t ordinal;
 	uint32_t events_got;
 	struct rpwi_list qps;
-	struct rpwi_list all; /* hca_here.srqs */
+	struct live live;
 };
 
 struct wr_build; /* the ibv_wr_* calls' list: qp.c */
@@ -232,6 +245,7 @@ struct dqp {
 	bool peer_gone;           /* the process at the other end is known to have ended */
 	struct ledger_qp *ledger; /* what is left behind of it (ledger.c), or NULL */
 	uint32_t ordinal;
+	struct live live;
 	enum rpwi_lock lock; /* of RPWI_LOCK_QPS and those behind it */
 };
 static inline struct dqp *to_dqp(const struct ibv_qp *q) { return (struct dqp *)(uintptr_t)q; }
@@ -242,7 +256,7 @@ struct dah {
 	struct rpwi_av av;
 	struct dport *port;
 	struct dpeer *peer;
-	struct dctx *ctx;
+	struct live live;
 };
 
 /* A process at a peer's address: the congestion window of all QPs towards it, and those that wait
@@ -284,8 +298,6 @@ struct hca {
 	/* another in each forked child: what its parent's threads held is free there */
 	uint32_t generation;
 	struct rpwi_list contexts;
-	/* all of them, but PDs that are imported or parent domains; under the lock (resource.c) */
-	struct rpwi_list pds, cqs, srqs;
 	struct rpwi_steer *steer;
 	struct rpwi_lanes *lanes; /* the steer's */
 	int steer_fd, watch_fd, wake_fd;
@@ -380,6 +392,12 @@ static inline void qp_hold(const struct dqp *q)
 {
 	if (RPWI_UNLIKELY(qplock_is_split()))
 		qplock_take(q->lock);
+}
+
+/* May something be made in it? 0 or -errno. The lock is held. */
+static inline int pd_usable(const struct ibv_pd *pd)
+{
+	return !live_is(LIVE_PD, pd) ? -ENOENT : to_dpd(pd)->dead ? -EINVAL : 0;
 }
 
 /* NULL and errno, in a child that has to refuse (base/lock.h). */

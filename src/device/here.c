@@ -8,9 +8,6 @@
 struct hca hca_here = {
 	.generation = 1,
 	.contexts = {&hca_here.contexts, &hca_here.contexts},
-	.pds = {&hca_here.pds, &hca_here.pds},
-	.cqs = {&hca_here.cqs, &hca_here.cqs},
-	.srqs = {&hca_here.srqs, &hca_here.srqs},
 	.peers = {&hca_here.peers, &hca_here.peers},
 	.waited = {&hca_here.waited, &hca_here.waited},
 	.tx_list = {&hca_here.tx_list, &hca_here.tx_list},

@@ -73,7 +73,7 @@ static void key_put(struct dkey *k)
 int mr_key_add(struct dkey *k)
 {
 	struct hca *h = &hca_here;
-	if (h->keys_used >= DEV_MR_MAX)
+	if (h->keys_used >= DEV_KEYS_MAX)
 		return -ENOMEM;
 	if (h->keys_used >= h->keys_cap / 2) {
 		int rc = keys_grow(h);
@@ -137,6 +137,32 @@ struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64
 	return rpwi_plan_refuses(RPWI_CALL_REG_MR) ? NULL : reg_mr(pd, addr, len, iova, access);
 }
 
+/* In its PD, with a key: 0 or -errno. The lock is not held. */
+static int mr_new(struct dmr *mr)
+{
+	struct ibv_pd *pd = mr->ibv.pd;
+	hca_lock();
+	int rc = pd_usable(pd);
+	if (rc)
+		goto out;
+	mr->ibv.context = pd->context;
+	mr->k.pd = to_dpd(pd);
+	rc = mr_key_add(&mr->k);
+	if (rc)
+		goto out;
+	rc = live_add(&mr->live, LIVE_MR, &mr->ibv, mr->k.key >> 8);
+	if (rc) {
+		mr_key_del(&mr->k);
+		goto out;
+	}
+	mr->ibv.lkey = mr->k.key;
+	mr->k.pd->refs++;
+	tally_one(pd->context, mrs, 1);
+out:
+	hca_unlock();
+	return rc;
+}
+
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access)
 {
 	if (!access_sane(access) || (access & ~KNOWN_ACCESS) ||
@@ -150,31 +176,16 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t
 		return NULL;
 	if (access & IBV_ACCESS_ZERO_BASED)
 		iova = 0;
-	mr->k = (struct dkey){.valid = true,
-		.access = access,
-		.pd = to_dpd(pd),
-		.iova = iova,
-		.length = len,
-		.addr = addr};
-	hca_lock();
-	int rc = to_dpd(pd)->dead ? -EINVAL : mr_key_add(&mr->k);
-	if (!rc) {
-		to_dpd(pd)->refs++;
-		tally_one(pd->context, mrs, 1);
-	}
-	hca_unlock();
+	mr->k = (struct dkey){
+		.valid = true, .access = access, .iova = iova, .length = len, .addr = addr};
+	mr->ibv = (struct ibv_mr){.pd = pd, .addr = addr, .length = len};
+	int rc = mr_new(mr);
 	if (rc) {
 		free(mr);
 		errno = -rc;
 		return NULL;
 	}
-	mr->ibv = (struct ibv_mr){.context = pd->context,
-		.pd = pd,
-		.addr = addr,
-		.length = len,
-		.handle = mr->k.key >> 8,
-		.lkey = mr->k.key,
-		.rkey = mr->k.key};
+	mr->ibv.rkey = mr->k.key;
 	return &mr->ibv;
 }
 
@@ -252,7 +263,7 @@ static int rereg_command(const struct dmr *mr, int flags, const struct ibv_pd *p
 	size_t len, int access)
 {
 	if (!flags || (flags & IBV_REREG_MR_CHANGE_PD &&
-			      (!pd || to_dpd(pd)->dead || to_dpd(pd)->group != mr->k.pd->group)))
+			      (!pd || pd_usable(pd) || to_dpd(pd)->group != mr->k.pd->group)))
 		return EINVAL;
 	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION && (uintptr_t)addr + len < (uintptr_t)addr)
 		return EINVAL;
@@ -275,15 +286,16 @@ int rpwi_dev_rereg_mr(
 {
 	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
 	access &= ~IBV_ACCESS_OPTIONAL_RANGE;
-	errno = rereg_input(mr, flags, addr, len, access);
-	if (errno)
-		return IBV_REREG_MR_ERR_INPUT;
 	hca_lock();
-	int rc = rereg_command(mr, flags, pd, addr, len, access);
+	bool is_mr = live_is(LIVE_MR, ibv);
+	int input = is_mr ? rereg_input(mr, flags, addr, len, access) : 0,
+	    rc = !is_mr  ? ENOENT
+		 : input ? input
+			 : rereg_command(mr, flags, pd, addr, len, access);
 	if (rc) {
 		hca_unlock();
 		errno = rc;
-		return IBV_REREG_MR_ERR_CMD;
+		return input ? IBV_REREG_MR_ERR_INPUT : IBV_REREG_MR_ERR_CMD;
 	}
 	mr_key_del(&mr->k); /* who reads or fetches by it now has to look again */
 	if (RPWI_UNLIKELY(!board_writers_end())) {
@@ -309,7 +321,7 @@ int rpwi_dev_rereg_mr(
 		/* Other memory, another key: a peer that has the old one reaches none of it. */
 		(void)mr_key_add(&mr->k); /* there is room: one has just gone */
 		ibv->lkey = ibv->rkey = mr->k.key;
-		ibv->handle = mr->k.key >> 8;
+		live_renumber(&mr->live, mr->k.key >> 8);
 	} else {
 		key_put(&mr->k); /* the same, as kernel rxe and NICs have it */
 	}
@@ -320,12 +332,17 @@ int rpwi_dev_rereg_mr(
 int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
 {
 	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
+	hca_lock();
+	if (!live_is(LIVE_MR, ibv)) {
+		hca_unlock();
+		return ENOENT;
+	}
 	if (mr->imported) {
+		hca_unlock();
 		rpwi_warn("ibv_dereg_mr of an imported MR: its context's owner deregisters it; "
 			  "use ibv_unimport_mr here");
 		return EINVAL;
 	}
-	hca_lock();
 	if (mr->k.refs) {
 		hca_unlock();
 		return EBUSY;
@@ -337,6 +354,7 @@ int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
 		return EBUSY;
 	}
 	mr->k.pd->refs--;
+	live_del(&mr->live);
 	tally_one(ibv->context, mrs, -1);
 	hca_unlock();
 	if (mr->map)
@@ -369,25 +387,16 @@ struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd)
 	mr->k = (struct dkey){.valid = true,
 		.is_null = true,
 		.access = IBV_ACCESS_LOCAL_WRITE,
-		.pd = to_dpd(pd),
 		.length = NULL_BYTES,
 		.addr = zeros};
-	int rc = !zeros ? -ENOMEM : mr->k.pd->dead ? -EINVAL : mr_key_add(&mr->k);
-	if (!rc) {
-		mr->k.pd->refs++;
-		tally_one(pd->context, mrs, 1);
-	}
 	hca_unlock();
+	mr->ibv = (struct ibv_mr){.pd = pd, .length = SIZE_MAX};
+	int rc = zeros ? mr_new(mr) : -ENOMEM;
 	if (rc) {
 		free(mr);
 		errno = -rc;
 		return NULL;
 	}
-	mr->ibv = (struct ibv_mr){.context = pd->context,
-		.pd = pd,
-		.length = SIZE_MAX,
-		.handle = mr->k.key >> 8,
-		.lkey = mr->k.key};
 	return &mr->ibv;
 }
 

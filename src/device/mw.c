@@ -26,23 +26,28 @@ struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	struct dmw *mw = calloc(1, sizeof(*mw));
 	if (!mw)
 		return NULL;
-	mw->k = (struct dkey){.is_mw = true, .pd = to_dpd(pd)};
+	mw->ibv = (struct ibv_mw){.context = pd->context, .pd = pd, .type = type};
 	hca_lock();
-	int rc = to_dpd(pd)->dead ? -EINVAL : mr_key_add(&mw->k);
-	if (!rc)
-		to_dpd(pd)->refs++;
-	hca_unlock();
-	if (rc) {
-		free(mw);
-		errno = -rc;
-		return NULL;
+	int rc = pd_usable(pd);
+	if (!rc) {
+		mw->k = (struct dkey){.is_mw = true, .pd = to_dpd(pd)};
+		rc = mr_key_add(&mw->k);
 	}
-	mw->ibv = (struct ibv_mw){.context = pd->context,
-		.pd = pd,
-		.rkey = mw->k.key,
-		.handle = mw->k.key >> 8,
-		.type = type};
-	return &mw->ibv;
+	if (!rc) {
+		rc = live_add(&mw->live, LIVE_MW, &mw->ibv, mw->k.key >> 8);
+		if (rc)
+			mr_key_del(&mw->k);
+	}
+	if (!rc) {
+		mw->ibv.rkey = mw->k.key;
+		mw->k.pd->refs++;
+	}
+	hca_unlock();
+	if (!rc)
+		return &mw->ibv;
+	free(mw);
+	errno = -rc;
+	return NULL;
 }
 
 static void unbind(struct dkey *k)
@@ -64,6 +69,11 @@ int dev_dealloc_mw(struct ibv_mw *ibv)
 		return rpwi_fork_refuse("ibv_dealloc_mw");
 	struct dmw *mw = RPWI_CONTAINER_OF(ibv, struct dmw, ibv);
 	hca_lock();
+	if (!live_is(LIVE_MW, ibv)) {
+		hca_unlock();
+		return ENOENT;
+	}
+	live_del(&mw->live);
 	unbind(&mw->k);
 	mr_key_del(&mw->k);
 	mw->k.pd->refs--;

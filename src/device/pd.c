@@ -12,14 +12,12 @@
 #include "device/tally.h"
 #include "fault/fault.h"
 
-static void pd_listed(struct dpd *pd) { rpwi_list_add_tail(&hca_here.pds, &pd->link); }
-
 /* Deallocated: false if imports of it still need its memory, which the last one frees. */
 static bool pd_unlisted(struct dpd *pd)
 {
+	live_del(&pd->live);
 	if (pd->parent)
 		return true;
-	rpwi_list_del(&pd->link);
 	pd->dead = pd->imports;
 	return !pd->dead;
 }
@@ -34,19 +32,27 @@ struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c)
 		return NULL;
 	pd->ibv.context = c;
 	pd->id = ++last_id;
-	pd->ibv.handle = pd->id;
 	pd->group = to_dctx(c)->group;
 	hca_lock();
-	tally_one(c, pds, 1);
-	pd_listed(pd);
+	int rc = live_add(&pd->live, LIVE_PD, &pd->ibv, pd->id);
+	if (!rc)
+		tally_one(c, pds, 1);
 	hca_unlock();
-	return &pd->ibv;
+	if (!rc)
+		return &pd->ibv;
+	free(pd);
+	errno = -rc;
+	return NULL;
 }
 
 int rpwi_dev_dealloc_pd(struct ibv_pd *ibv)
 {
 	struct dpd *pd = RPWI_CONTAINER_OF(ibv, struct dpd, ibv);
 	hca_lock();
+	if (!live_is(LIVE_PD, ibv)) {
+		hca_unlock();
+		return ENOENT;
+	}
 	if (pd->refs) {
 		hca_unlock();
 		return EBUSY;
@@ -101,12 +107,18 @@ struct ibv_pd *dev_alloc_parent_domain(
 	if (!ibv)
 		return NULL;
 	hca_lock();
+	bool is_pd = live_is(LIVE_PD, attr->pd);
 	struct dpd *pd = RPWI_CONTAINER_OF(ibv, struct dpd, ibv);
-	rpwi_list_del(&pd->link);
-	pd->parent = to_dpd(attr->pd);
-	pd->parent->refs++;
+	if (is_pd) {
+		pd->parent = to_dpd(attr->pd);
+		pd->parent->refs++;
+	}
 	hca_unlock();
-	return ibv;
+	if (is_pd)
+		return ibv;
+	rpwi_dev_dealloc_pd(ibv);
+	errno = ENOENT;
+	return NULL;
 }
 
 /* ---- imported PDs ---- */
@@ -117,29 +129,36 @@ struct ibv_pd *rpwi_dev_import_pd(struct ibv_context *c, uint32_t handle)
 	if (!pd)
 		return NULL;
 	pd->imported = true;
-	pd->ibv = (struct ibv_pd){.context = c, .handle = handle};
+	pd->ibv.context = c;
+	struct rpwi_list *all = live_all(LIVE_PD);
+	int rc = -ENOENT;
 	hca_lock();
-	for (struct rpwi_list *at = hca_here.pds.next; at != &hca_here.pds; at = at->next) {
-		struct dpd *p = RPWI_CONTAINER_OF(at, struct dpd, link);
-		if (p->id == handle && p->group == to_dctx(c)->group)
+	for (struct rpwi_list *at = all->next; at != all; at = at->next) {
+		struct dpd *p = RPWI_CONTAINER_OF(at, struct dpd, live.link);
+		if (!p->parent && p->id == handle && p->group == to_dctx(c)->group)
 			pd->parent = p;
 	}
 	if (pd->parent)
+		rc = live_add(&pd->live, LIVE_PD, &pd->ibv, handle);
+	if (!rc)
 		pd->parent->imports++;
 	hca_unlock();
-	if (pd->parent)
+	if (!rc)
 		return &pd->ibv;
 	free(pd);
-	errno = ENOENT;
+	errno = -rc;
 	return NULL;
 }
 
 void rpwi_dev_unimport_pd(struct ibv_pd *ibv)
 {
 	struct dpd *pd = RPWI_CONTAINER_OF(ibv, struct dpd, ibv);
-	if (!pd->imported)
-		return;
 	hca_lock();
+	if (!live_is(LIVE_PD, ibv) || !pd->imported) {
+		hca_unlock();
+		return;
+	}
+	live_del(&pd->live);
 	struct dpd *of = pd->parent;
 	bool last = !--of->imports && of->dead;
 	hca_unlock();
@@ -156,9 +175,10 @@ struct ibv_mr *rpwi_dev_import_mr(struct ibv_pd *pd, uint32_t handle)
 	if (!mr)
 		return NULL;
 	mr->imported = true;
+	int rc = -ENOENT;
 	hca_lock();
 	const struct dkey *k = handle >> 24 ? NULL : mr_place(handle << 8);
-	bool found = k && !k->is_mw && k->key >> 8 == handle &&
+	bool found = live_is(LIVE_PD, pd) && k && !k->is_mw && k->key >> 8 == handle &&
 		     k->pd->group == to_dctx(pd->context)->group;
 	if (found) {
 		const struct ibv_mr *of = &RPWI_CONTAINER_OF(k, struct dmr, k)->ibv;
@@ -166,21 +186,26 @@ struct ibv_mr *rpwi_dev_import_mr(struct ibv_pd *pd, uint32_t handle)
 		mr->ibv = (struct ibv_mr){.context = pd->context,
 			.pd = pd,
 			.length = of->length,
-			.handle = handle,
 			.lkey = of->lkey,
 			.rkey = of->rkey};
+		rc = live_add(&mr->live, LIVE_MR, &mr->ibv, handle);
 	}
 	hca_unlock();
-	if (found)
+	if (!rc)
 		return &mr->ibv;
 	free(mr);
-	errno = ENOENT;
+	errno = -rc;
 	return NULL;
 }
 
 void rpwi_dev_unimport_mr(struct ibv_mr *ibv)
 {
 	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
-	if (mr->imported)
+	hca_lock();
+	bool goes = live_is(LIVE_MR, ibv) && mr->imported;
+	if (goes)
+		live_del(&mr->live);
+	hca_unlock();
+	if (goes)
 		free(mr);
 }

@@ -153,7 +153,7 @@ static int caps_check(const struct ibv_qp_init_attr_ex *a)
 	const struct ibv_qp_cap *c = &a->cap;
 	if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC && a->qp_type != IBV_QPT_UD)
 		return -EOPNOTSUPP;
-	if (!a->send_cq || !a->recv_cq || !a->pd || to_dpd(a->pd)->dead)
+	if (!a->send_cq || !a->recv_cq || !a->pd)
 		return -EINVAL;
 	if (c->max_send_wr > DEV_QP_WR_MAX || c->max_send_sge > RPWI_SGE_MAX ||
 		c->max_inline_data > RPWI_INLINE_MAX)
@@ -170,7 +170,6 @@ static int qp_sized(struct dqp *q, struct ibv_qp_init_attr_ex *a)
 	rpwi_list_init(&q->held_link);
 	rpwi_list_init(&q->rx_link);
 	rpwi_list_init(&q->srq_link);
-	q->pd = to_dpd(a->pd);
 	q->scq = to_dcq(a->send_cq);
 	q->rcq = to_dcq(a->recv_cq);
 	q->srq = a->srq ? RPWI_CONTAINER_OF(a->srq, struct dsrq, ibv) : NULL;
@@ -190,13 +189,27 @@ static int qp_sized(struct dqp *q, struct ibv_qp_init_attr_ex *a)
 				RPWI_MAX(a->cap.max_recv_sge, 1u), false);
 }
 
-/* A number, and the transport's part; the lock is held. 0 or -errno. */
-static int qp_numbered(struct dqp *q, enum ibv_qp_type type)
+/* What it is made of has to be there. The lock is held. 0 or -errno. */
+static int parts_check(const struct ibv_qp_init_attr_ex *a)
 {
+	int rc = pd_usable(a->pd);
+	if (!rc && (!live_is(LIVE_CQ, a->send_cq) || !live_is(LIVE_CQ, a->recv_cq) ||
+			   (a->srq && !live_is(LIVE_SRQ, a->srq))))
+		rc = -ENOENT;
+	return rc;
+}
+
+/* A number, and the transport's part; the lock is held. 0 or -errno. */
+static int qp_numbered(struct dqp *q, const struct ibv_qp_init_attr_ex *a)
+{
+	enum ibv_qp_type type = a->qp_type;
 	uint32_t qpn = 0;
-	int rc = qpn_alloc(q, &qpn);
+	int rc = parts_check(a);
+	if (!rc)
+		rc = qpn_alloc(q, &qpn);
 	if (rc)
 		return rc;
+	q->pd = to_dpd(a->pd);
 	struct rpwi_qp_init init = {.ops = &device_qp_ops,
 		.user = q,
 		.type = type,
@@ -205,6 +218,12 @@ static int qp_numbered(struct dqp *q, enum ibv_qp_type type)
 		.sq_sig_all = q->sq_sig_all,
 		.rq = q->srq ? &q->srq->rq : &q->rq};
 	rc = rpwi_qp_init(&q->t, &init);
+	if (!rc) {
+		q->ibv.context = &q->ctx->v.context;
+		rc = live_add(&q->live, LIVE_QP, &q->ibv, qpn);
+		if (rc)
+			rpwi_qp_fini(&q->t);
+	}
 	if (rc) {
 		qpn_free(qpn);
 		return rc;
@@ -226,13 +245,11 @@ static int qp_numbered(struct dqp *q, enum ibv_qp_type type)
 
 static void qp_shown(struct dqp *q, const struct ibv_qp_init_attr_ex *a)
 {
-	q->ibv.context = &q->ctx->v.context;
 	q->ibv.qp_context = a->qp_context;
 	q->ibv.pd = a->pd;
 	q->ibv.send_cq = a->send_cq;
 	q->ibv.recv_cq = a->recv_cq;
 	q->ibv.srq = a->srq;
-	q->ibv.handle = q->t.qpn;
 	q->ibv.qp_num = q->t.qpn;
 	q->ibv.qp_type = a->qp_type;
 	q->ibv.state = IBV_QPS_RESET;
@@ -256,7 +273,7 @@ static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 	rc = qp_sized(q, a);
 	if (!rc) {
 		hca_lock();
-		rc = qp_numbered(q, a->qp_type);
+		rc = qp_numbered(q, a);
 		q->ordinal = rc ? 0 : ++made;
 		hca_unlock();
 	}
@@ -355,6 +372,11 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	RPWI_WHOLE;
 	struct dqp *q = to_dqp(ibv);
 	hca_lock();
+	if (!live_is(LIVE_QP, ibv)) {
+		hca_unlock();
+		return ENOENT;
+	}
+	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_destroy_qp 0x%06x", ibv->qp_num);
 	if (RPWI_UNLIKELY(q->groups)) {
 		/* as the kernel has it */
 		rpwi_warn("ibv_destroy_qp: QP 0x%06x is attached to %u multicast group%s: "
@@ -369,6 +391,7 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 		send_kick(q, false, rpwi_now_ns());
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_state(&q->t);
+	live_del(&q->live);
 	send_forget(q);
 	revoke(q);
 	board_qp_gone(q);
@@ -455,20 +478,30 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	struct dport *port = NULL;
 	struct dpeer *peer = NULL;
 	int rc = 0;
+	hca_lock();
+	if (!live_is(LIVE_QP, ibv)) {
+		hca_unlock();
+		return ENOENT;
+	}
 	if (RPWI_UNLIKELY(rpwi_plan_on)) {
+		hca_unlock();
 		int err = rpwi_plan_modify_qp(
 			mask & IBV_QP_STATE ? (int)attr->qp_state : RPWI_ANY, q->ordinal);
 		if (err)
 			return err;
+		hca_lock();
 	}
 	/* without the lock: it may take a second */
 	if (mask & IBV_QP_AV && mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RTR &&
-		q->t.state == IBV_QPS_INIT && (rc = ah_find_host(q->ctx, &attr->ah_attr))) {
-		if (RPWI_UNLIKELY(rpwi_explain_on))
+		q->t.state == IBV_QPS_INIT) {
+		hca_unlock();
+		rc = ah_find_host(q->ctx, &attr->ah_attr);
+		if (rc && RPWI_UNLIKELY(rpwi_explain_on))
 			rpwi_explain_modify(&q->t, IBV_QPS_INIT, attr, mask, rc);
-		return -rc;
+		if (rc)
+			return -rc;
+		hca_lock();
 	}
-	hca_lock();
 	qp_hold(q);
 	enum ibv_qp_state was = q->t.state;
 	if (((mask & IBV_QP_PORT) && attr->port_num != 1) ||
@@ -556,6 +589,10 @@ int rpwi_dev_query_qp(
 {
 	struct dqp *q = to_dqp(ibv);
 	hca_lock();
+	if (!live_is(LIVE_QP, ibv)) {
+		hca_unlock();
+		return ENOENT;
+	}
 	qp_hold(q);
 	rpwi_qp_query(&q->t, attr);
 	attr->cap = q->cap;

@@ -51,19 +51,19 @@ int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 	a->device_cap_flags = (unsigned)rpwi_dev_caps();
 	a->max_sge = RPWI_SGE_MAX;
 	a->max_sge_rd = RPWI_SGE_MAX;
-	a->max_cq = 65536;
+	a->max_cq = DEV_CQ_MAX;
 	a->max_cqe = DEV_CQE_MAX;
 	a->max_mr = DEV_MR_MAX;
-	a->max_pd = 65536;
+	a->max_pd = DEV_PD_MAX;
 	a->max_qp_rd_atom = RPWI_RD_ATOMIC_MAX;
 	a->max_qp_init_rd_atom = RPWI_RD_ATOMIC_MAX;
 	a->max_res_rd_atom = RPWI_RD_ATOMIC_MAX * 1024;
 	/* the program's own atomics are as atomic, but UCX takes no other word, and rxe says this
 	 * one */
 	a->atomic_cap = IBV_ATOMIC_HCA;
-	a->max_mw = DEV_MR_MAX;
-	a->max_ah = 1 << 20;
-	a->max_srq = 65536;
+	a->max_mw = DEV_MW_MAX;
+	a->max_ah = DEV_AH_MAX;
+	a->max_srq = DEV_SRQ_MAX;
 	a->max_srq_wr = DEV_SRQ_WR_MAX;
 	a->max_srq_sge = RPWI_SGE_MAX;
 	a->max_pkeys = 1;

@@ -27,19 +27,21 @@ static struct rpwi_resource resource(const struct look *l, enum rpwi_resource_ki
 
 static void look_pds(const struct look *l)
 {
-	for (struct rpwi_list *at = hca_here.pds.next; at != &hca_here.pds; at = at->next) {
-		const struct dpd *p = RPWI_CONTAINER_OF(at, struct dpd, link);
+	struct rpwi_list *all = live_all(LIVE_PD);
+	for (struct rpwi_list *at = all->next; at != all; at = at->next) {
+		const struct dpd *p = RPWI_CONTAINER_OF(at, struct dpd, live.link);
 		struct rpwi_resource r = resource(l, RPWI_RES_PD, p->id, p->ibv.context);
 		r.users = p->refs;
-		if (is_on(l, p->ibv.context) && !l->visit(l->arg, &r))
+		if (!p->parent && is_on(l, p->ibv.context) && !l->visit(l->arg, &r))
 			return;
 	}
 }
 
 static void look_cqs(const struct look *l)
 {
-	for (struct rpwi_list *at = hca_here.cqs.next; at != &hca_here.cqs; at = at->next) {
-		const struct dcq *q = RPWI_CONTAINER_OF(at, struct dcq, all);
+	struct rpwi_list *all = live_all(LIVE_CQ);
+	for (struct rpwi_list *at = all->next; at != all; at = at->next) {
+		const struct dcq *q = RPWI_CONTAINER_OF(at, struct dcq, live.link);
 		struct rpwi_resource r = resource(l, RPWI_RES_CQ, q->ordinal, q->ibv.context);
 		r.users = q->refs;
 		r.cqe = (uint32_t)q->ibv.cqe;
@@ -50,8 +52,9 @@ static void look_cqs(const struct look *l)
 
 static void look_srqs(const struct look *l)
 {
-	for (struct rpwi_list *at = hca_here.srqs.next; at != &hca_here.srqs; at = at->next) {
-		const struct dsrq *s = RPWI_CONTAINER_OF(at, struct dsrq, all);
+	struct rpwi_list *all = live_all(LIVE_SRQ);
+	for (struct rpwi_list *at = all->next; at != all; at = at->next) {
+		const struct dsrq *s = RPWI_CONTAINER_OF(at, struct dsrq, live.link);
 		struct rpwi_resource r = resource(l, RPWI_RES_SRQ, s->ordinal, s->ibv.context);
 		r.pd = to_dpd(s->ibv.pd)->id;
 		if (is_on(l, s->ibv.context) && !l->visit(l->arg, &r))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* resource.h - the verbs objects of this process, as the kernel's resource tracking lists a
- * device's: what `rdma res` shows. Read only; nothing is kept for it but two lists.
+ * device's: what `rdma res` shows. Read only; nothing is kept for it.
  */
 #ifndef ROPEWAY_DEVICE_RESOURCE_H
 #define ROPEWAY_DEVICE_RESOURCE_H

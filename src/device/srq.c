@@ -15,8 +15,7 @@ struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 	struct ibv_srq_attr *a = &attr->attr;
 	if (rpwi_plan_refuses(RPWI_CALL_CREATE_SRQ))
 		return NULL;
-	if (a->max_wr > DEV_SRQ_WR_MAX || a->max_sge > RPWI_SGE_MAX || !a->max_wr ||
-		to_dpd(pd)->dead) {
+	if (a->max_wr > DEV_SRQ_WR_MAX || a->max_sge > RPWI_SGE_MAX || !a->max_wr) {
 		errno = EINVAL;
 		return NULL;
 	}
@@ -30,18 +29,28 @@ struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 		errno = -rc;
 		return NULL;
 	}
-	s->ibv.context = pd->context;
 	s->ibv.srq_context = attr->srq_context;
 	s->ibv.pd = pd;
 	pthread_mutex_init(&s->ibv.mutex, NULL);
 	pthread_cond_init(&s->ibv.cond, NULL);
 	hca_lock();
-	to_dpd(pd)->refs++;
-	s->ordinal = ++made;
-	tally_one(pd->context, srqs, 1);
-	rpwi_list_add_tail(&hca_here.srqs, &s->all);
+	rc = pd_usable(pd);
+	if (!rc) {
+		s->ibv.context = pd->context;
+		rc = live_add(&s->live, LIVE_SRQ, &s->ibv, made + 1);
+	}
+	if (!rc) {
+		to_dpd(pd)->refs++;
+		s->ordinal = ++made;
+		tally_one(pd->context, srqs, 1);
+	}
 	hca_unlock();
-	return &s->ibv;
+	if (!rc)
+		return &s->ibv;
+	rpwi_rq_fini(&s->rq);
+	free(s);
+	errno = -rc;
+	return NULL;
 }
 
 struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *attr)
@@ -68,6 +77,10 @@ int rpwi_dev_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
 		return EINVAL;
 	hca_lock();
+	if (!live_is(LIVE_SRQ, ibv)) {
+		hca_unlock();
+		return ENOENT;
+	}
 	uint32_t wr_max = mask & IBV_SRQ_MAX_WR ? attr->max_wr : s->rq.wr_max;
 	if ((mask & IBV_SRQ_MAX_WR) && (!attr->max_wr || attr->max_wr > DEV_SRQ_WR_MAX))
 		rc = -EINVAL;
@@ -85,10 +98,12 @@ int rpwi_dev_query_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
 {
 	struct dsrq *s = to_dsrq(ibv);
 	hca_lock();
-	*attr = (struct ibv_srq_attr){
-		.max_wr = s->rq.wr_max, .max_sge = s->rq.sge_max, .srq_limit = s->rq.limit};
+	bool is_srq = live_is(LIVE_SRQ, ibv);
+	if (is_srq)
+		*attr = (struct ibv_srq_attr){
+			.max_wr = s->rq.wr_max, .max_sge = s->rq.sge_max, .srq_limit = s->rq.limit};
 	hca_unlock();
-	return 0;
+	return is_srq ? 0 : ENOENT;
 }
 
 int rpwi_dev_destroy_srq(struct ibv_srq *ibv)
@@ -96,13 +111,14 @@ int rpwi_dev_destroy_srq(struct ibv_srq *ibv)
 	RPWI_WHOLE;
 	struct dsrq *s = to_dsrq(ibv);
 	hca_lock();
-	if (s->refs) {
+	int rc = !live_is(LIVE_SRQ, ibv) ? ENOENT : s->refs ? EBUSY : 0;
+	if (rc) {
 		hca_unlock();
-		return EBUSY;
+		return rc;
 	}
 	to_dpd(ibv->pd)->refs--;
 	tally_one(ibv->context, srqs, -1);
-	rpwi_list_del(&s->all);
+	live_del(&s->live);
 	hca_unlock();
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->events_completed != s->events_got)

@@ -162,13 +162,23 @@ static struct ibv_context *of_ours(struct ibv_context *c)
 	return NULL;
 }
 
+_Atomic bool rpwi_real_opened;
+
+/* A new context of the real library's, or NULL. */
+static struct ibv_context *of_others(struct ibv_context *c)
+{
+	if (c)
+		rpwi_real_opened = true;
+	return c;
+}
+
 RPWI_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct ibv_context *c;
 	if (!rpwi_dev_owns_device(device)) {
 		rpwi_inside_real++;
-		c = others(device)->ibv_open_device(device);
+		c = of_others(others(device)->ibv_open_device(device));
 		rpwi_inside_real--;
 		return c;
 	}
@@ -186,7 +196,7 @@ RPWI_EXPORT struct ibv_context *verbs_open_device(struct ibv_device *device, voi
 {
 	if (rpwi_dev_owns_device(device))
 		return ibv_open_device(device);
-	return others(device)->verbs_open_device(device, private_data);
+	return of_others(others(device)->verbs_open_device(device, private_data));
 }
 
 RPWI_EXPORT int ibv_close_device(struct ibv_context *context)
@@ -204,7 +214,7 @@ RPWI_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 	if (rpwi_dev_owns_cmd_fd(cmd_fd))
 		return of_ours(rpwi_dev_import_device(cmd_fd));
 	rpwi_inside_real++;
-	struct ibv_context *c = rpwi_real()->ibv_import_device(cmd_fd);
+	struct ibv_context *c = of_others(rpwi_real()->ibv_import_device(cmd_fd));
 	rpwi_inside_real--;
 	return c;
 }

@@ -61,6 +61,10 @@ int rpwi_call_find(const char *name);
 void *rpwi_call_ours(int call);
 void *rpwi_call_real(int call);
 
+/* ---- devices.c ---- */
+/* There are, or were, contexts in this process that are not ours. */
+extern _Atomic bool rpwi_real_opened;
+
 /* ---- find.c ---- */
 /* Does another ropeway, which the loader took before this one, answer for this process? */
 bool rpwi_handed_on(void);

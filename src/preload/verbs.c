@@ -17,6 +17,10 @@ static inline const struct rpwi_real *others(const struct ibv_context *c)
 	return !c ? rpwi_invalid() : rpwi_fork_broken ? rpwi_refused() : rpwi_real();
 }
 #define CONTEXT_OF(object) ((object) ? (object)->context : NULL)
+/* An object is ours if its context is. Where no context but ours was ever opened it is ours, or a
+ * program's mistake, which may be freed memory: the device looks it up before it reads it
+ * (device/live.h). */
+#define OURS(object) ((object) && (rpwi_real_opened ? ours((object)->context) : !rpwi_fork_broken))
 
 /* The account (ROPEWAY_EXPLAIN) begins before the first call. */
 __attribute__((constructor)) static void begin_account(void)
@@ -217,8 +221,8 @@ RPWI_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 RPWI_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-	return ours(CONTEXT_OF(pd)) ? rpwi_dev_told(rpwi_dev_dealloc_pd(pd))
-				    : others(CONTEXT_OF(pd))->ibv_dealloc_pd(pd);
+	return OURS(pd) ? rpwi_dev_told(rpwi_dev_dealloc_pd(pd))
+			: others(CONTEXT_OF(pd))->ibv_dealloc_pd(pd);
 }
 
 RPWI_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t pd_handle)
@@ -229,7 +233,7 @@ RPWI_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t p
 
 RPWI_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 {
-	if (ours(CONTEXT_OF(pd)))
+	if (OURS(pd))
 		rpwi_dev_unimport_pd(pd);
 	else
 		others(CONTEXT_OF(pd))->ibv_unimport_pd(pd);
@@ -272,7 +276,7 @@ static struct ibv_mr *reg_mr(
 
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	if (ours(CONTEXT_OF(pd)))
+	if (OURS(pd))
 		return reg_mr(
 			pd, addr, length, (uintptr_t)addr, without_optional((unsigned)access));
 	return others(CONTEXT_OF(pd))->ibv_reg_mr(pd, addr, length, access);
@@ -281,7 +285,7 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t leng
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova(
 	struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
-	if (ours(CONTEXT_OF(pd)))
+	if (OURS(pd))
 		return reg_mr(pd, addr, length, iova, without_optional((unsigned)access));
 	return others(CONTEXT_OF(pd))->ibv_reg_mr_iova(pd, addr, length, iova, access);
 }
@@ -289,7 +293,7 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova(
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova2(
 	struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
-	if (ours(CONTEXT_OF(pd)))
+	if (OURS(pd))
 		return reg_mr(pd, addr, length, iova, without_optional(access));
 	return others(CONTEXT_OF(pd))->ibv_reg_mr_iova2(pd, addr, length, iova, access);
 }
@@ -297,7 +301,7 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova2(
 RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(
 	struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
-	if (!ours(CONTEXT_OF(pd)))
+	if (!OURS(pd))
 		return others(CONTEXT_OF(pd))
 			->ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 	access = without_optional((unsigned)access);
@@ -316,14 +320,14 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(
 RPWI_EXPORT int ibv_rereg_mr(
 	struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	if (ours(CONTEXT_OF(mr)))
+	if (OURS(mr))
 		return rpwi_dev_rereg_mr(mr, flags, pd, addr, length, access);
 	return others(CONTEXT_OF(mr))->ibv_rereg_mr(mr, flags, pd, addr, length, access);
 }
 
 RPWI_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	if (!ours(CONTEXT_OF(mr)))
+	if (!OURS(mr))
 		return others(CONTEXT_OF(mr))->ibv_dereg_mr(mr);
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_dereg_mr");
 	return rpwi_dev_told(rpwi_dev_dereg_mr(mr));
@@ -348,7 +352,7 @@ static bool is_buf(const struct ibv_buf *buf) { return buf && buf->ours == &is_o
 
 RPWI_EXPORT void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf)
 {
-	if (!ours(CONTEXT_OF(pd)))
+	if (!OURS(pd))
 		return others(CONTEXT_OF(pd))->ibv_alloc_buf(pd, size, buf);
 	struct ibv_buf *b = calloc(1, sizeof(*b));
 	void *at;
@@ -416,7 +420,7 @@ static bool is_within(const struct ibv_buf *b, const struct ibv_pd *pd, const st
 
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
 {
-	if (!ours(CONTEXT_OF(pd)))
+	if (!OURS(pd))
 		return others(CONTEXT_OF(pd))->ibv_reg_mr_ex(pd, attr);
 	const struct how *how = (const void *)attr;
 	uint64_t with = how->comp_mask;
@@ -443,7 +447,7 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_a
 RPWI_EXPORT struct ibv_mr *ibv_reg_buf_mr(
 	struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, int access)
 {
-	if (!ours(CONTEXT_OF(pd)))
+	if (!OURS(pd))
 		return others(CONTEXT_OF(pd))->ibv_reg_buf_mr(pd, buf, addr, length, access);
 	struct how how = {.length = length,
 		.access = access,
@@ -455,13 +459,13 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_buf_mr(
 
 RPWI_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 {
-	return ours(CONTEXT_OF(pd)) ? rpwi_dev_import_mr(pd, mr_handle)
-				    : others(CONTEXT_OF(pd))->ibv_import_mr(pd, mr_handle);
+	return OURS(pd) ? rpwi_dev_import_mr(pd, mr_handle)
+			: others(CONTEXT_OF(pd))->ibv_import_mr(pd, mr_handle);
 }
 
 RPWI_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
 {
-	if (ours(CONTEXT_OF(mr)))
+	if (OURS(mr))
 		rpwi_dev_unimport_mr(mr);
 	else
 		others(CONTEXT_OF(mr))->ibv_unimport_mr(mr);
@@ -488,9 +492,8 @@ RPWI_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context 
 
 RPWI_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
-	return ours(CONTEXT_OF(channel))
-		       ? rpwi_dev_told(rpwi_dev_destroy_comp_channel(channel))
-		       : others(CONTEXT_OF(channel))->ibv_destroy_comp_channel(channel);
+	return OURS(channel) ? rpwi_dev_told(rpwi_dev_destroy_comp_channel(channel))
+			     : others(CONTEXT_OF(channel))->ibv_destroy_comp_channel(channel);
 }
 
 RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
@@ -506,14 +509,14 @@ RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, v
 
 RPWI_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	return ours(CONTEXT_OF(cq)) ? rpwi_dev_told(rpwi_dev_resize_cq(cq, cqe))
-				    : others(CONTEXT_OF(cq))->ibv_resize_cq(cq, cqe);
+	return OURS(cq) ? rpwi_dev_told(rpwi_dev_resize_cq(cq, cqe))
+			: others(CONTEXT_OF(cq))->ibv_resize_cq(cq, cqe);
 }
 
 RPWI_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
-	return ours(CONTEXT_OF(cq)) ? rpwi_dev_told(rpwi_dev_destroy_cq(cq))
-				    : others(CONTEXT_OF(cq))->ibv_destroy_cq(cq);
+	return OURS(cq) ? rpwi_dev_told(rpwi_dev_destroy_cq(cq))
+			: others(CONTEXT_OF(cq))->ibv_destroy_cq(cq);
 }
 
 RPWI_EXPORT int ibv_get_cq_event(
@@ -538,7 +541,7 @@ RPWI_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 
 RPWI_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-	if (!ours(CONTEXT_OF(pd)))
+	if (!OURS(pd))
 		return others(CONTEXT_OF(pd))->ibv_create_srq(pd, attr);
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_srq for %u receives", attr->attr.max_wr);
 	return rpwi_dev_create_srq(pd, attr);
@@ -546,27 +549,27 @@ RPWI_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_ini
 
 RPWI_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
-	return ours(CONTEXT_OF(srq)) ? rpwi_dev_told(rpwi_dev_modify_srq(srq, attr, mask))
-				     : others(CONTEXT_OF(srq))->ibv_modify_srq(srq, attr, mask);
+	return OURS(srq) ? rpwi_dev_told(rpwi_dev_modify_srq(srq, attr, mask))
+			 : others(CONTEXT_OF(srq))->ibv_modify_srq(srq, attr, mask);
 }
 
 RPWI_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
-	return ours(CONTEXT_OF(srq)) ? rpwi_dev_told(rpwi_dev_query_srq(srq, attr))
-				     : others(CONTEXT_OF(srq))->ibv_query_srq(srq, attr);
+	return OURS(srq) ? rpwi_dev_told(rpwi_dev_query_srq(srq, attr))
+			 : others(CONTEXT_OF(srq))->ibv_query_srq(srq, attr);
 }
 
 RPWI_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
-	return ours(CONTEXT_OF(srq)) ? rpwi_dev_told(rpwi_dev_destroy_srq(srq))
-				     : others(CONTEXT_OF(srq))->ibv_destroy_srq(srq);
+	return OURS(srq) ? rpwi_dev_told(rpwi_dev_destroy_srq(srq))
+			 : others(CONTEXT_OF(srq))->ibv_destroy_srq(srq);
 }
 
 /* ---- QP ---- */
 
 RPWI_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	if (!ours(CONTEXT_OF(pd)))
+	if (!OURS(pd))
 		return others(CONTEXT_OF(pd))->ibv_create_qp(pd, attr);
 	struct ibv_qp *qp = rpwi_dev_create_qp(pd, attr);
 	if (qp)
@@ -590,15 +593,15 @@ RPWI_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 
 RPWI_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_told(rpwi_dev_modify_qp(qp, attr, mask))
-				    : others(CONTEXT_OF(qp))->ibv_modify_qp(qp, attr, mask);
+	return OURS(qp) ? rpwi_dev_told(rpwi_dev_modify_qp(qp, attr, mask))
+			: others(CONTEXT_OF(qp))->ibv_modify_qp(qp, attr, mask);
 }
 
 RPWI_EXPORT int ibv_query_qp(
 	struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_told(rpwi_dev_query_qp(qp, attr, mask, init))
-				    : others(CONTEXT_OF(qp))->ibv_query_qp(qp, attr, mask, init);
+	return OURS(qp) ? rpwi_dev_told(rpwi_dev_query_qp(qp, attr, mask, init))
+			: others(CONTEXT_OF(qp))->ibv_query_qp(qp, attr, mask, init);
 }
 
 /* 0: no promise. A retransmitted packet may be placed again behind later ones. */
@@ -640,9 +643,8 @@ RPWI_EXPORT unsigned ropeway_path_word(struct ibv_qp *qp, unsigned *mtu, char *t
 
 RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
-	if (!ours(CONTEXT_OF(qp)))
+	if (!OURS(qp))
 		return others(CONTEXT_OF(qp))->ibv_destroy_qp(qp);
-	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_destroy_qp 0x%06x", qp->qp_num);
 	return rpwi_dev_told(rpwi_dev_destroy_qp(qp));
 }
 
@@ -650,7 +652,7 @@ RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 
 RPWI_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-	if (!ours(CONTEXT_OF(pd)))
+	if (!OURS(pd))
 		return others(CONTEXT_OF(pd))->ibv_create_ah(pd, attr);
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_ah");
 	return rpwi_dev_create_ah(pd, attr);
@@ -676,8 +678,8 @@ RPWI_EXPORT struct ibv_ah *ibv_create_ah_from_wc(
 
 RPWI_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
-	return ours(CONTEXT_OF(ah)) ? rpwi_dev_told(rpwi_dev_destroy_ah(ah))
-				    : others(CONTEXT_OF(ah))->ibv_destroy_ah(ah);
+	return OURS(ah) ? rpwi_dev_told(rpwi_dev_destroy_ah(ah))
+			: others(CONTEXT_OF(ah))->ibv_destroy_ah(ah);
 }
 
 /* For drivers that build Ethernet headers. Here the kernel does, and nobody above it knows the
@@ -692,12 +694,12 @@ RPWI_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct 
 
 RPWI_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_told(rpwi_dev_attach_mcast(qp, gid, lid))
-				    : others(CONTEXT_OF(qp))->ibv_attach_mcast(qp, gid, lid);
+	return OURS(qp) ? rpwi_dev_told(rpwi_dev_attach_mcast(qp, gid, lid))
+			: others(CONTEXT_OF(qp))->ibv_attach_mcast(qp, gid, lid);
 }
 
 RPWI_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_told(rpwi_dev_detach_mcast(qp, gid, lid))
-				    : others(CONTEXT_OF(qp))->ibv_detach_mcast(qp, gid, lid);
+	return OURS(qp) ? rpwi_dev_told(rpwi_dev_detach_mcast(qp, gid, lid))
+			: others(CONTEXT_OF(qp))->ibv_detach_mcast(qp, gid, lid);
 }

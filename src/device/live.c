@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* live.c - see live.h. */
+#include "device/live.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "device/hca.h"
+
+enum { BUCKETS_MIN = 256 };
+
+#define ALL(kind) [kind] = {&live.all[kind], &live.all[kind]}
+static struct {
+	struct live **bucket;
+	uint32_t buckets, used; /* buckets: a power of two, or 0 */
+	struct rpwi_list all[LIVE_KINDS];
+} live = {.all = {ALL(LIVE_PD), ALL(LIVE_MR), ALL(LIVE_MW), ALL(LIVE_CQ), ALL(LIVE_SRQ),
+		  ALL(LIVE_QP), ALL(LIVE_AH), ALL(LIVE_CHANNEL)}};
+
+/* Where the struct of each kind has its handle; 0: it has none. */
+static const size_t handle_at[LIVE_KINDS] = {
+	[LIVE_PD] = offsetof(struct ibv_pd, handle),
+	[LIVE_MR] = offsetof(struct ibv_mr, handle),
+	[LIVE_MW] = offsetof(struct ibv_mw, handle),
+	[LIVE_CQ] = offsetof(struct ibv_cq, handle),
+	[LIVE_SRQ] = offsetof(struct ibv_srq, handle),
+	[LIVE_QP] = offsetof(struct ibv_qp, handle),
+	[LIVE_AH] = offsetof(struct ibv_ah, handle),
+};
+#define CONTEXT_IS_FIRST(type) \
+	_Static_assert(!offsetof(struct type, context), "an object begins with its context")
+CONTEXT_IS_FIRST(ibv_pd);
+CONTEXT_IS_FIRST(ibv_mr);
+CONTEXT_IS_FIRST(ibv_mw);
+CONTEXT_IS_FIRST(ibv_cq);
+CONTEXT_IS_FIRST(ibv_srq);
+CONTEXT_IS_FIRST(ibv_qp);
+CONTEXT_IS_FIRST(ibv_ah);
+CONTEXT_IS_FIRST(ibv_comp_channel);
+
+unsigned live_max(enum live_kind kind)
+{
+	static const unsigned max[LIVE_KINDS] = {
+		[LIVE_PD] = DEV_PD_MAX,
+		[LIVE_MR] = DEV_MR_MAX,
+		[LIVE_MW] = DEV_MW_MAX,
+		[LIVE_CQ] = DEV_CQ_MAX,
+		[LIVE_SRQ] = DEV_SRQ_MAX,
+		[LIVE_QP] = DEV_QP_MAX,
+		[LIVE_AH] = DEV_AH_MAX,
+	};
+	return max[kind];
+}
+
+static struct live **bucket_of(const void *object)
+{
+	return &live.bucket[rpwi_mix(0, (uintptr_t)object) >> 32 & (live.buckets - 1)];
+}
+
+static void put(struct live *l)
+{
+	struct live **at = bucket_of(l->object);
+	l->next = *at;
+	*at = l;
+}
+
+/* Without memory for more buckets, those that there are become longer. False: there are none. */
+static bool grow(void)
+{
+	uint32_t n = live.buckets ? live.buckets * 2 : BUCKETS_MIN;
+	struct live **bucket = calloc(n, sizeof(struct live *));
+	if (!bucket)
+		return live.buckets;
+	free(live.bucket);
+	live.bucket = bucket;
+	live.buckets = n;
+	for (unsigned k = 0; k < LIVE_KINDS; k++)
+		for (struct rpwi_list *at = live.all[k].next; at != &live.all[k]; at = at->next)
+			put(RPWI_CONTAINER_OF(at, struct live, link));
+	return true;
+}
+
+static uint32_t *handle_of(enum live_kind kind, const void *object)
+{
+	return (uint32_t *)((uintptr_t)object + handle_at[kind]);
+}
+
+int live_add(struct live *l, enum live_kind kind, void *object, uint32_t handle)
+{
+	const struct ibv_context *ctx = *(struct ibv_context *const *)object;
+	struct dev *dev = to_dctx(ctx)->dev;
+	unsigned *have = &dev->live[kind], max = live_max(kind);
+	if ((max && *have >= max) || (live.used >= live.buckets && !grow()))
+		return -ENOMEM;
+	*l = (struct live){
+		.object = object, .ctx = ctx, .dev = dev, .handle = handle, .kind = kind};
+	rpwi_list_add_tail(&live.all[kind], &l->link);
+	put(l);
+	live.used++;
+	++*have;
+	if (handle_at[kind])
+		*handle_of(kind, object) = handle;
+	return 0;
+}
+
+void live_del(struct live *l)
+{
+	if (!l->object)
+		return;
+	struct live **at = bucket_of(l->object);
+	while (*at != l)
+		at = &(*at)->next;
+	*at = l->next;
+	rpwi_list_del(&l->link);
+	l->object = NULL;
+	live.used--;
+	l->dev->live[l->kind]--;
+}
+
+bool live_is(enum live_kind kind, const void *object)
+{
+	const struct live *l = live.buckets ? *bucket_of(object) : NULL;
+	while (l && l->object != object)
+		l = l->next;
+	return l && l->kind == kind && *(struct ibv_context *const *)object == l->ctx &&
+	       (!handle_at[kind] || *handle_of(kind, object) == l->handle);
+}
+
+void live_context_gone(const struct ibv_context *ctx)
+{
+	struct rpwi_list *at, *next;
+	for (unsigned k = 0; k < LIVE_KINDS; k++)
+		for (at = live.all[k].next; at != &live.all[k]; at = next) {
+			struct live *l = RPWI_CONTAINER_OF(at, struct live, link);
+			next = at->next;
+			if (l->ctx == ctx)
+				live_del(l);
+		}
+}
+
+void live_renumber(struct live *l, uint32_t handle)
+{
+	l->handle = handle;
+	*handle_of(l->kind, l->object) = handle;
+}
+
+struct rpwi_list *live_all(enum live_kind kind) { return &live.all[kind]; }
