@@ -149,6 +149,9 @@ int mem_bind_mw(struct rpwi_qp *qp, const struct rpwi_bind *b)
 	/* Type 2: the consumer chooses the key's tag, its lowest 8 bits, and nothing else of it (IB
 	 * 10.6.7.2.4); type 1: a new one at each bind, which ibv_bind_mw has put in. */
 	mw->k.key = (mw->k.key & ~0xffu) | (b->new_key & 0xff);
+	/* The program's struct has it, as with irdma; of type 1 it has had it since the post. */
+	if (mw->ibv.type == IBV_MW_TYPE_2)
+		mw->ibv.rkey = mw->k.key;
 	return 0;
 }
 

@@ -124,6 +124,8 @@ static void a_bind_takes_the_lowest_byte_of_the_key(void **state)
 				 WINDOW_LEN, IBV_ACCESS_REMOTE_WRITE),
 		0);
 	assert_int_equal(side_done(&p.b), IBV_WC_SUCCESS);
+	/* what the window has now, for who looks there (irdma) */
+	assert_int_equal(mw->rkey, key);
 	assert_int_equal(pair_write_to(&p, 3, WINDOW_LEN, (uintptr_t)p.b.buf + WINDOW_AT, key),
 		IBV_WC_SUCCESS);
 	assert_true(pair_holds(p.b.buf + WINDOW_AT, WINDOW_LEN, 3));
