@@ -236,6 +236,17 @@ static void refuse(
 	rpwi_qp_enter_err(qp, true);
 }
 
+/* IB 9.9.6.3, class J: the receive WQE fails and the QP is in ERR, but no NAK says so. The peer's
+ * retries end, as with kernel rxe. What was executed before is still acknowledged. */
+static void end_unanswered(struct rpwi_qp *qp, enum ibv_wc_status recv_status)
+{
+	bool executed = qp->ack_pkts;
+
+	rpwi_rcv_fail(qp, recv_status);
+	rpwi_qp_enter_err(qp, true);
+	qp->ack_owed = executed;
+}
+
 /* No receive WQE: say so, and take nothing until the request comes again (IB 9.7.5.2.8). */
 static void not_ready(struct rpwi_qp *qp)
 {
@@ -302,7 +313,7 @@ static void rx_send(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_n
 		return;
 	}
 	if (rpwi_op_has(op, RPWI_F_IETH) && qp->ops->invalidate(qp, p->inv_rkey, true)) {
-		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_LOC_QP_OP_ERR);
+		end_unanswered(qp, IBV_WC_LOC_QP_OP_ERR);
 		return;
 	}
 	bool last = rpwi_op_has(op, RPWI_F_LAST);

@@ -514,6 +514,47 @@ static void only_eight_bytes_are_an_atomic_write(void **state)
 	unpair();
 }
 
+static unsigned answers, naks;
+static int count_answers(const struct wpkt *w, const struct rpwi_pkt *p)
+{
+	if (!w->to && rpwi_pkt_op(p) == RPWI_OP_ACK) {
+		answers++;
+		naks += rpwi_aeth_kind(p->syndrome) != RPWI_AETH_ACK;
+	}
+	return 0;
+}
+
+/* IB 9.9.6.3, class J. The message before it is acknowledged; of it itself nothing is said. */
+static void a_send_that_invalidates_no_window_is_not_answered(void **state)
+{
+	pair(CONFIG());
+	fate = count_answers;
+	answers = naks = 0;
+	S[1].inv_rc = -EACCES;
+	post_recv(1, 100, RAT, 64);
+	post_recv(1, 101, RAT + 64, 64);
+	post_recv(1, 102, RAT + 128, 64);
+	assert_int_equal(post(0, IBV_WR_SEND, 1, AT, 64, 0, SIG), 0);
+	assert_int_equal(post(0, IBV_WR_SEND_WITH_INV, 2, AT + 64, 64, 0, SIG), 0);
+	settle();
+	assert_int_equal(S[1].inv_key, 0x7002);
+	assert_int_equal(answers, 1);
+	assert_int_equal(naks, 0);
+	assert_int_equal(S[1].qp.state, IBV_QPS_ERR);
+	assert_int_equal(S[1].nevent, 0);
+	expect_wc(1, 0, 100, IBV_WC_SUCCESS, IBV_WC_RECV);
+	expect_wc(1, 1, 101, IBV_WC_LOC_QP_OP_ERR, IBV_WC_RECV);
+	expect_wc(1, 2, 102, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV);
+	assert_memory_equal(S[0].mem + AT, S[1].mem + RAT, 64);
+	expect_wc(0, 0, 1, IBV_WC_SUCCESS, IBV_WC_SEND);
+	assert_int_equal(S[0].nwc, 1);
+	settle_timed();
+	expect_wc(0, 1, 2, IBV_WC_RETRY_EXC_ERR, IBV_WC_SEND);
+	assert_int_equal(naks, 0);
+	fate = NULL;
+	unpair();
+}
+
 static void an_atomic_write_without_the_right_or_misaligned_is_refused(void **state)
 {
 	pair(CONFIG());
@@ -598,6 +639,7 @@ int main(void)
 		cmocka_unit_test(an_atomic_write_is_answered_like_a_read_of_nothing),
 		cmocka_unit_test(an_atomic_write_whose_answer_was_lost_is_not_done_twice),
 		cmocka_unit_test(only_eight_bytes_are_an_atomic_write),
+		cmocka_unit_test(a_send_that_invalidates_no_window_is_not_answered),
 		cmocka_unit_test(an_atomic_write_without_the_right_or_misaligned_is_refused),
 		cmocka_unit_test(a_forged_atomic_write_is_refused),
 		cmocka_unit_test(an_atomic_write_answered_as_something_else_fails),
