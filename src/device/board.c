@@ -35,7 +35,7 @@
 
 enum {
 	BOARD_MAGIC = 0x626f6172,
-	BOARD_VERSION = 2,
+	BOARD_VERSION = 3,
 	BOARD_KEYS = 4096, /* regions beyond that, and those whose place is taken, are not on it */
 	LONG_READ = 8192,  /* from here on by process_vm_readv */
 	LAST_BYTES = 64,
@@ -59,6 +59,10 @@ static uint64_t qp_word(uint64_t takes, uint32_t pd, uint32_t peer_qpn)
 {
 	return takes ? takes | (uint64_t)pd << 24 | (peer_qpn & RPWI_QPN_MASK) : 0;
 }
+
+/* What is known of a number. IS_DEAF: a QP in ERR, or of another type than RC. */
+enum { IS_NONE, IS_QP, IS_DEAF };
+
 static uint32_t word_pd(uint64_t word) { return (uint32_t)(word >> 24); }
 static uint32_t word_peer(uint64_t word) { return (uint32_t)(word & RPWI_QPN_MASK); }
 
@@ -66,6 +70,7 @@ struct board {
 	struct rpwi_board_head head;
 	uint32_t slot; /* QPNs of this one alone */
 	_Atomic uint64_t qp[RPWI_SLOT_QPNS];
+	_Atomic uint8_t is[RPWI_SLOT_QPNS]; /* IS_* */
 	struct board_key key[BOARD_KEYS];
 };
 
@@ -226,6 +231,7 @@ void board_qp(struct dqp *q)
 		return;
 	bool had = q->board_word;
 	q->board_word = word;
+	board_qp_is(q);
 	atomic_store_explicit(at, word, memory_order_seq_cst);
 	if (had)
 		board_writers_end();
@@ -234,11 +240,25 @@ void board_qp(struct dqp *q)
 void board_qp_gone(struct dqp *q)
 {
 	_Atomic uint64_t *at = qp_place(q);
-	if (at)
+	if (at) {
 		atomic_store_explicit(at, 0, memory_order_seq_cst);
+		atomic_store(&own->is[at - own->qp], IS_NONE);
+	}
 	if (q->board_word)
 		board_writers_end();
 	q->board_word = 0;
+}
+
+static uint8_t what_it_is(const struct dqp *q)
+{
+	return q->t.type != IBV_QPT_RC || q->t.state == IBV_QPS_ERR ? IS_DEAF : IS_QP;
+}
+
+void board_qp_is(const struct dqp *q)
+{
+	_Atomic uint64_t *at = qp_place(q);
+	if (at)
+		atomic_store(&own->is[at - own->qp], what_it_is(q));
 }
 
 /* ---- a peer's ---- */
@@ -317,6 +337,37 @@ bool board_reaches(const struct dqp *q)
 	struct rpwi_lane *lane =
 		q->t.av.loopback_zone ? rpwi_lane_up(lanes, q->t.attr.dest_qp_num) : NULL;
 	return lane && rpwi_lane_peer(lane);
+}
+
+void board_qp_fails(const struct dqp *q)
+{
+	_Atomic uint64_t *at = qp_place(q);
+	if (at)
+		atomic_store(&own->is[at - own->qp], IS_DEAF);
+}
+
+static bool is_own_slot(uint32_t slot)
+{
+	for (unsigned i = 0; i < hca_here.nslots; i++)
+		if (hca_here.slots[i] == slot)
+			return true;
+	return false;
+}
+
+bool board_rejects(const struct dqp *q)
+{
+	uint32_t qpn = q->t.attr.dest_qp_num, slot = qpn >> RPWI_SLOT_SHIFT;
+	if (!q->t.av.loopback_zone)
+		return false;
+	if (is_own_slot(slot)) {
+		const struct dqp *peer = qp_lookup(qpn);
+		return !peer || what_it_is(peer) != IS_QP;
+	}
+	struct rpwi_lane *lane = rpwi_lane_up(lanes, qpn);
+	struct rpwi_lane_peer *p = lane ? rpwi_lane_peer(lane) : NULL;
+	const struct board *b = p ? p->board : NULL;
+	return b && is_board(b, p->bytes) && b->slot == slot && atomic_load(&b->head.nonce) &&
+	       atomic_load(&b->is[qpn & (RPWI_SLOT_QPNS - 1)]) != IS_QP;
 }
 
 /* One for each lock of QPs; NULL and errno: no memory. */

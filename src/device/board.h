@@ -30,6 +30,9 @@ bool board_writers_end(void);
 /* Its state, rights or peer may have changed. */
 void board_qp(struct dqp *q);
 void board_qp_gone(struct dqp *q);
+/* There is one, or its state was set by the program; or it fails, and is in ERR with that. */
+void board_qp_is(const struct dqp *q);
+void board_qp_fails(const struct dqp *q);
 
 /* ---- a peer's ---- */
 
@@ -42,6 +45,9 @@ bool board_take_over(struct rpwi_qp *qp, uint32_t una, uint32_t *from);
 bool board_write(
 	struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const struct rpwi_iov *parts, unsigned n);
 void board_give_over(struct rpwi_qp *qp, uint32_t upto);
+/* As rpwi_qp_ops.peer_rejects, of a peer on this host: no such QP, or one that takes no RC packet
+ * of ours unless it is made ready anew. */
+bool board_rejects(const struct dqp *q);
 /* Is there a lane, and does the process at its other end show what it has? It only looks. */
 bool board_reaches(const struct dqp *q);
 

@@ -309,6 +309,13 @@ static void icmp_said(struct hca *h, const struct rpwi_icmp *m, uint64_t now_ns)
 	seen(h, n, k, q ? q->t.qpn : 0, now_ns);
 }
 
+bool path_no_port(const struct dqp *q)
+{
+	const struct note *n = note_find(&q->t.av.flow.dst);
+	return n && n->seen_ns[RPWI_PATH_NO_PORT] > q->t.silent_from_ns &&
+	       rpwi_addr_eq(&n->by[RPWI_PATH_NO_PORT], &n->peer);
+}
+
 static void port_said(struct hca *h, struct rpwi_port *port, uint64_t now_ns)
 {
 	struct rpwi_icmp m;

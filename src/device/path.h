@@ -17,6 +17,9 @@ void path_heard(struct hca *h);
  * for it. `ip_id`: the ID that was expected. At most PATH_SOLVED_MAX a second are looked at. */
 void path_bad_icrc(struct hca *h, const struct dqp *q, const struct rpwi_rx *rx, const uint8_t *seg,
 	size_t len, uint16_t ip_id, const struct rpwi_pkt *pkt);
+/* Has the peer's own host said, since anything was acknowledged, that the port is nobody's? Where
+ * the network cannot say it for another. */
+bool path_no_port(const struct dqp *q);
 /* q's send is about to complete with IBV_WC_RETRY_EXC_ERR: one line says why, if that is known. */
 void path_retries_exceeded(struct hca *h, const struct dqp *q);
 /* The UDP port cannot be had: kept for rpwi_dev_path_word. */

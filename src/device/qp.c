@@ -94,8 +94,11 @@ static void on_complete(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, b
 	struct dqp *q = dqp_of(t);
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_complete(t->qpn, recv, wc);
-	if (RPWI_UNLIKELY(wc->status != IBV_WC_SUCCESS && !recv))
-		revoke(q); /* its memory is the program's again, whatever the peer got of it */
+	if (RPWI_UNLIKELY(wc->status != IBV_WC_SUCCESS)) {
+		board_qp_fails(q);
+		if (!recv)
+			revoke(q); /* its memory is the program's again, whatever the peer got of it */
+	}
 	if (RPWI_UNLIKELY(wc->status == IBV_WC_RETRY_EXC_ERR))
 		path_retries_exceeded(&hca_here, q);
 	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_complete(q, recv, wc, solicited))
@@ -117,6 +120,12 @@ static void on_event(struct rpwi_qp *t, enum ibv_event_type type)
 	dev_event(q->ctx, &ev);
 }
 
+static bool peer_rejects(struct rpwi_qp *t)
+{
+	const struct dqp *q = dqp_of(t);
+	return board_rejects(q) || path_no_port(q);
+}
+
 const struct rpwi_qp_ops device_qp_ops = {
 	.mem_check = mem_check,
 	.mem_write = mem_write,
@@ -130,6 +139,7 @@ const struct rpwi_qp_ops device_qp_ops = {
 	.take_over = board_take_over,
 	.peer_write = board_write,
 	.give_over = board_give_over,
+	.peer_rejects = peer_rejects,
 	.invalidate = mem_invalidate,
 	.bind_mw = mem_bind_mw,
 	.complete = on_complete,
@@ -234,6 +244,7 @@ static int qp_numbered(struct dqp *q, const struct ibv_qp_init_attr_ex *a)
 		q->t.mtu = mtu_bytes(q->t.attr.path_mtu);
 	}
 	tally_qp(q);
+	board_qp_is(q);
 	q->lock = qplock_choose();
 	q->pd->refs++;
 	q->scq->refs++;
@@ -567,6 +578,8 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 			send_kick(q, false, now_ns);
 		}
 		ibv->state = q->t.state;
+		if (mask & IBV_QP_STATE)
+			board_qp_is(q);
 	}
 	hca_unlock();
 	return -rc;
@@ -581,6 +594,7 @@ void qp_to_error(struct dqp *q, uint64_t now_ns)
 	revoke(q);
 	if (!rpwi_qp_modify(&q->t, &attr, IBV_QP_STATE, NULL, now_ns))
 		send_kick(q, false, now_ns);
+	board_qp_is(q);
 	q->ibv.state = q->t.state;
 }
 

@@ -253,6 +253,7 @@ void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns)
 {
 	qp->n->timeouts++;
 	rpwi_window_timed_out(qp, now_ns);
+	rpwi_req_count_wait(qp);
 	if (qp->timeouts_in_row < UINT8_MAX)
 		qp->timeouts_in_row++;
 	qp->implied = false;

@@ -98,6 +98,7 @@ void rpwi_req_retired(struct rpwi_qp *qp);
 void rpwi_req_sent(struct rpwi_qp *qp); /* UC, UD: the batch is with the kernel */
 void rpwi_req_fault(struct rpwi_qp *qp, uint32_t psn);
 uint64_t rpwi_req_ack_wait_ns(const struct rpwi_qp *qp);
+void rpwi_req_count_wait(struct rpwi_qp *qp); /* before timeouts_in_row counts it */
 /* something was sent or heard: the silence begins anew */
 void rpwi_req_arm_probe(struct rpwi_qp *qp, uint64_t now_ns);
 void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns); /* it has lasted long enough */

@@ -90,6 +90,7 @@ struct rpwi_qp {
 	bool probe_owed;   /* it is to go */
 	bool acked;        /* a SEND or WRITE has been, by an ACK */
 	bool late;         /* a deadline was seen late: the process did not run */
+	bool rejected;     /* at the last time-out in a row it was known that nobody is there */
 	bool peer_stopped; /* its WRITEs are done in the peer's memory (stopped.c) */
 	/* the last thing heard is a RNR NAK: one packet, and no more until it is taken */
 	bool rnr_probe;

@@ -150,6 +150,10 @@ struct rpwi_qp_ops {
 	/* The peer will find all packets before PSN `upto` done, when it goes on; RPWI_NO_PSN: none
 	 * of them. */
 	void (*give_over)(struct rpwi_qp *qp, uint32_t upto);
+	/* After a time-out: is it known that nobody at the other end will take what is sent (there
+	 * is no such QP, it is in ERR, no such port)? False where it only is not known, or where it
+	 * may yet become ready. NULL: never known. */
+	bool (*peer_rejects)(struct rpwi_qp *qp);
 	/* SEND with invalidate, IBV_WR_LOCAL_INV; 0 or -EINVAL/-EACCES */
 	int (*invalidate)(struct rpwi_qp *qp, uint32_t key, bool remote);
 	int (*bind_mw)(struct rpwi_qp *qp, const struct rpwi_bind *b);

@@ -14,13 +14,27 @@ enum { PROBES_MAX = 5, ANSWERS_MAX = 7, SILENCES_MAX = 2 };
 
 /* How long to wait for an ACK. IB 9.7.6.1.3 lets the timer run out anywhere between T and 4 T:
  * twice T at first; 4 T once it did run out, so that a peer that is stopped for a while, as a NIC
- * never is, costs no connection. Never under 4 ms, whatever the code: a process is not always
- * running. */
+ * never is, costs no connection; T if it is known that there is nobody to wait for. Never under 4
+ * ms, whatever the code: a process is not always running. */
 uint64_t rpwi_req_ack_wait_ns(const struct rpwi_qp *qp)
 {
 	if (!qp->timeout_ns)
 		return RPWI_PROBE_NS;
-	return RPWI_MAX(qp->timeout_ns * (qp->timeouts_in_row ? 4 : 2), ACK_WAIT_MIN_NS);
+	unsigned times = 2;
+	if (RPWI_UNLIKELY(qp->timeouts_in_row))
+		times = qp->rejected ? 1 : 4;
+	return RPWI_MAX(qp->timeout_ns * times, ACK_WAIT_MIN_NS);
+}
+
+/* The timer has run out. Where nobody is there the wait was as many retries as it was T long: so
+ * all of them together take what IB asks for at least, (retry_cnt + 1) T, and no more. */
+void rpwi_req_count_wait(struct rpwi_qp *qp)
+{
+	uint64_t times = qp->timeout_ns ? rpwi_req_ack_wait_ns(qp) / qp->timeout_ns : 0;
+
+	qp->rejected = times && qp->ops->peer_rejects && qp->ops->peer_rejects(qp);
+	if (qp->rejected)
+		qp->retry_left -= (uint8_t)RPWI_MIN(times - 1, (uint64_t)qp->retry_left);
 }
 
 /* rxe acknowledges PSN 0xffffff to a duplicate as long as it has executed nothing but READs

@@ -157,6 +157,51 @@ static void no_answer_at_all_ends_with_retry_exceeded(void **state)
 	unpair();
 }
 
+/* IB 9.7.6.1.3: T is the least. Not a moment earlier, whatever the numbers are. */
+static void nobody_there_costs_the_least_that_the_attributes_allow(void **state)
+{
+	static const struct {
+		int timeout, retry;
+	} rows[] = {{14, 3}, {14, 0}, {14, 1}, {14, 7}, {5, 7}, {9, 7}, {10, 7}, {18, 5}};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		pair(CONFIG(.timeout = rows[i].timeout, .retry = rows[i].retry));
+		doom(RPWI_OP_WRITE_ONLY, UINT32_MAX, 1000);
+		S[0].rejected = true;
+		uint64_t start = now, tries = (uint64_t)rows[i].retry + 1,
+			 t_ns = 4096ull << rows[i].timeout, least = t_ns * tries;
+		post(0, IBV_WR_RDMA_WRITE, 1, AT, 10, RAT, SIG);
+		settle_timed();
+		expect_wc(0, 0, 1, IBV_WC_RETRY_EXC_ERR, 0);
+		assert_true(now - start >= least);
+		/* a wait is never under 4 ms, and the first is of 2 T */
+		assert_true(now - start <=
+			    RPWI_MAX(least, tries * 4 * RPWI_NS_PER_MS) + t_ns + RPWI_NS_PER_MS);
+		unpair();
+	}
+}
+
+/* Not there, or in ERR, until all but one of the retries that this leaves are used: then it is. */
+static void who_is_there_in_the_end_gets_it(void **state)
+{
+	pair(CONFIG(.retry = 3));
+	S[0].rejected = true;
+	doom(RPWI_OP_WRITE_ONLY, UINT32_MAX, 2);
+	post(0, IBV_WR_RDMA_WRITE, 1, AT, 10, RAT, SIG);
+	settle_timed();
+	expect_wc(0, 0, 1, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+	same(AT, RAT, 10);
+	assert_int_equal(S[0].qp.stats.timeouts, 2); /* of 2 T and T */
+	/* whose silence is only silence has its 4 T again */
+	S[0].rejected = false;
+	doom(RPWI_OP_WRITE_ONLY, UINT32_MAX, 1000);
+	uint64_t start = now;
+	post(0, IBV_WR_RDMA_WRITE, 2, AT, 10, RAT, SIG);
+	settle_timed();
+	expect_wc(0, 1, 2, IBV_WC_RETRY_EXC_ERR, 0);
+	assert_true(now - start >= 14 * (4096ull << 14)); /* 2 + 4 + 4 + 4 */
+	unpair();
+}
+
 static void without_a_time_out_a_lost_packet_is_still_repaired(void **state)
 {
 	pair(CONFIG(.timeout = 0, .retry = 0));
@@ -318,6 +363,8 @@ int main(void)
 		cmocka_unit_test(a_lost_read_request_is_asked_again),
 		cmocka_unit_test(swapped_packets_are_put_right),
 		cmocka_unit_test(no_answer_at_all_ends_with_retry_exceeded),
+		cmocka_unit_test(nobody_there_costs_the_least_that_the_attributes_allow),
+		cmocka_unit_test(who_is_there_in_the_end_gets_it),
 		cmocka_unit_test(without_a_time_out_a_lost_packet_is_still_repaired),
 		cmocka_unit_test(answers_to_the_first_attempt_cost_no_retries),
 		cmocka_unit_test(after_rnr_one_packet_asks_whether_it_is_ready_now),

@@ -97,6 +97,8 @@ static int invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 	return s->inv_rc;
 }
 
+static bool peer_rejects(struct rpwi_qp *qp) { return side_of(qp)->rejected; }
+
 static int bind_mw(struct rpwi_qp *qp, const struct rpwi_bind *b)
 {
 	side_of(qp)->binds++;
@@ -144,6 +146,7 @@ static const struct rpwi_qp_ops ops = {
 	.mem_map = mem_map,
 	.mem_atomic = mem_atomic,
 	.mem_atomic_write = mem_atomic_write,
+	.peer_rejects = peer_rejects,
 	.invalidate = invalidate,
 	.bind_mw = bind_mw,
 	.complete = complete,

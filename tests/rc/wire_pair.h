@@ -39,6 +39,7 @@ struct side {
 	uint32_t inv_key;           /* last invalidated */
 	bool inv_remote;
 	struct rpwi_bind bound; /* last */
+	bool rejected;          /* it is known that the other side takes nothing */
 	int inv_rc, bind_rc, binds, atomic_writes;
 	struct ibv_wc wc[WCS];
 	unsigned nwc, nrecv, nsolicited;
