@@ -172,8 +172,7 @@ struct dcq {
 	uint64_t say_at_ns;                  /* 0: none waits */
 	unsigned pending_events, events_got; /* events queued now; events handed out */
 	struct rpwi_list link;               /* in its channel */
-	struct live live;
-	unsigned refs; /* QPs */
+	unsigned refs;                       /* QPs */
 	bool overflowed, is_ex, ignore_overrun;
 	struct ibv_wc cur; /* start_poll..end_poll */
 	/* beside the ring, where time stamps were asked for; of the completion popped last */
@@ -183,6 +182,7 @@ struct dcq {
 	/* completions that device/fault.c keeps, and when the last of them is due */
 	unsigned kept;
 	uint64_t kept_until_ns;
+	struct live live;
 };
 static inline struct dcq *to_dcq(const struct ibv_cq *c) { return (struct dcq *)(uintptr_t)c; }
 

@@ -39,19 +39,16 @@ CONTEXT_IS_FIRST(ibv_qp);
 CONTEXT_IS_FIRST(ibv_ah);
 CONTEXT_IS_FIRST(ibv_comp_channel);
 
-unsigned live_max(enum live_kind kind)
-{
-	static const unsigned max[LIVE_KINDS] = {
-		[LIVE_PD] = DEV_PD_MAX,
-		[LIVE_MR] = DEV_MR_MAX,
-		[LIVE_MW] = DEV_MW_MAX,
-		[LIVE_CQ] = DEV_CQ_MAX,
-		[LIVE_SRQ] = DEV_SRQ_MAX,
-		[LIVE_QP] = DEV_QP_MAX,
-		[LIVE_AH] = DEV_AH_MAX,
-	};
-	return max[kind];
-}
+/* So many a device has. 0: no more than memory. */
+static const unsigned live_max[LIVE_KINDS] = {
+	[LIVE_PD] = DEV_PD_MAX,
+	[LIVE_MR] = DEV_MR_MAX,
+	[LIVE_MW] = DEV_MW_MAX,
+	[LIVE_CQ] = DEV_CQ_MAX,
+	[LIVE_SRQ] = DEV_SRQ_MAX,
+	[LIVE_QP] = DEV_QP_MAX,
+	[LIVE_AH] = DEV_AH_MAX,
+};
 
 static struct live **bucket_of(const void *object)
 {
@@ -90,7 +87,7 @@ int live_add(struct live *l, enum live_kind kind, void *object, uint32_t handle)
 {
 	const struct ibv_context *ctx = *(struct ibv_context *const *)object;
 	struct dev *dev = to_dctx(ctx)->dev;
-	unsigned *have = &dev->live[kind], max = live_max(kind);
+	unsigned *have = &dev->live[kind], max = live_max[kind];
 	if ((max && *have >= max) || (live.used >= live.buckets && !grow()))
 		return -ENOMEM;
 	*l = (struct live){

@@ -55,7 +55,5 @@ void live_context_gone(const struct ibv_context *ctx);
 void live_renumber(struct live *l, uint32_t handle);
 /* The list of all of a kind, of `link`. */
 struct rpwi_list *live_all(enum live_kind kind);
-/* So many a device has. 0: no more than memory. */
-unsigned live_max(enum live_kind kind);
 
 #endif

@@ -13,6 +13,12 @@
 
 #include "pair.h"
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
+
 static struct ibv_context *c;
 static struct ibv_pd *pd;
 static struct ibv_mr *mr;
@@ -192,17 +198,21 @@ static void what_is_destroyed_twice_is_none(void **state)
 	assert_int_equal(errno, ENOENT);
 }
 
-/* What is left when its context is closed is gone with it. */
+/* What is left when its context is closed is gone with it (and its memory leaks). */
 static void an_object_of_another_context_is_none(void **state)
 {
 	struct ibv_context *other = pair_open_loopback(), *own = pd->context;
-	struct ibv_pd *left = ibv_alloc_pd(other);
-	assert_non_null(left);
 	pd->context = other;
 	assert_int_equal(ibv_dealloc_pd(pd), ENOENT);
 	pd->context = own;
+#ifndef __SANITIZE_ADDRESS__
+	struct ibv_pd *left = ibv_alloc_pd(other);
+	assert_non_null(left);
 	assert_int_equal(ibv_close_device(other), 0);
 	assert_int_equal(ibv_dealloc_pd(left), ENOENT);
+#else
+	assert_int_equal(ibv_close_device(other), 0);
+#endif
 }
 
 static void a_device_has_as_many_as_it_says(void **state)
