@@ -9,7 +9,7 @@ As a command, for looking around by hand:
   guest.py prepare              fill the cache
   guest.py run COMMAND...       boot a guest, run the commands in it one by one, print what they print
 
-$ROPEWAY_GUEST_SUITE is another Debian release (trixie) whose kernel the guest runs; without it, this machine's. The programs in it are this machine's in any case.
+$ROPEWAY_GUEST_SUITE is another Debian release (trixie, sid) whose kernel the guest runs; without it, this machine's. The programs in it are this machine's in any case.
 """
 import ctypes
 import gzip
@@ -70,58 +70,77 @@ def apt_of(suite, folder):
     (apt / "sources.list").write_text(f"deb {mirror} {suite} main\n")
     places = {"Etc::SourceList": "sources.list", "Etc::SourceParts": "none", "State::Lists": "lists", "Cache": "cache", "State::status": "status"}
     (apt / "status").touch()
-    return ["-o", "APT::Sandbox::User=root", *(word for name, path in places.items() for word in ("-o", f"Dir::{name}={apt}/{path}"))]
+    # A mirror that stopped following unstable has a Release file that is out of date, and the kernel in it is as good.
+    return ["-o", "APT::Sandbox::User=root", "-o", "Acquire::Check-Valid-Until=false", *(word for name, path in places.items() for word in ("-o", f"Dir::{name}={apt}/{path}"))]
 
 
-def kernel_package(apt=()):
-    """The real package behind linux-image-amd64."""
-    out = subprocess.run(["apt-cache", *apt, "depends", "linux-image-amd64"], capture_output=True, text=True).stdout
-    for line in out.splitlines():
-        if "Depends:" in line and "linux-image-" in line:
-            return line.split()[-1]
-    return "linux-image-amd64"  # not known yet: the download fails, the lists are renewed, and the next try knows it
+def depends(package, apt, beginnings):
+    """The packages that one depends on whose names begin so."""
+    out = subprocess.run(["apt-cache", *apt, "depends", package], capture_output=True, text=True).stdout
+    return [line.split()[-1] for line in out.splitlines() if line.strip().startswith("Depends:") and line.split()[-1].startswith(beginnings)]
 
 
-def download(package, folder):
-    """Fetch the package's file, with newer package lists if those at hand are missing or old and we may renew them."""
+def kernel_packages(apt=()):
+    """The real packages behind linux-image-amd64. Since Debian 14 the kernel and its modules have packages of their own, and linux-image-VERSION is empty."""
+    image = (depends("linux-image-amd64", apt, "linux-image-") or ["linux-image-amd64"])[0]  # not known yet: the download fails, the lists are renewed, and the next try knows it
+    return depends(image, apt, ("linux-binary-", "linux-modules-")) or [image]
+
+
+def download(folder):
+    """Fetch the kernel's packages, with newer package lists if those at hand are missing or old and we may renew them."""
     apt = apt_of(SUITE, folder) if SUITE else []
     why = ""
     for attempt in range(2):
-        got = subprocess.run(["apt-get", *apt, "download", package or kernel_package(apt)], cwd=folder, capture_output=True, text=True)
+        got = subprocess.run(["apt-get", *apt, "download", *kernel_packages(apt)], cwd=folder, capture_output=True, text=True)
         debs = list(pathlib.Path(folder).glob("*.deb"))
         if got.returncode == 0 and debs:
-            return debs[0]
+            return debs
         why = got.stderr.strip() or "no file"
         if attempt or os.geteuid() and not SUITE:
             break
         renewed = subprocess.run(["apt-get", *apt, "update", "-qq"], capture_output=True, text=True)
         why += renewed.stderr if renewed.returncode else ""
-    raise Unavailable(f"apt-get download {package or 'linux-image'}{f' of {SUITE}' if SUITE else ''}: {why}")
+    raise Unavailable(f"apt-get download linux-image{f' of {SUITE}' if SUITE else ''}: {why}")
+
+
+def decompressed(path):
+    """The bytes of a module: as they are, or packed by xz (Debian 13) or zstd."""
+    if path.suffix == ".xz":
+        return lzma.decompress(path.read_bytes())
+    if path.suffix == ".zst":
+        return subprocess.run(["zstd", "-dcq", str(path)], capture_output=True, check=True).stdout
+    return path.read_bytes()
 
 
 def unpack_kernel(into):
     with tempfile.TemporaryDirectory(dir=into.parent) as tmp:
-        subprocess.run(["dpkg", "-x", str(download(None, tmp)), f"{tmp}/x"], check=True)
+        for deb in download(tmp):
+            subprocess.run(["dpkg", "-x", str(deb), f"{tmp}/x"], check=True)
         tree = pathlib.Path(tmp) / "x"
-        version = next(tree.glob("boot/vmlinuz-*")).name[len("vmlinuz-"):]
+        kernels = [*tree.glob("boot/vmlinuz-*"), *tree.glob("usr/lib/modules/*/vmlinuz")]  # the latter since Debian 14
+        if not kernels:
+            raise Unavailable(f"no vmlinuz in {', '.join(sorted(deb.name for deb in pathlib.Path(tmp).glob('*.deb')))}")
+        version = kernels[0].name.removeprefix("vmlinuz-") if kernels[0].name != "vmlinuz" else kernels[0].parent.name
         if not (tree / "lib").exists():  # Debian 13 has its modules below /usr, where this machine's kmod may not look
             (tree / "lib").symlink_to("usr/lib")
         subprocess.run(["depmod", "-b", str(tree), version], check=True, capture_output=True)
         order, files = [], {}
-        for module in MODULES:
+        for module in MODULES:  # one that this kernel has built in, or no longer has, is not shown
             shown = subprocess.run(["modprobe", "-d", str(tree), "-S", version, "--show-depends", "--ignore-install", module],
                                    capture_output=True, text=True).stdout
             for line in shown.splitlines():
                 if line.startswith("insmod "):
                     path = pathlib.Path(line.split()[1])
-                    name = path.name.removesuffix(".xz")
+                    name = path.name.removesuffix(".xz").removesuffix(".zst")
                     if name not in files:
                         order.append(name)
                         files[name] = path
-        shutil.copy(next(tree.glob("boot/vmlinuz-*")), into / "vmlinuz")
+        if "rdma_rxe.ko" not in files:
+            raise Unavailable(f"Linux {version} of these packages has no rdma_rxe")
+        shutil.copy(kernels[0], into / "vmlinuz")
         (into / "modules").mkdir()
         for name, path in files.items():
-            (into / "modules" / name).write_bytes(lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes())
+            (into / "modules" / name).write_bytes(decompressed(path))
         (into / "modules.order").write_text("\n".join(order) + "\n")
 
 
