@@ -472,8 +472,8 @@ static void ask_timewait(const struct question *q)
 	connect_ends(&e);
 	MUST(!rdma_disconnect(e.id));
 	MUST(hear(e.server, &h, 2000) && h.type == RDMA_CM_EVENT_DISCONNECTED);
-	MUST(hear(e.client, &h, 2000) && h.type == RDMA_CM_EVENT_DISCONNECTED);
 	MUST(!rdma_disconnect(e.accepted));
+	MUST(hear(e.client, &h, 2000) && h.type == RDMA_CM_EVENT_DISCONNECTED);
 	say_event("client", e.client, 8000);
 	say_event("server", e.server, 3000);
 }
