@@ -106,6 +106,9 @@ static const struct rpwi_addr any_of_family[] = {[4] = {.family = 4}, [6] = {.fa
 
 static int id_take_device(struct id *id, const struct rpwi_addr *local)
 {
+	/* The kernel's cma_acquire_dev_by_src_ip: that port space is of InfiniBand's interfaces. */
+	if (id->ps == RDMA_PS_IPOIB)
+		return -EINVAL;
 	int rc = rpwi_gsi_local(local, &id->dev);
 	if (!rc)
 		rc = channel_engine(id->ch);
@@ -306,6 +309,10 @@ int id_accept(struct id *id, const struct rdma_ucm_conn_param *p)
 		rpwi_explain_fact(RPWI_FACT_ACCEPTING, param.qpn, 1);
 		rc = rpwi_cm_accept(&id->conn, guid, &param, p->private_data, p->private_data_len,
 			rpwi_gsi_now());
+		/* An acceptance that fails is a rejection, as the kernel's rdma_accept has it: the
+		 * peer would wait for an answer that never comes. */
+		if (rc && id->conn.state == RPWI_CM_REQ_RCVD)
+			id_reject(id, 0, NULL, 0);
 	}
 	rpwi_gsi_kick();
 	return rc;

@@ -434,6 +434,7 @@ static void ask_backlog(const struct question *q)
 
 static void ask_client_leaves(const struct question *q)
 {
+	struct ibv_qp_init_attr init = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC};
 	struct rdma_conn_param copy = usual_param;
 	struct ends e;
 
@@ -442,7 +443,8 @@ static void ask_client_leaves(const struct question *q)
 	rdma_destroy_qp(e.id);
 	say_rc("rdma_destroy_id", rdma_destroy_id(e.id));
 	say_event("server", e.server, 500);
-	add_qp(e.accepted);
+	say_rc("rdma_create_qp", rdma_create_qp(e.accepted, NULL, &init));
+	copy.qp_num = 17;
 	say_rc("rdma_accept", rdma_accept(e.accepted, &copy));
 	say_event("server", e.server, 700);
 }

@@ -80,9 +80,15 @@ void wrong_bytes(const char *where)
 
 const char *errno_word(int rc)
 {
-	const char *name = strerrorname_np(rc < 0 ? errno : rc);
+	static char number[24];
+	int code = rc < 0 ? errno : rc;
+	const char *name = strerrorname_np(code);
 
-	return rc == 0 ? "0" : rc == EOPNOTSUPP ? "EOPNOTSUPP" : name ? name : "no errno";
+	if (code == EOPNOTSUPP) /* ENOTSUP has the same number */
+		return "EOPNOTSUPP";
+	/* ENOTSUPP, 524, is the kernel's own, and has no name here. */
+	snprintf(number, sizeof(number), "errno %d", code);
+	return rc == 0 ? "0" : name ? name : number;
 }
 
 void say_rc(const char *name, int rc) { say("%s: %s", name, errno_word(rc)); }
