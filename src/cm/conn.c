@@ -492,6 +492,13 @@ int rpwi_cm_accept(struct rpwi_cm_conn *c, const uint8_t ca_guid[8],
 		c, CM_IN_ACCEPT, &(struct cm_args){.pdata = pdata, .pdata_len = pdata_len}, now_ns);
 }
 
+int rpwi_cm_defer(struct rpwi_cm_conn *c, uint64_t now_ns)
+{
+	if (c->state != RPWI_CM_REQ_RCVD)
+		return -EINVAL;
+	return call(c, CM_IN_REQ_AGAIN, &(struct cm_args){0}, now_ns);
+}
+
 int rpwi_cm_establish(struct rpwi_cm_conn *c, const void *pdata, size_t pdata_len, uint64_t now_ns)
 {
 	if (call_check(c, CM_IN_ESTABLISH, pdata_len, RPWI_RTU_PDATA))

@@ -383,6 +383,10 @@ static const struct transition transitions[7][7] =
 };
 /* clang-format on */
 
+/* Those of rdma-core 56, of which FLUSH's are not in older headers, and all that a device may
+ * ignore. */
+enum { ACCESS_KNOWN = 0x3ff | IBV_ACCESS_OPTIONAL_RANGE };
+
 /* NULL when attributes and values are right for the transition, else what is wrong. */
 static const char *modify_refused(const struct rpwi_qp *qp, const struct ibv_qp_attr *a, int mask,
 	enum ibv_qp_state to, const struct rpwi_av *av)
@@ -404,6 +408,8 @@ static const char *modify_refused(const struct rpwi_qp *qp, const struct ibv_qp_
 		return "there is only port 1";
 	if ((mask & IBV_QP_PKEY_INDEX) && a->pkey_index != 0)
 		return "there is only P_Key index 0";
+	if ((mask & IBV_QP_ACCESS_FLAGS) && (a->qp_access_flags & ~ACCESS_KNOWN))
+		return "an access flag that is none";
 	if ((mask & IBV_QP_ALT_PATH) ||
 		((mask & IBV_QP_PATH_MIG_STATE) && a->path_mig_state != IBV_MIG_MIGRATED))
 		return "RoCE has no alternate paths";

@@ -61,10 +61,27 @@ struct id *id_new(struct channel *ch, uint16_t ps, uint8_t qp_type, uint64_t uid
 	return id;
 }
 
+uint64_t id_service(const struct id *id, uint16_t port) { return (uint64_t)id->ps << 16 | port; }
+
+static bool is_ud(const struct id *id) { return id->qp_type == IBV_QPT_UD; }
+
+/* A listener goes, and the requests that its program has taken are still to be answered: who
+ * repeated one now would ask for a service that nobody has, and be rejected by another process of
+ * this host. */
+static void defer_requests(const struct id *listener)
+{
+	uint64_t service = id_service(listener, listener->src.port);
+	for (uint32_t i = 0; i < IDS_MAX; i++)
+		if (ids[i] && ids[i]->has_conn && ids[i]->conn.service_id == service)
+			rpwi_cm_defer(&ids[i]->conn, rpwi_gsi_now());
+}
+
 void id_free(struct id *id)
 {
 	events_of_id_drop(id);
 	multicast_id_end(id);
+	if (id->state == ID_LISTEN && !is_ud(id))
+		defer_requests(id);
 	listen_end(id);
 	rpwi_list_del(&id->asking);
 	if (id->has_conn && id->conn.state == RPWI_CM_ESTABLISHED)
@@ -95,10 +112,6 @@ int id_use_port(struct id *id, const struct rpwi_addr *local)
 	id->port = *local;
 	return 0;
 }
-
-uint64_t id_service(const struct id *id, uint16_t port) { return (uint64_t)id->ps << 16 | port; }
-
-static bool is_ud(const struct id *id) { return id->qp_type == IBV_QPT_UD; }
 
 /* ---- addresses ---- */
 

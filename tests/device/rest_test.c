@@ -345,6 +345,20 @@ static void a_connection_has_its_routes_hops(void **state)
 	pair_free(&p);
 }
 
+/* ---- an access flag that is none ---- */
+
+static void an_access_flag_that_is_none_is_refused(void **state)
+{
+	enum { NONE = 1 << 18, FLUSH = 3 << 8 };
+	struct pair p;
+	struct ibv_qp_attr a = {.qp_access_flags = IBV_ACCESS_REMOTE_READ | NONE};
+	pair_make(&p, 14, 7, 7);
+	assert_int_equal(ibv_modify_qp(p.a.qp, &a, IBV_QP_ACCESS_FLAGS), EINVAL);
+	a.qp_access_flags = IBV_ACCESS_REMOTE_READ | FLUSH | IBV_ACCESS_RELAXED_ORDERING;
+	assert_int_equal(ibv_modify_qp(p.a.qp, &a, IBV_QP_ACCESS_FLAGS), 0);
+	pair_free(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -355,6 +369,7 @@ int main(void)
 		cmocka_unit_test(an_event_waits_for_count_or_period),
 		cmocka_unit_test(an_atomic_write_puts_eight_bytes),
 		cmocka_unit_test(a_connection_has_its_routes_hops),
+		cmocka_unit_test(an_access_flag_that_is_none_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -346,7 +346,8 @@ int post_receive(struct side *s, size_t offset, uint32_t len)
 /* What a completion says beside its status, as far as it is valid. */
 void say_wc(const struct ibv_wc *wc)
 {
-	say("%s %s, %u bytes, flags %#x, vendor_err %u, src_qp %s, slid %u, sl %u, pkey_index %u",
+	say("receiver: %s %s, %u bytes, flags %#x, vendor_err %u, src_qp %s, slid %u, sl %u, "
+	    "pkey_index %u",
 		status_word(wc->status), opcode_word(wc->opcode), wc->byte_len, wc->wc_flags,
 		wc->vendor_err, wc->src_qp ? "set" : "0", wc->slid, wc->sl, wc->pkey_index);
 	if (wc->wc_flags & IBV_WC_WITH_IMM)
