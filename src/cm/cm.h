@@ -193,7 +193,8 @@ int rpwi_cm_connect(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, uin
 /* REP */
 int rpwi_cm_accept(struct rpwi_cm_conn *c, const uint8_t ca_guid[8],
 	const struct rpwi_cm_param *local, const void *pdata, size_t pdata_len, uint64_t now_ns);
-/* passive, not answered yet: asks the peer for time, so that it does not repeat its request (MRA) */
+/* passive, not answered yet: asks the peer for time, so that it does not repeat its request
+ * (MRA) */
 int rpwi_cm_defer(struct rpwi_cm_conn *c, uint64_t now_ns);
 /* RTU */
 int rpwi_cm_establish(struct rpwi_cm_conn *c, const void *pdata, size_t pdata_len, uint64_t now_ns);

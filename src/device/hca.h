@@ -467,11 +467,11 @@ static inline void hca_lock_serving(void)
 		service_start();
 }
 void service_wake(void); /* here.c */
+struct dqp *qp_lookup(uint32_t qpn);
 void service_atfork_child(void);
 
 /* qp.c */
 extern const struct rpwi_qp_ops device_qp_ops;
-struct dqp *qp_lookup(uint32_t qpn);
 void qp_to_error(struct dqp *q, uint64_t now_ns); /* by the device itself; the lock is held */
 int dev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int dev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

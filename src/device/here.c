@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* here.c - the HCA of this process, and how its thread is woken: what all others stand on. */
+/* here.c - the HCA of this process, its QPs by number, and how its thread is woken: what all others
+ * stand on. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -17,6 +18,16 @@ struct hca hca_here = {
 	.watch_fd = -1,
 	.wake_fd = -1,
 };
+
+struct dqp *qp_lookup(uint32_t qpn)
+{
+	struct hca *h = &hca_here;
+	uint32_t slot = qpn >> RPWI_SLOT_SHIFT;
+	for (unsigned i = 0; i < h->nslots; i++)
+		if (h->slots[i] == slot)
+			return h->qps[i] ? h->qps[i][qpn & (RPWI_SLOT_QPNS - 1)] : NULL;
+	return NULL;
+}
 
 void service_wake(void)
 {

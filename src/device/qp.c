@@ -16,16 +16,6 @@
 /* ---- QPNs: slot << 12 | index. All free ones are used before one comes again: a late packet of an
  * old peer finds nobody. The first is drawn, and a QPN does not tell the one after it ---- */
 
-struct dqp *qp_lookup(uint32_t qpn)
-{
-	struct hca *h = &hca_here;
-	uint32_t slot = qpn >> RPWI_SLOT_SHIFT;
-	for (unsigned i = 0; i < h->nslots; i++)
-		if (h->slots[i] == slot)
-			return h->qps[i] ? h->qps[i][qpn & (RPWI_SLOT_QPNS - 1)] : NULL;
-	return NULL;
-}
-
 /* The n-th index of the process's own order: each once in RPWI_SLOT_QPNS. Four rounds of Feistel
  * over two halves, which is a permutation whatever the keys. */
 static uint32_t shuffled(uint32_t n)
@@ -97,7 +87,8 @@ static void on_complete(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, b
 	if (RPWI_UNLIKELY(wc->status != IBV_WC_SUCCESS)) {
 		board_qp_fails(q);
 		if (!recv)
-			revoke(q); /* its memory is the program's again, whatever the peer got of it */
+			/* its memory is the program's again, whatever the peer got of it */
+			revoke(q);
 	}
 	if (RPWI_UNLIKELY(wc->status == IBV_WC_RETRY_EXC_ERR))
 		path_retries_exceeded(&hca_here, q);

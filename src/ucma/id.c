@@ -136,8 +136,8 @@ int id_bind(struct id *id, const struct endpoint *e)
 	int rc = addr_is_any(&e->addr) ? channel_engine(id->ch) : id_take_device(id, &e->addr);
 	if (rc)
 		return rc;
-	/* As the kernel: an address of the loopback interface, which no device has, is bound to none
-	 * of the others. libfabric would take the one that it is bound to for the only one. */
+	/* As the kernel: an address of the loopback interface, which no device has, is bound to
+	 * none of the others. libfabric would take the one that it is bound to for the only one. */
 	if (id->dev.stands_in)
 		id->dev = (struct rpwi_gsi_local){0};
 	id->src = *e;

@@ -2,8 +2,8 @@
 /* probe.c - asks the device of an address some 250 questions. One program for every device: on
  * kernel rxe it runs as it is, on ours with the drop-in preloaded.
  *
- *   probe -a ADDRESS -x ABSENT [-j N] [NAME...]    `name<TAB>answer`, a line each; a NAME may be the
- *                                                  beginning of several
+ *   probe -a ADDRESS -x ABSENT [-j N] [NAME...]    `name<TAB>answer`, a line each; a NAME may be
+ *                                                  the beginning of several
  *   probe --list                                   `name<TAB>what it asks`
  *
  * ABSENT is an address of the same subnet that nobody has. Each question is asked by a process of
