@@ -685,8 +685,9 @@ static bool pass_to_slot(struct rpwi_port *p, const struct rpwi_txb *b, uint16_t
 int rpwi_port_send_to_slot(
 	struct rpwi_port *p, const struct rpwi_txb *b, uint16_t slot, unsigned *sent)
 {
+	/* a shared slot may be another user's, who takes packets only from the port's holder */
 	bool plain = p->tx_fd >= 0 && !p->mute && !rpwi_fork_broken && !p->fault &&
-		     !rpwi_plan_packets && b->npkt == 1 &&
+		     !rpwi_plan_packets && b->npkt == 1 && !rpwi_slot_is_shared(slot) &&
 		     b->av->flow.dst.family == p->local.family;
 	if (plain && pass_to_slot(p, b, slot)) {
 		*sent = 1;
