@@ -18,6 +18,36 @@ static void translate_own_gid(const struct dev *d, const union ibv_gid *gid, str
 			*a = d->net.gid[i].addr;
 }
 
+/* The kernel's answer holds for a moment: programs make address handles by the thousand, and to ask
+ * takes a socket, which is 19 us of their 20. The lock is held. */
+static struct rpwi_route route_to(const struct rpwi_addr *to)
+{
+	static struct {
+		struct rpwi_addr to;
+		struct rpwi_route route;
+		uint64_t until_ns;
+	} last;
+	uint64_t now_ns = rpwi_now_ns();
+	if (now_ns >= last.until_ns || !rpwi_addr_eq(&last.to, to) || last.to.scope != to->scope) {
+		last.to = *to;
+		last.route = rpwi_netdev_route(to);
+		last.until_ns = now_ns + RPWI_NS_PER_MS;
+	}
+	return last.route;
+}
+
+/* Who was asked about last, and found: as long as the route's answer it holds. */
+static struct {
+	struct rpwi_addr host;
+	uint64_t until_ns;
+} found;
+
+static bool is_found(const struct rpwi_addr *host)
+{
+	return rpwi_addr_eq(&found.host, host) && found.host.scope == host->scope &&
+	       rpwi_now_ns() < found.until_ns;
+}
+
 int ah_find_host(struct dctx *c, const struct ibv_ah_attr *attr)
 {
 	RPWI_WHOLE;
@@ -33,15 +63,22 @@ int ah_find_host(struct dctx *c, const struct ibv_ah_attr *attr)
 		src = d->net.gid[gi].addr;
 		gid_to_addr(&attr->grh.dgid, d->net.ifindex, &dst);
 		translate_own_gid(d, &attr->grh.dgid, &dst);
-		asks = src.family == dst.family;
+		asks = src.family == dst.family && !is_found(&dst);
 	}
 	hca_unlock();
-	int rc = asks ? rpwi_neighbor_wait(&src, &dst, longest_ns) : 0;
+	if (!asks)
+		return 0;
+	int rc = rpwi_neighbor_wait(&src, &dst, longest_ns);
 	if (rc) {
 		gid_text(attr->grh.dgid.raw, text);
 		rpwi_warn("%s: no host of this subnet answers at %s", c->dev->net.name, text);
+		return rc;
 	}
-	return rc;
+	hca_lock();
+	found.host = dst;
+	found.until_ns = rpwi_now_ns() + RPWI_NS_PER_MS;
+	hca_unlock();
+	return 0;
 }
 
 int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, unsigned mtu_bytes,
@@ -96,7 +133,7 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 	/* Members of a group on this host get it by UDP as all others do, and do not pace it. */
 	struct rpwi_route route = {0};
 	if (!rpwi_addr_is_mcast(&av->flow.dst))
-		route = rpwi_netdev_route(&av->flow.dst);
+		route = route_to(&av->flow.dst);
 	av->loopback_zone = route.local;
 	if (!av->hop_limit)
 		av->hop_limit = rpwi_netdev_hops(&av->flow.dst, &route);
