@@ -108,10 +108,10 @@ static void ask_keys(const struct question *q)
 	open_device();
 	MUST(a = ibv_reg_mr(pd, at, PAGE, ALL_ACCESS));
 	MUST(b = ibv_reg_mr(pd, at, PAGE, IBV_ACCESS_LOCAL_WRITE));
-	say("L_Key and R_Key %s", a->lkey == a->rkey ? "are equal" : "differ");
-	say("without remote access the R_Key is %s", b->rkey == b->lkey ? "the L_Key"
-						     : b->rkey          ? "another"
-									: "0");
+	say("lkey and rkey %s", a->lkey == a->rkey ? "are equal" : "differ");
+	say("without remote access the rkey is %s", b->rkey == b->lkey ? "the lkey"
+						    : b->rkey          ? "another"
+								       : "0");
 	say("two of one memory: %s", a->lkey == b->lkey ? "one key" : "two keys");
 }
 
@@ -358,7 +358,7 @@ static void ask_window_use(const struct question *q)
 		say_rc("SEND_WITH_INV", post_wr(&a, &wr));
 		say_completion("its completion", a.cq, true);
 		if (poll_for(b.cq, &wc, 2000))
-			say("receive: %s, flags %#x, R_Key %s", status_word(wc.status), wc.wc_flags,
+			say("receive: %s, flags %#x, rkey %s", status_word(wc.status), wc.wc_flags,
 				wc.invalidated_rkey == rkey ? "the window's" : "another");
 	}
 	if (q->a == REGION_GONE) {
