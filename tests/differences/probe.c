@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* probe.c - asks the device of an address some 250 questions. One program for every device: on
- * kernel rxe it runs as it is, on ours with the drop-in preloaded.
+/* probe.c - asks the device of an address more than 600 questions. One program for every device:
+ * on kernel rxe it runs as it is, on ours with the drop-in preloaded.
  *
  *   probe -a ADDRESS -x ABSENT [-j N] [NAME...]    `name<TAB>answer`, a line each; a NAME may be
  *                                                  the beginning of several
