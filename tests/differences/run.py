@@ -7,7 +7,7 @@
   run.py --check [PROBE]                 is the page what the tables give, has each difference a reason, and are the questions those of the program? Needs no guest
 
 rxe runs in the QEMU guest (tests/interop/guest.py), ours here, each on one end of a veth pair with the same address. A FAIL is a question whose answer is not the table's. Where the guest's
-kernel is newer than the one that the table was measured with, rxe's other answers are only listed, as NEW. A crash, a hang and wrong bytes fail in any case.
+kernel is newer than the one that the table was measured with, rxe's other answers are only listed, as NEW; with another rdma-core, both sides' are. A crash, a hang and wrong bytes fail in any case.
 The last line is 'N passed, N failed, N skipped'. Exit status 77 when there can be no guest here.
 """
 import argparse
@@ -45,16 +45,23 @@ def read_table(path):
 
 
 def read_answers():
-    """(release of each column's kernel, name -> row)"""
+    """(release of each column's kernel, and of rdma-core; name -> row)"""
     comments, rows = read_table(ANSWERS)
-    releases = dict(m.groups() for line in comments if (m := re.fullmatch(r"# (rxe \S+): Linux (\S+).*", line)))
+    releases = dict(m.groups() for line in comments if (m := re.fullmatch(r"# (rxe \S+|rdma-core): (?:Linux )?(\S+).*", line)))
     return releases, {row["question"]: row for row in rows}
 
 
 def write_answers(releases, rows):
     head = ["# What ropeway's device and kernel rxe answer to tests/differences/probe. Written by tests/differences/run.py --record; the reasons (reasons.tsv) are written by hand."]
     head += [f"# {column}: Linux {releases[column]} ({debian})" for column, debian in KERNELS.values() if column in releases]
+    head.append(f"# rdma-core: {rdma_core()} on both sides")
     ANSWERS.write_text("\n".join([*head, "\t".join(COLUMNS), *("\t".join(row.get(c, "") for c in COLUMNS) for row in rows.values())]) + "\n")
+
+
+def rdma_core():
+    """The version of this machine's, whose libraries the guest's programs use, too."""
+    told = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", "libibverbs1"], capture_output=True, text=True, check=False).stdout.strip()
+    return told.partition("-")[0] or "unknown"
 
 
 def differs(row):
@@ -189,9 +196,9 @@ def record(args, column, release, answers):
 def report(args, column, release, sides, answers):
     releases, rows = read_answers()
     rows = {name: row for name, row in rows.items() if not args.only or name.startswith(tuple(args.only))}
-    lines, failed = [], 0
+    lines, failed, same_libraries = [], 0, releases.get("rdma-core") == rdma_core()
     for side, got in answers.items():
-        known = side == "ours" or releases.get(column) == release
+        known = same_libraries and (side == "ours" or releases.get(column) == release)
         for name, row in rows.items():
             wrong = compare(row, side, got.get(name, "nothing"), known)
             if wrong:  # once more, alone: a busy machine may have taken the time that an answer needs
@@ -206,6 +213,8 @@ def report(args, column, release, sides, answers):
         print(line)
     if releases.get(column) != release:
         print(f"Linux {release} is not the {releases.get(column, 'none')} of the table: what rxe answers otherwise is listed as NEW; run.py --record takes it over")
+    if not same_libraries:
+        print(f"rdma-core {rdma_core()} is not the {releases.get('rdma-core', 'none')} of the table: what both answer otherwise is listed as NEW")
     print(f"{2 * len(rows) - min(failed, 2 * len(rows))} passed, {failed} failed, 0 skipped")
     return 1 if failed else 0
 
@@ -315,7 +324,7 @@ def check(probe):
         wrong += [f"{name}: the program asks it, the table has no such answer, or another text: run tests/differences/run.py --record" for name, what in told.items()
                   if rows.get(name, {}).get("what") != what]
         wrong += [f"{name}: the table has it, the program does not ask it" for name in rows if name not in told]
-    print("\n".join(wrong) or f"{len(rows)} questions, measured with {', '.join(releases.values())}")
+    print("\n".join(wrong) or f"{len(rows)} questions, measured with {', '.join(f'{name} {release}' for name, release in releases.items())}")
     return 1 if wrong else 0
 
 
