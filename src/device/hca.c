@@ -626,8 +626,8 @@ void hca_put(void)
 	h->closing = true;
 	service_stop();
 	h->closing = false;
-	ports_tend(true);
 	gsi_hca_gone();
+	ports_tend(true, receive_for_others);
 	mcast_hca_gone();
 	alive_forget();
 	farewell_close();

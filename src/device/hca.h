@@ -422,10 +422,13 @@ struct dev *dev_first(void); /* all that were ever seen, in that order. The lock
 struct dport *port_get(
 	const struct rpwi_addr *a, bool lanes_do, char *why, size_t why_len, int *err);
 void port_put(struct dport *p);
-/* Closes ports that nobody has used for a while, or all of those. Of the service thread, or when
- * there is none. */
-void ports_tend(bool all);
+/* Closes ports that nobody has used for a while, or all of those; `before` sees each once more. Of
+ * the service thread, or when there is none. */
+void ports_tend(bool all, void (*before)(struct dport *p));
 uint64_t ports_deadline(void);
+/* receive.c: what lies in the socket of a port that is about to close for other processes of this
+ * host goes to them. */
+void receive_for_others(struct dport *p);
 void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum);
 /* dqpn: any QPN of that process */
 struct dpeer *peer_get(const struct rpwi_addr *a, uint32_t dqpn, unsigned mtu_bytes);

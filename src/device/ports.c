@@ -100,17 +100,14 @@ void port_put(struct dport *p)
 	struct hca *h = &hca_here;
 	if (!p || --p->refs)
 		return;
-	if (!h->service_running) {
-		port_close(p);
-		return;
-	}
 	p->refs = 1;
 	p->close_ns = rpwi_now_ns() + IDLE_NS;
 	atomic_fetch_add(&h->idle_ports, 1);
-	service_wake();
+	if (h->service_running)
+		service_wake();
 }
 
-void ports_tend(bool all)
+void ports_tend(bool all, void (*before)(struct dport *p))
 {
 	struct hca *h = &hca_here;
 	uint64_t now_ns = rpwi_now_ns();
@@ -119,6 +116,7 @@ void ports_tend(bool all)
 		if (!p->close_ns || (!all && p->close_ns > now_ns))
 			continue;
 		is_used_again(p);
+		before(p);
 		port_close(p);
 	}
 }

@@ -172,6 +172,30 @@ unsigned receive_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
 	return n;
 }
 
+/* True: it was another process's. */
+static bool pass_on(struct dport *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len)
+{
+	int32_t qpn = rpwi_pkt_peek_qpn(seg, len);
+	struct rpwi_pkt pkt;
+	if (qpn < 0 || qpn == RPWI_MCAST_QPN || rpwi_steer_owns(hca_here.steer, (uint32_t)qpn))
+		return false;
+	if (qpn <= RPWI_GSI_QPN)
+		return !rpwi_pkt_decode(seg, len, &pkt) && gsi_pass_on(p, rx, seg, len, &pkt);
+	rpwi_port_hand_over(p->io, rx, seg, len, (uint32_t)qpn);
+	return true;
+}
+
+void receive_for_others(struct dport *p)
+{
+	struct rpwi_rx rx;
+	/* what a fork's child has is its parent's, and so is what comes to it */
+	while (!hca_here.forked_from && rpwi_port_recv(p->io, &rx) > 0)
+		for (size_t at = 0, seg; at < rx.len; at += seg) {
+			seg = RPWI_MIN(rx.seg_len ? rx.seg_len : rx.len, rx.len - at);
+			hca_here.n.handed_over += pass_on(p, &rx, rx.data + at, seg);
+		}
+}
+
 unsigned receive_groups(uint64_t *now_ns)
 {
 	unsigned n = 0;

@@ -128,7 +128,7 @@ static void *service_main(void *arg)
 			farewell_tend(rpwi_now_ns());
 		if (RPWI_UNLIKELY(atomic_load_explicit(&h->idle_ports, memory_order_relaxed)) &&
 			hca_try()) {
-			ports_tend(false);
+			ports_tend(false, receive_for_others);
 			hca_unlock();
 		}
 		if (program_owns()) {

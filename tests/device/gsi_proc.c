@@ -11,7 +11,7 @@ enum { CONNS = 1100 };
 static struct seen *me;
 static struct rpwi_cm *cm;
 static struct rpwi_cm_conn conn[CONNS];
-static unsigned nconns, naps_ms;
+static unsigned nconns, naps_ms, put_ms;
 static uint64_t services[8];
 static unsigned nservices;
 static bool holding; /* a program that does not decide on what it is asked */
@@ -285,6 +285,9 @@ static int obey_locked(const struct order *o)
 	case NAP:
 		naps_ms = o->n;
 		return 0;
+	case PUT_LATE:
+		put_ms = o->n;
+		return 0;
 	case OPEN_DEVICE_PORT:
 		return open_device_port(&o->from);
 	case COUNTER:
@@ -357,6 +360,13 @@ static void proc_main(int fd)
 			usleep(naps_ms * 1000);
 			rpwi_gsi_unlock();
 			naps_ms = 0;
+		}
+		if (put_ms) {
+			rpwi_gsi_lock();
+			usleep(put_ms * 1000);
+			do_put();
+			rpwi_gsi_unlock();
+			put_ms = 0;
 		}
 	}
 	exit(0);

@@ -33,6 +33,7 @@ enum verb {
 	DISCONNECT,
 	STATE,
 	NAP,
+	PUT_LATE, /* in n ms, without a look at what comes until then; answered at once */
 	OPEN_DEVICE_PORT,
 	FORK_EXIT,
 	FORK_OWN,

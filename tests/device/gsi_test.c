@@ -266,6 +266,22 @@ static void taken_back(void **state)
 	assert_int_equal(b.seen->rej_reason, RPWI_REJ_TIMEOUT);
 }
 
+/* A request for B, and then one more, lie in A's socket when A closes it. */
+static void what_lies_in_a_socket_that_closes_goes_to_its_owner(void **state)
+{
+	struct proc c = {0};
+	open_engine(&a, &addr2);
+	open_engine(&b, &lo4);
+	open_engine(&c, &lo4);
+	claim(&b, SERVICE_B, &all);
+	assert_int_equal(tell(&b, (struct order){.verb = HOLD}), 0);
+	assert_int_equal(tell(&a, (struct order){.verb = PUT_LATE, .n = 100}), 0);
+	connect_to(&c, SERVICE_B, &lo4, &addr2, 2);
+	await(&b.seen->requests, 2);
+	assert_int_equal(a.seen->requests + c.seen->requests, 0);
+	end(&c, SIGKILL);
+}
+
 /* Killed in the middle of the handshake, on either side. */
 static void killed_in_handshake(void **state)
 {
@@ -577,6 +593,8 @@ static void nothing_is_left(void **state)
 int main(int argc, char **argv)
 {
 	ns_enter();
+	/* else datagrams do not land where they do not belong: reject_cm_test.c */
+	setenv("ROPEWAY_WIRE", "udp", 1);
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	const struct CMUnitTest tests[] = {
@@ -592,6 +610,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(killed_peer, end_both),
 		cmocka_unit_test_teardown(disconnect_from_killed, end_both),
 		cmocka_unit_test_teardown(taken_back, end_both),
+		cmocka_unit_test_teardown(
+			what_lies_in_a_socket_that_closes_goes_to_its_owner, end_both),
 		cmocka_unit_test_teardown(killed_in_handshake, end_both),
 		cmocka_unit_test_teardown(exit_says_so, end_both),
 		cmocka_unit_test_teardown(exit_with_many, end_both),
