@@ -3,7 +3,6 @@
 
 PATH: ucx-rc, ucx-ud; of Open MPI also ofi (libfabric's verbs;ofi_rxm). The launcher's remote shell is a script that enters the other host.
 """
-import pathlib
 import sys
 
 import place
@@ -11,24 +10,15 @@ import place
 UCX = {f"ucx-{kind}": {"UCX_TLS": f"{kind}_v,self", "UCX_NET_DEVICES": f"{place.DEVICE}:1"} for kind in ("rc", "ud")}
 OFI = {"ofi": {}}
 OPENMPI = {"ucx-rc": "--mca pml ucx --mca osc ucx", "ucx-ud": "--mca pml ucx --mca osc ucx", "ofi": "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm"}
-# Words before the host are the launcher's options.
-REMOTE_SHELL = f"""#!/bin/sh
-while :; do case $1 in -*) shift ;; *) break ;; esac; done
-case $1 in 10.77.0.1) host=host-a ;; *) host=host-b ;; esac
-shift
-exec ip netns exec $host {place.BUILD}/ropeway run -- sh -c "$*"
-"""
 
 
 def body(a, b):
     which, paths = sys.argv[1], sys.argv[2:]
     place.needs(f"mpicc.{which}", f"mpirun.{which}")
     program = place.compiled("../programs/cm/mpi_pattern.c", a.folder, compiler=f"mpicc.{which}")
-    shell = pathlib.Path(a.folder) / "remote-shell"
-    shell.write_text(REMOTE_SHELL)
-    shell.chmod(0o755)
+    shell = place.remote_shell(a, b)
     # Open MPI 5.0.7 waits for ever in MPI_Win_create (osc ucx) between these two hosts, over UCX's TCP (UCX_TLS=tcp,self) as well: no windows there.
-    windows = which != "openmpi" or "(Open MPI) 4." in a.run("mpirun.openmpi --version", ropeway=False)
+    windows = which != "openmpi" or ") 4." in a.run("mpirun.openmpi --version", ropeway=False)
     for path in paths:
         # Between hosts Open MPI's mtl ofi waits for ever here; libfabric's own tests do not (fabtests.py).
         for hosts in [f"{a.ip},{a.ip}"] + [f"{a.ip},{b.ip}"] * (path != "ofi"):

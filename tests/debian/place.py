@@ -1,4 +1,5 @@
-"""Two hosts for one script of tests/debian: network namespaces joined by a veth pair, in each of them one software device of the same name.
+"""Two hosts for one script of tests/debian: network namespaces joined by a veth pair, in each of them one software device of the same name. Where nothing is told to the programs
+(`interfaces=2`), by two pairs, each on a subnet of its own, and the hosts share neither PIDs nor IPC nor a name: UCX and Open MPI take what shares those for one host.
 
 A script runs as root in a mount and PID namespace that run.py made for it, so nothing that it starts or mounts outlives it. It ends with 0 if what it compared was right (`compared`
 says what), 77 with a line SKIPPED, else with 1. A `known` fault of a program that has to stay as it is told ends with 3.
@@ -18,7 +19,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BUILD = pathlib.Path(os.environ.get("ROPEWAY_BUILD") or ROOT / "build")
-INTERFACE = "rp0"
+INTERFACE, SECOND = "rp0", "rp1"
 DEVICE = f"rpw_{INTERFACE}"
 MTU = 4200
 IB, TCP = 0x013F, 0x0106  # port spaces of rdma_cm
@@ -31,10 +32,10 @@ class Failed(Exception):
 class Process:
     """A program on one host. `text()` is what it has said so far, on both outputs."""
 
-    def __init__(self, host, words, env, ropeway, stdin, cwd):
+    def __init__(self, host, words, env, ropeway, stdin, cwd, launcher):
         self.words = words
         self.out = tempfile.NamedTemporaryFile(prefix="said.", dir=host.folder, delete=False)
-        prefix = ["ip", "netns", "exec", host.name] + ([f"{BUILD}/ropeway", "run", "--"] if ropeway else [])
+        prefix = host.entering(launcher) + ([f"{BUILD}/ropeway", "run", "--"] if ropeway else [])
         self.process = subprocess.Popen(prefix + words, stdin=stdin or subprocess.DEVNULL, stdout=self.out, stderr=subprocess.STDOUT, cwd=cwd or host.folder, start_new_session=True,
                                         env=dict(os.environ, LC_ALL="C.UTF-8", HOME=host.folder, **env))
         self.pid = self.process.pid
@@ -87,17 +88,52 @@ class Process:
         self.process.wait()
 
 
+class Holder:
+    """The first process of a host's own PIDs: all others of them end with it."""
+
+    def __init__(self, process):
+        self.process = process
+
+    def ended(self):
+        return self.process.poll() is not None
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
 class Host:
     def __init__(self, name, number, folder):
         self.name, self.folder = name, folder
         self.ip, self.device = f"10.77.0.{number}", DEVICE
         self.processes = []
+        self.init = None  # what holds its PIDs, IPC and name, where it has its own
 
-    def start(self, command, env=None, ropeway=True, stdin=None, cwd=None):
-        """Start a program: a list of words, or a line that is split at blanks; {a}-like braces are not touched."""
+    def start(self, command, env=None, ropeway=True, stdin=None, cwd=None, launcher=False):
+        """Start a program: a list of words, or a line that is split at blanks; {a}-like braces are not touched. A launcher sees the PIDs outside, so that it can enter the other host."""
         words = command.split() if isinstance(command, str) else [str(word) for word in command]
-        self.processes.append(Process(self, words, env or {}, ropeway, stdin, cwd))
+        self.processes.append(Process(self, words, env or {}, ropeway, stdin, cwd, launcher))
         return self.processes[-1]
+
+    def entering(self, launcher=False):
+        """The words before a command that runs on this host."""
+        if not self.init:
+            return ["ip", "netns", "exec", self.name]
+        if launcher:
+            return ["ip", "netns", "exec", self.name, "nsenter", "-t", self.init, "-u", "--"]
+        return ["nsenter", "-t", self.init, "-n", "-p", "-i", "-u", "-m", "-r", "-w", "--"]
+
+    def set_apart(self):
+        """PIDs, IPC and a name of its own."""
+        outer = subprocess.Popen(["ip", "netns", "exec", self.name, "unshare", "--pid", "--ipc", "--uts", "--mount", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
+                                  f"hostname {self.name} && mount --bind {self.folder}/hosts /etc/hosts && : >{self.folder}/up && exec sleep infinity"], stdin=subprocess.DEVNULL)
+        self.processes.append(Holder(outer))
+        end = time.monotonic() + 20
+        while not pathlib.Path(f"{self.folder}/up").exists():
+            if outer.poll() is not None or time.monotonic() > end:
+                raise Failed(f"{self.name} has no namespaces of its own")
+            time.sleep(0.02)
+        self.init = pathlib.Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()[0]
 
     def run(self, command, limit_s=60, says="", **kw):
         return self.start(command, **kw).done(limit_s, says)
@@ -126,6 +162,9 @@ class Host:
 class Pair:
     """The two hosts, as `with Pair() as (a, b)`; `number` in 1..2."""
 
+    def __init__(self, interfaces=1, mtus=(MTU, MTU)):
+        self.interfaces = list(zip((INTERFACE, SECOND), ("10.77.0", "10.77.1"), mtus))[:interfaces]
+
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="ropeway-debian.")
         self.hosts = []
@@ -136,15 +175,20 @@ class Pair:
                 pathlib.Path(f"/etc/netns/{name}/hosts").write_text(f"127.0.0.1 localhost\n10.77.0.{number} {os.uname().nodename} {name}\n")
             home = f"{self.folder}/{name}"
             os.mkdir(home)
+            pathlib.Path(f"{home}/hosts").write_text(f"127.0.0.1 localhost\n10.77.0.{number} {name}\n")
             self.hosts.append(Host(name, number, home))
         a, b = self.hosts
-        ip("link", "add", INTERFACE, "netns", a.name, "mtu", str(MTU), "type", "veth", "peer", "name", INTERFACE, "netns", b.name, "mtu", str(MTU))
-        for host in self.hosts:
-            # Without it the link-local address, GID 0, is tentative for a second or two, and cannot be used, as on any device.
-            subprocess.run(["ip", "netns", "exec", host.name, "sh", "-c", f"echo 0 >/proc/sys/net/ipv6/conf/{INTERFACE}/accept_dad"], check=False)
-            for interface in ("lo", INTERFACE):
+        for interface, subnet, mtu in self.interfaces:
+            ip("link", "add", interface, "netns", a.name, "mtu", str(mtu), "type", "veth", "peer", "name", interface, "netns", b.name, "mtu", str(mtu))
+        for number, host in enumerate(self.hosts, 1):
+            ip("-n", host.name, "link", "set", "lo", "up")
+            for interface, subnet, _ in self.interfaces:
+                # Without it the link-local address, GID 0, is tentative for a second or two, and cannot be used, as on any device.
+                subprocess.run(["ip", "netns", "exec", host.name, "sh", "-c", f"echo 0 >/proc/sys/net/ipv6/conf/{interface}/accept_dad"], check=False)
                 ip("-n", host.name, "link", "set", interface, "up")
-            ip("-n", host.name, "addr", "add", f"{host.ip}/24", "dev", INTERFACE)
+                ip("-n", host.name, "addr", "add", f"{subnet}.{number}/24", "dev", interface)
+            if len(self.interfaces) > 1:
+                host.set_apart()
         return a, b
 
     def __exit__(self, *_):
@@ -193,10 +237,25 @@ def check(condition, text):
         raise Failed(text)
 
 
-def main(body):
+# The launcher's remote shell, as a script: words before the host are its options.
+REMOTE_SHELL = """#!/bin/sh
+while :; do case $1 in -*) shift ;; *) break ;; esac; done
+case $1 in {a.ip} | {a.name}) shift; exec {enter_a} {run} sh -c "$*" ;; *) shift; exec {enter_b} {run} sh -c "$*" ;; esac
+"""
+
+
+def remote_shell(a, b, ropeway=True):
+    """Path of a script that runs a command on one of the two hosts as `ssh` would."""
+    path = pathlib.Path(a.folder) / "remote-shell"
+    path.write_text(REMOTE_SHELL.format(a=a, enter_a=" ".join(a.entering()), enter_b=" ".join(b.entering()), run=f"{BUILD}/ropeway run --" if ropeway else ""))
+    path.chmod(0o755)
+    return path
+
+
+def main(body, **pair):
     """Run a script's body(a, b) between two hosts."""
     try:
-        with Pair() as (a, b):
+        with Pair(**pair) as (a, b):
             body(a, b)
     except Failed as e:
         print(f"FAILED: {e}")
