@@ -80,25 +80,30 @@ class Promise:
             self._callbacks.append(fn)
 
 
-def outcome(op: ropeway.Operation, is_recv: bool, expected: int | None = None) -> UCXError | None:
-    """With which exception of ucxx an operation has ended; None: it has done what it was to do."""
+def outcome(
+    op: ropeway.Operation, is_recv: bool, room: int | None = None, exactly: bool = False
+) -> UCXError | None:
+    """With which exception of ucxx an operation has ended; None: it has done what it was to do.
+
+    `room` is that of a receive's buffer, which a message may leave unfilled, but not `exactly`.
+    """
     if op.cancelled():
         return UCXCanceledError("Request canceled")
     error = op.exception()
     if error is None:
-        if expected is None:
+        if not exactly or room is None:
             return None
         got = op.result().length
-        return None if got == expected else length_mismatch(got, expected)
+        return None if got == room else length_mismatch(got, room)
     if not isinstance(error, ropeway.Error):
         return UCXError(str(error))
-    return mapped(error, is_recv, expected)
+    return mapped(error, is_recv, room)
 
 
-def mapped(error: ropeway.Error, is_recv: bool, expected: int | None = None) -> UCXError:
+def mapped(error: ropeway.Error, is_recv: bool, room: int | None = None) -> UCXError:
     """ucxx's exception for ropeway's, of an operation that was pending."""
-    if error.status == ropeway.Status.TRUNCATED and expected is not None:
-        return length_mismatch(error.length or 0, expected)
+    if error.status == ropeway.Status.TRUNCATED and room is not None:
+        return length_mismatch(error.length or 0, room)
     return of_pending_recv(error) if is_recv else of_failure(error)
 
 

@@ -3,7 +3,7 @@
 
 Every failure of communication is a UCXError. An endpoint that this process has closed raises
 UCXCloseError, one that its peer has ended UCXConnectionResetError; a receive that was pending then
-ends with UCXCanceledError. A receive whose buffer has not the length of the message ends with
+ends with UCXCanceledError. A receive whose buffer is too small for the message ends with
 UCXMessageTruncatedError, which says both lengths.
 """
 
@@ -113,7 +113,7 @@ def of_end(status: int, text: str) -> UCXError:
 
 
 def length_mismatch(got: int, expected: int) -> UCXError:
-    """The exception for a message that is shorter or longer than the buffer of its receive."""
+    """The exception for a message that does not fit the buffer of its receive."""
     return UCXMessageTruncatedError(
         f"Message truncated: length mismatch: {got} (got) != {expected} (expected)"
     )

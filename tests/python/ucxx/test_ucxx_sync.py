@@ -150,11 +150,19 @@ def test_canceling_all_of_a_worker(two):
 
 
 def test_a_message_of_another_length(two):
-    recv = two.b.tag_recv(Array(bytearray(100)), Tag(3))
-    two.wait(two.a.tag_send(Array(b"Hey"), Tag(3)))
-    two.until(lambda: recv.completed)
-    with pytest.raises(api.UCXMessageTruncatedError, match=r"3 \(got\) != 100 \(expected\)"):
-        recv.check_error()
+    short, full = bytearray(100), bytearray(2)
+    recvs = [two.b.tag_recv(Array(short), Tag(3)), two.b.tag_recv(Array(full), Tag(4))]
+    two.wait(*(two.a.tag_send(Array(b"Hey"), Tag(n)) for n in (3, 4)))
+    two.until(lambda: all(r.completed for r in recvs))
+    recvs[0].check_error()
+    assert recvs[0].status == 0 and short == b"Hey" + bytes(97)
+    with pytest.raises(api.UCXMessageTruncatedError, match=r"3 \(got\) != 2 \(expected\)"):
+        recvs[1].check_error()
+    two.wait(two.a.tag_send(Array(b"Hey"), Tag(9)))
+    two.until(lambda: two.worker.tag_probe(Tag(9)))
+    taken = two.worker.tag_probe(Tag(9), remove=True)
+    with pytest.raises(api.UCXMessageTruncatedError):
+        two.wait(two.worker.tag_recv_with_handle(Array(full), taken))
 
 
 @pytest.mark.parametrize("wait", ["future", "wait_yield", "wait"])

@@ -135,7 +135,12 @@ class UCXEndpoint:
         return self.connection.home.run(fn, *args)
 
     def _post(
-        self, fn: Callable, *args: Any, is_recv: bool = False, expected: int | None = None
+        self,
+        fn: Callable,
+        *args: Any,
+        is_recv: bool = False,
+        room: int | None = None,
+        exactly: bool = False,
     ) -> UCXRequest:
         home = self.connection.home
         if home.gone:
@@ -146,7 +151,7 @@ class UCXEndpoint:
             return UCXRequest(home, error=error)
         if not isinstance(op, Promise):
             self._run(self.connection.watch, op, not is_recv)
-        return UCXRequest(home, op, is_recv=is_recv, expected=expected)
+        return UCXRequest(home, op, is_recv=is_recv, room=room, exactly=exactly)
 
     # ---- tagged messages ----
 
@@ -164,7 +169,7 @@ class UCXEndpoint:
             int(tag),
             int(tag_mask),
             is_recv=True,
-            expected=arr.nbytes,
+            room=arr.nbytes,
         )
 
     def tag_recv_with_handle(self, arr: Array, probe_result: TagProbeResult) -> UCXRequest:
@@ -206,7 +211,9 @@ class UCXEndpoint:
 
     def stream_recv(self, arr: Array) -> UCXRequest:
         self._check_stream(arr)
-        return self._post(self.connection.stream_recv, arr.buf, is_recv=True, expected=arr.nbytes)
+        return self._post(
+            self.connection.stream_recv, arr.buf, is_recv=True, room=arr.nbytes, exactly=True
+        )
 
     # ---- active messages ----
 

@@ -9,7 +9,7 @@ from typing import Any
 from .._connection import Promise, outcome
 from .._home import Home
 from .._memory import allocate
-from ..exceptions import UCXError
+from ..exceptions import UCXError, length_mismatch
 from .arr import Array
 from .tag import UCXXTag
 
@@ -70,13 +70,15 @@ class UCXRequest:
         op: Any = None,
         error: UCXError | None = None,
         is_recv: bool = False,
-        expected: int | None = None,
+        room: int | None = None,
+        exactly: bool = False,
     ) -> None:
         self._home = home
         self._op = op
         self._error = error
         self._is_recv = is_recv
-        self._expected = expected
+        self._room = room
+        self._exactly = exactly
 
     @property
     def ucxx_ptr(self) -> int:
@@ -91,7 +93,7 @@ class UCXRequest:
             return self._error
         if isinstance(self._op, Promise):
             return self._op.error
-        return outcome(self._op, self._is_recv, self._expected)
+        return outcome(self._op, self._is_recv, self._room, self._exactly)
 
     @property
     def status(self) -> int:
@@ -194,11 +196,14 @@ def recv_taken(home: Home, arr: Array, probe_result: TagProbeResult) -> UCXReque
     promise = Promise()
 
     def done(op: Any) -> None:
-        error = outcome(op, True, arr.nbytes)
+        error = outcome(op, True)
+        length = probe_result.length
+        if error is None and length > arr.nbytes:
+            error = length_mismatch(length, arr.nbytes)
         if error is not None:
             promise.fail(error)
             return
-        memoryview(arr.buf).cast("B")[:] = memoryview(buffer).cast("B")
+        memoryview(arr.buf).cast("B")[:length] = memoryview(buffer).cast("B")
         promise.set(None)
 
     if taken.done():

@@ -166,7 +166,7 @@ class UCXWorker:
         self._check_tag()
         home = self.home()
         op = home.run(home.ctx.recv, arr.buf, int(tag), int(tag_mask))
-        return UCXRequest(home, op, is_recv=True, expected=arr.nbytes)
+        return UCXRequest(home, op, is_recv=True, room=arr.nbytes)
 
     def tag_recv_with_handle(self, arr: Array, probe_result: TagProbeResult) -> UCXRequest:
         """Receives a message that `tag_probe` has taken out of the queue."""

@@ -24,7 +24,6 @@ from .._lib.libucxx import (
 from .._lib.tag import UCXXTag
 from ..exceptions import (
     UCXNotConnectedError,
-    length_mismatch,
     of_failure,
 )
 from .endpoint import Endpoint
@@ -273,11 +272,9 @@ class ApplicationContext:
                 type(a.obj),
             )
         try:
-            received = await self.worker.home().ctx.recv(a.buf, number)
+            await self.worker.home().ctx.recv(a.buf, number)
         except ropeway.Error as error:
             raise mapped(error, True, a.nbytes) from None
-        if received.length != a.nbytes:
-            raise length_mismatch(received.length, a.nbytes)
 
     async def recv_with_handle(self, buffer: Any, probe_result: TagProbeResult) -> None:
         """Receives a message that `tag_probe` has taken out of the queue."""

@@ -19,7 +19,6 @@ from ..exceptions import (
     UCXCanceledError,
     UCXCloseError,
     UCXError,
-    length_mismatch,
     of_end,
     of_failure,
 )
@@ -294,7 +293,7 @@ class Endpoint:
             raise of_failure(error) from None
 
     async def recv(self, buffer: Any, tag: Hashable = None, force_tag: bool = False) -> None:
-        """Receives a message into `buffer`, which has to have its length.
+        """Receives a message into `buffer`, which may be longer: the rest of it stays as it was.
 
         Parameters
         ----------
@@ -306,7 +305,7 @@ class Endpoint:
         Raises
         ------
         UCXMessageTruncatedError
-            The message is shorter or longer; it is lost then.
+            The message is longer; it is lost then.
         UCXCanceledError
             Either side has closed, or the peer has died, before a message came.
         UCXCloseError, UCXConnectionResetError
@@ -325,16 +324,13 @@ class Endpoint:
         self._recv_count += 1
         op = connection.recv(buffer, number, ALL, not force_tag or tag is None)
         try:
-            received = op.result() if op.done() else await self._wait(op)
+            op.result() if op.done() else await self._wait(op)
         except ropeway.Error as error:
             raise mapped(error, True, _nbytes(buffer)) from None
         except asyncio.CancelledError:
             if connection.ended is not None and op.cancelled() and not _is_canceled():
                 raise UCXCanceledError(f"Request canceled: {connection.ended[1]}") from None
             raise
-        expected = _nbytes(buffer)
-        if received.length != expected:
-            raise length_mismatch(received.length, expected)
         self._received()
 
     def tag_probe(
