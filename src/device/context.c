@@ -139,8 +139,6 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 {
 	RPWI_WHOLE;
 	struct dev *d = to_dev(dev);
-	fault_begin(&hca_fault_ops);
-	rpwi_plan_wake = service_wake;
 	int refused = rpwi_plan_load();
 	if (refused) {
 		errno = -refused;

@@ -569,6 +569,9 @@ int hca_get(void)
 	struct hca *h = &hca_here;
 	static bool forks_hooked;
 	int rc;
+	/* for rdma_cm alone, too: a listener on all addresses opens no device */
+	fault_begin(&hca_fault_ops);
+	rpwi_plan_wake = service_wake;
 	while (h->closing) {
 		hca_unlock();
 		sched_yield();
