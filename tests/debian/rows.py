@@ -52,7 +52,7 @@ ROWS = [
     row("openmpi-bin, two interfaces", "openmpi-bin libopenmpi3 libopenmpi-dev", "plain.py openmpi",
         "no variable set: 79 messages and collectives, each byte, by Open MPI's own choice, by UCX (in Debian 12 puts and gets, too), by libfabric", quick=True, covers=" "),
     row("mpich", "mpich libmpich-dev libucx0", "mpi.py mpich ucx-rc ucx-ud", "82 messages, collectives, puts and gets, each byte, on one host and between two", covers=" "),
-    row("libopenmpi3", "libopenmpi3 openmpi-bin libopenmpi-dev", "mpi.py openmpi ucx-rc ucx-ud ofi", "82 messages, collectives, puts and gets, each byte, by UCX on one host and between two, by libfabric on one"),
+    row("libopenmpi3", "libopenmpi3 openmpi-bin libopenmpi-dev", "mpi.py openmpi ucx-rc ucx-ud ofi", "82 messages, collectives, puts and gets, each byte, by UCX and by libfabric, on one host and between two"),
     row("libgloo0", "libgloo0 libgloo-dev g++ libibverbs-dev", "gloo.py", "allreduce (ring, halving-doubling) and broadcast by its ibverbs transport, two and four ranks, each value"),
     row("ceph-osd, librados2", "ceph-osd librados2 ceph-mon ceph-common ceph-base", "ceph.py",
         "ms_type async+rdma, a monitor and three OSDs on two hosts: 8 objects put by one and got by the other, each byte; RDMA bytes by the OSD's counters", show=2),
@@ -73,7 +73,7 @@ ROWS = [
     row("gfio", "gfio", why="fio with windows: the same engine as fio's row"),
     row("python3-pyverbs", "python3-pyverbs", why="stage `pyverbs` of script/test runs rdma-core's whole suite with it"),
     row("libibverbs-dev, librdmacm-dev, librdmacm1, ibverbs-providers", "libibverbs-dev", why="headers and libraries: every row here stands on them; providers of real NICs stay as they are"),
-    row("NCCL 2.22.3, its own IB transport", "", "nccl.py", "host memory over every device, 76 MB on each, each byte; not one WARN", covers=" "),
+    row("NCCL 2.22.3, its own IB transport", "", "nccl.py", "no variable set: host memory between two hosts with two interfaces each, over every device, 76 MB on each, each byte; not one WARN", covers=" "),
     row("pcp", "pcp", why="its agent pcp-pmda-infiniband counts by umad and sysfs, as infiniband-diags; the other agents do not ask", covers=" "),
     row("GASNet", "", why="in no Debian package, and not fetched here: not tried", covers=" "),
 ]

@@ -11,6 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import ucx_perftest  # noqa: E402
 
 PERFTEST = ucx_perftest.command()
+# UCX_TLS and UCX_NET_DEVICES are here so that each transport runs on one device; without them UCX chooses (plain.py).
 
 ZCOPY = "-D zcopy -s 3000"  # else the largest message is what fits into a work request
 UCT = ([("rc_verbs", f"{test} -s 8") for test in "am_lat put_lat put_bw am_bw add_lat add_mr fadd cswap".split()] + [("rc_verbs", f"{test} {ZCOPY}") for test in ("put_bw", "get", "am_bw")]
