@@ -18,7 +18,7 @@ def body(a, b):
     place.needs(f"mpicc.{which}", f"mpirun.{which}")
     program = place.compiled("../programs/cm/mpi_pattern.c", a.folder, compiler=f"mpicc.{which}")
     shell = place.remote_shell(a, b)
-    # The windows of Open MPI 5 wait for ever between two hosts, over UCX's TCP (UCX_TLS=tcp,self) and without ropeway, too.
+    # The windows of Open MPI 5 wait forever between two hosts, over UCX's TCP (UCX_TLS=tcp,self) and without ropeway, too.
     windows = which != "openmpi" or ") 4." in a.run("mpirun.openmpi --version", ropeway=False)
     for path in paths:
         for hosts in (f"{a.ip},{a.ip}", f"{a.ip},{b.ip}"):

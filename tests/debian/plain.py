@@ -55,7 +55,7 @@ def mpi(which, a, b):
             env = {"PRTE_MCA_plm_ssh_agent": str(shell)}
         else:
             command, env = f"mpirun.mpich -launcher ssh -launcher-exec {shell} -hosts {a.ip},{b.ip} -n 2", {}
-        # Open MPI 4 has no windows by TCP, ropeway or not, nor by mtl ofi; those of Open MPI 5 wait for ever between two hosts, by UCX's TCP and without ropeway, too.
+        # Open MPI 4 has no windows by TCP, ropeway or not, nor by mtl ofi; those of Open MPI 5 wait forever between two hosts, by UCX's TCP and without ropeway, too.
         windows = which == "mpich" or "ucx" in words and ") 4." in a.run("mpirun.openmpi --version", ropeway=False)
         text = a.run(f"{command} {program}{'' if windows else ' --two-sided'}", limit_s=90, says=r"all \d+ messages as sent", env=env, launcher=True)
         place.compared(f"{which} {words}: {text.strip().splitlines()[-1]}")
