@@ -533,6 +533,8 @@ def main():
     parser.add_argument("--limit", type=int, default=40, help="seconds for one program, and for a silence within a case")
     args = parser.parse_args()
     args.build = os.path.abspath(args.build)
+    if args.device == "rpw_lo":
+        os.environ.setdefault("ROPEWAY_DEVICES", "lo")  # beside another it is hidden, and 127.0.0.1 is then bound to no device, as on a kernel's
     if not os.path.exists(f"{args.build}/tests/programs/cm/cm_cases") or not (args.no_lib or os.path.exists(f"{args.build}/ropeway")):
         print(f"{args.build}/tests/programs/cm/cm_cases or {args.build}/ropeway is not there: run script/setup")
         return 1
