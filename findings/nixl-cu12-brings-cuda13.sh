@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
 # nixl-cu12 1.5.1 (PyPI, NIXL built for CUDA 12) names torch as a requirement without a version or an
 # index. pip therefore chooses PyPI's newest torch (2.15.0 on 28 November 2026), which is built for
 # CUDA 13: the environment of a CUDA 12 package gets CUDA 13's libraries, and 5.8 GB in all.
@@ -21,7 +22,7 @@ cuda13 = [n for n, v in chosen.items() if n.endswith("cu13") or n.startswith("nv
 print("would install: torch", chosen.get("torch"), "and", len(cuda13), "packages of CUDA 13:", *cuda13)
 raise SystemExit("torch" not in chosen or not cuda13)
 P
-env/bin/pip install -q --no-deps --only-binary :all: nixl-cu12==1.5.1 nvidia-cuda-runtime-cu12==12.9.79 numpy
+env/bin/pip install -q --no-deps --only-binary :all: nixl-cu12==1.5.1 nvidia-cuda-runtime-cu12==12.9.79 numpy==2.4.6
 env/bin/python3 - <<'P'
 import os
 import sys
