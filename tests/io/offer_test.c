@@ -26,7 +26,14 @@ static const char *list_text(void)
 	return text;
 }
 
-#define SEEN(want) assert_string_equal(list_text(), want)
+/* The kernel tells that a link is up when it comes to it: up to a second later (linkwatch). */
+static void seen(const char *want)
+{
+	for (int i = 0; i < 1000 && strcmp(list_text(), want) != 0; i++)
+		usleep(10000);
+	assert_string_equal(list_text(), want);
+}
+#define SEEN(want) seen(want)
 
 static void make_links(void)
 {
@@ -66,6 +73,18 @@ static void two_up(void)
 	assert_true(run("ip addr add 10.1.0.1/24 dev aa && ip addr add 10.1.0.2/24 dev aa && ip "
 			"addr add 10.2.0.1/24 dev bb && for i in aa paa bb pbb; do ip link set "
 			"$i up; done"));
+	bool up = false;
+	for (int i = 0; i < 1000 && !up; i++) {
+		struct rpwi_netdev *l;
+		unsigned all, n = 0;
+		assert_true(rpwi_netdev_list(&l, &all) >= 0);
+		for (unsigned k = 0; k < all; k++)
+			n += l[k].up;
+		free(l);
+		up = n == 4;
+		usleep(up ? 0 : 10000);
+	}
+	assert_true(up);
 }
 
 static void names_choose(void **state)
