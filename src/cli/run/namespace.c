@@ -9,6 +9,7 @@
 #include "cli/run/namespace.h"
 
 #include "base/base.h"
+#include "cli/run/keeper.h"
 #include "cli/run/plan.h"
 #include "cli/run/space.h"
 #include "tree/tree.h"
@@ -238,13 +239,18 @@ static int enter(const struct rpwi_space_self *me, char *why, size_t why_len)
 	/* What it shows, of which files, and whose interfaces. */
 	snprintf(source, sizeof(source), RPWI_SPACE_PREFIX "%016llx-%lx-%lx",
 		(unsigned long long)plan.hash, (unsigned long)me->mnt, (unsigned long)me->net);
-	rpwi_space_find(me, source, &found);
+	rpwi_space_find(me, source, rpwi_plan_last(&plan), &found);
 	if (found.mnt < 0) {
 		rpwi_space_close(&found);
 		turn = rpwi_space_turn(me->uid);
-		rpwi_space_find(me, source, &found);
+		rpwi_space_find(me, source, rpwi_plan_last(&plan), &found);
 	}
 	rc = go(me, &plan, source, &found, why, why_len);
+	int kept = rc ? 0 : rpwi_keeper_start(&plan);
+	if (kept)
+		rpwi_warn("--namespace: no process that keeps the counters could be started: %s; "
+			  "their files do not change",
+			strerror(-kept));
 out:
 	if (turn >= 0)
 		close(turn);

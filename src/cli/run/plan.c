@@ -22,8 +22,9 @@ enum step_kind {
 	LINK, /* the kernel's or ours */
 	FOLDER,
 	FILE_TEXT,
-	FILE_MUTE, /* cannot be read: the kernel's would answer with an error */
-	NODE,      /* a character device that cannot be opened */
+	FILE_COUNTER, /* a text that the hash leaves out: the keeper writes it anew */
+	FILE_MUTE,    /* cannot be read: the kernel's would answer with an error */
+	NODE,         /* a character device that cannot be opened */
 };
 struct rpwi_plan_step {
 	enum step_kind kind;
@@ -71,7 +72,8 @@ static int add(struct maker *m, enum step_kind kind, const char *path, const cha
 	if (!s->path || (text && !s->text))
 		return no_memory(m->why, m->why_len);
 	p->hash = mix_text(rpwi_mix(p->hash, kind), path, strlen(path));
-	p->hash = mix_text(p->hash, text ? text : "", len);
+	if (kind != FILE_COUNTER)
+		p->hash = mix_text(p->hash, text ? text : "", len);
 	return 0;
 }
 
@@ -175,10 +177,10 @@ static int leaf(struct maker *m, const char *path, const struct rpwi_node *n)
 	int rc;
 	switch (n->kind) {
 	case RPWI_NODE_FILE:
-		/* What would never change again is no counter; and no two plans would be alike. */
-		if (rpwi_tree_counts(n))
-			return 0;
 		rc = rpwi_tree_show(n, text, &len);
+		if (rpwi_tree_counts(n))
+			/* where nobody can count, nobody is told a 0 */
+			return rc ? 0 : add(m, FILE_COUNTER, path, text, len);
 		return add(m, rc ? FILE_MUTE : FILE_TEXT, path, text, rc ? 0 : len);
 	case RPWI_NODE_LINK:
 		rc = rpwi_tree_target(n, path, to, sizeof(to));
@@ -247,6 +249,25 @@ int rpwi_plan_make(struct rpwi_plan *p, char *why, size_t why_len)
 	}
 	rpwi_tree_close(&m.tree);
 	return rc;
+}
+
+/* A NODE may be left out. */
+const char *rpwi_plan_last(const struct rpwi_plan *p)
+{
+	for (unsigned i = p->n; i-- > 0;)
+		if (p->step[i].kind != NODE)
+			return p->step[i].path;
+	return NULL;
+}
+
+const char *rpwi_plan_counter(const struct rpwi_plan *p, unsigned *at)
+{
+	while (*at < p->n) {
+		const struct rpwi_plan_step *s = &p->step[(*at)++];
+		if (s->kind == FILE_COUNTER)
+			return s->path;
+	}
+	return NULL;
 }
 
 void rpwi_plan_free(struct rpwi_plan *p)
@@ -334,6 +355,7 @@ static int lay_step(
 	case FOLDER:
 		return make_folder(s->path);
 	case FILE_TEXT:
+	case FILE_COUNTER:
 		return write_file(s->path, s->text, s->len, 0444);
 	case FILE_MUTE:
 		return write_file(s->path, "", 0, 0);

@@ -25,6 +25,10 @@ int rpwi_plan_make(struct rpwi_plan *p, char *why, size_t why_len);
  * /proc/self/mountinfo. 0, or -errno and what
  * cannot be done; then a part of it may be. */
 int rpwi_plan_lay(const struct rpwi_plan *p, const char *source, char *what, size_t what_len);
+/* What is made last: who sees it sees all. NULL: nothing is made. */
+const char *rpwi_plan_last(const struct rpwi_plan *p);
+/* The path of the next counter from step *at on, which becomes the one behind it; NULL: none. */
+const char *rpwi_plan_counter(const struct rpwi_plan *p, unsigned *at);
 void rpwi_plan_free(struct rpwi_plan *p);
 
 #endif

@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -126,8 +127,8 @@ void rpwi_space_close(struct rpwi_space *s)
 
 /* Everything is asked of one folder of /proc, which stays the process's though its number may be
  * another's by now. */
-static bool look(
-	const struct rpwi_space_self *me, int dir, const char *source, struct rpwi_space *found)
+static bool look(const struct rpwi_space_self *me, int dir, const char *source, const char *last,
+	struct rpwi_space *found)
 {
 	bool same;
 	if (!has_mounts(dir, source, &same))
@@ -143,6 +144,8 @@ static bool look(
 	if (same && (!whole || stat("/", &here) || fstat(s.root, &there) ||
 			    here.st_dev != there.st_dev || here.st_ino != there.st_ino))
 		same = false;
+	if (same && fstatat(s.root, last + 1, &there, AT_SYMLINK_NOFOLLOW))
+		same = false; /* it is being made */
 	if (!whole || (!same && (me->privileged || found->user >= 0))) {
 		rpwi_space_close(&s);
 		return false;
@@ -157,7 +160,8 @@ static bool look(
 	return same;
 }
 
-void rpwi_space_find(const struct rpwi_space_self *me, const char *source, struct rpwi_space *found)
+void rpwi_space_find(const struct rpwi_space_self *me, const char *source, const char *last,
+	struct rpwi_space *found)
 {
 	enum { SEEN = 64 };
 	ino_t mnt = 0, seen[SEEN];
@@ -176,12 +180,60 @@ void rpwi_space_find(const struct rpwi_space_self *me, const char *source, struc
 			     !number_of(dir, "ns/mnt", &mnt) && mnt != me->mnt;
 		for (unsigned i = 0; i < n && worth; i++)
 			worth = seen[i] != mnt;
-		if (worth && !(done = look(me, dir, source, found)) && n < SEEN)
+		if (worth && !(done = look(me, dir, source, last, found)) && n < SEEN)
 			seen[n++] = mnt;
 		close(dir);
 	}
 	if (proc)
 		closedir(proc);
+}
+
+/* Has the process of this folder of /proc a mount of that file system? */
+static bool has_mounted(int dir, dev_t dev)
+{
+	char *line = NULL;
+	size_t room = 0;
+	unsigned major, minor;
+	bool has = false;
+	int fd = openat(dir, "mountinfo", O_RDONLY | O_CLOEXEC);
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+	while (f && !has && getline(&line, &room, f) > 0)
+		has = sscanf(line, "%*d %*d %u:%u", &major, &minor) == 2 &&
+		      makedev(major, minor) == dev;
+	free(line);
+	if (f)
+		fclose(f);
+	else if (fd >= 0)
+		close(fd);
+	return has;
+}
+
+int rpwi_space_other(dev_t dev)
+{
+	char self[16] = "";
+	int found = -ESRCH;
+	DIR *proc = opendir("/proc");
+	if (readlink("/proc/self", self, sizeof(self) - 1) < 0)
+		self[0] = '\0';
+	for (struct dirent *e; proc && found < 0 && (e = readdir(proc));) {
+		if (e->d_name[0] < '1' || e->d_name[0] > '9' || !strcmp(e->d_name, self))
+			continue;
+		int dir = openat(dirfd(proc), e->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		if (dir >= 0 && has_mounted(dir, dev)) {
+			found = (int)syscall(SYS_pidfd_open, atoi(e->d_name), 0);
+			/* Its number is nobody else's while the folder still tells of it. */
+			if (found >= 0 && !has_mounted(dir, dev)) {
+				close(found);
+				found = -1;
+			}
+			found = found < 0 ? -EAGAIN : found;
+		}
+		if (dir >= 0)
+			close(dir);
+	}
+	if (proc)
+		closedir(proc);
+	return found;
 }
 
 /* ---- turns ---- */

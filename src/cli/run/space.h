@@ -25,12 +25,16 @@ int rpwi_space_self(struct rpwi_space_self *s);
 struct rpwi_space {
 	int user, mnt, root; /* root: the root folder of the process, in mnt */
 };
-/* Looks through /proc for a process of this user in a namespace with this source, and for one in
- * any user namespace that a run made in this one. Whose it is, the kernel says: the owner of the
- * namespaces, never a name. */
-void rpwi_space_find(
-	const struct rpwi_space_self *me, const char *source, struct rpwi_space *found);
+/* Looks through /proc for a process of this user in a namespace with this source where `last` is
+ * there, since without it is still being made; and for one in any user namespace that a run made in
+ * this one. Whose it is, the kernel says: the owner of the namespaces, never a name. */
+void rpwi_space_find(const struct rpwi_space_self *me, const char *source, const char *last,
+	struct rpwi_space *found);
 void rpwi_space_close(struct rpwi_space *s);
+
+/* Another process that has that file system mounted, for whom it is still wanted: a pidfd of it;
+ * -ESRCH: there is none; -EAGAIN: there is, or was a moment ago, but it cannot be waited for. */
+int rpwi_space_other(dev_t dev);
 
 /* Waits until no other run of this user is making a namespace, up to some seconds; a turn that
  * other users have taken is none. A descriptor to close when done, or -1: without a turn. */
