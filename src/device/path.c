@@ -311,7 +311,9 @@ static void icmp_said(struct hca *h, const struct rpwi_icmp *m, uint64_t now_ns)
 
 bool path_no_port(const struct dqp *q)
 {
-	const struct note *n = note_find(&q->t.av.flow.dst);
+	/* Within this host a port is nobody's for a moment, too, when one process closes it and
+	 * another is about to open it: there slots and boards tell who is gone. */
+	const struct note *n = q->t.av.loopback_zone ? NULL : note_find(&q->t.av.flow.dst);
 	return n && n->seen_ns[RPWI_PATH_NO_PORT] > q->t.silent_from_ns &&
 	       rpwi_addr_eq(&n->by[RPWI_PATH_NO_PORT], &n->peer);
 }
