@@ -528,7 +528,7 @@ def main():
     parser.add_argument("--measure-rxe", action="store_true")
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--address6", default="::1")
-    parser.add_argument("--device", default="rpw_cm0")  # what programs see here: that of lo is hidden, and 127.0.0.1 is served by this one
+    parser.add_argument("--device", default="rpw_lo")
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--limit", type=int, default=40, help="seconds for one program, and for a silence within a case")
     args = parser.parse_args()

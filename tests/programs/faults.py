@@ -20,6 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import ucx_perftest  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parents[2]
+os.environ["ROPEWAY_DEVICES"] = "lo"  # named below: MTU 4096 on every machine
 LIMIT = 100  # seconds; the longest takes 14
 
 GOOD, ABORT = 0, -signal.SIGABRT
