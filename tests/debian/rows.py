@@ -75,6 +75,7 @@ ROWS = [
     row("libibverbs-dev, librdmacm-dev, librdmacm1, ibverbs-providers", "libibverbs-dev", why="headers and libraries: every row here stands on them; providers of real NICs stay as they are"),
     row("NCCL 2.22.3, its own IB transport", "", "nccl.py", "no variable set: host memory between two hosts with two interfaces each, over every device, 76 MB on each, each byte; not one WARN", covers=" "),
     row("pcp", "pcp", why="its agent pcp-pmda-infiniband counts by umad and sysfs, as infiniband-diags; the other agents do not ask", covers=" "),
+    row("iperf3 by librspreload (librdmacm1)", "", why="iperf3 3.12 through it sends 128 KiB, one buffer of a rsocket, of which nothing is received; then both sides wait in select. On kernel rxe (Linux 6.1) it is the same, so the device is not the cause", covers=" "),
     row("GASNet", "", why="in no Debian package, and not fetched here: not tried", covers=" "),
 ]
 
