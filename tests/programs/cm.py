@@ -534,7 +534,7 @@ def main():
     args = parser.parse_args()
     args.build = os.path.abspath(args.build)
     if args.device == "rpw_lo":
-        os.environ.setdefault("ROPEWAY_DEVICES", "lo")  # beside another it is hidden, and 127.0.0.1 is then bound to no device, as on a kernel's
+        os.environ.setdefault("ROPEWAY_DEVICES", "all")  # beside cm0 it is hidden, and 127.0.0.1 is then bound to no device, as on a kernel's
     if not os.path.exists(f"{args.build}/tests/programs/cm/cm_cases") or not (args.no_lib or os.path.exists(f"{args.build}/ropeway")):
         print(f"{args.build}/tests/programs/cm/cm_cases or {args.build}/ropeway is not there: run script/setup")
         return 1
