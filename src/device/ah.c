@@ -18,34 +18,30 @@ static void translate_own_gid(const struct dev *d, const union ibv_gid *gid, str
 			*a = d->net.gid[i].addr;
 }
 
-/* The kernel's answer holds for a moment: programs make address handles by the thousand, and to ask
- * takes a socket, which is 19 us of their 20. The lock is held. */
+/* What the kernel said about the last host. It holds for a moment: programs make address handles by
+ * the thousand, and to ask takes a socket, which is 19 us of their 20. The lock is held. */
+static struct {
+	struct rpwi_addr to;
+	struct rpwi_route route;
+	bool found; /* nobody has to wait for it */
+	uint64_t until_ns;
+} last;
+
+static bool is_last(const struct rpwi_addr *to)
+{
+	return rpwi_addr_eq(&last.to, to) && last.to.scope == to->scope;
+}
+
 static struct rpwi_route route_to(const struct rpwi_addr *to)
 {
-	static struct {
-		struct rpwi_addr to;
-		struct rpwi_route route;
-		uint64_t until_ns;
-	} last;
 	uint64_t now_ns = rpwi_now_ns();
-	if (now_ns >= last.until_ns || !rpwi_addr_eq(&last.to, to) || last.to.scope != to->scope) {
+	if (now_ns >= last.until_ns || !is_last(to)) {
 		last.to = *to;
 		last.route = rpwi_netdev_route(to);
+		last.found = false;
 		last.until_ns = now_ns + RPWI_NS_PER_MS;
 	}
 	return last.route;
-}
-
-/* Who was asked about last, and found: as long as the route's answer it holds. */
-static struct {
-	struct rpwi_addr host;
-	uint64_t until_ns;
-} found;
-
-static bool is_found(const struct rpwi_addr *host)
-{
-	return rpwi_addr_eq(&found.host, host) && found.host.scope == host->scope &&
-	       rpwi_now_ns() < found.until_ns;
 }
 
 int ah_find_host(struct dctx *c, const struct ibv_ah_attr *attr)
@@ -53,6 +49,7 @@ int ah_find_host(struct dctx *c, const struct ibv_ah_attr *attr)
 	RPWI_WHOLE;
 	const uint64_t longest_ns = RPWI_NS_PER_S;
 	struct rpwi_addr src = {0}, dst = {0};
+	struct rpwi_route route = {0};
 	char text[INET6_ADDRSTRLEN];
 	hca_lock();
 	const struct dev *d = c->dev;
@@ -63,20 +60,24 @@ int ah_find_host(struct dctx *c, const struct ibv_ah_attr *attr)
 		src = d->net.gid[gi].addr;
 		gid_to_addr(&attr->grh.dgid, d->net.ifindex, &dst);
 		translate_own_gid(d, &attr->grh.dgid, &dst);
-		asks = src.family == dst.family && !is_found(&dst);
+		asks = src.family == dst.family && !rpwi_addr_is_mcast(&dst);
+	}
+	if (asks) {
+		route = route_to(&dst);
+		asks = !last.found;
 	}
 	hca_unlock();
 	if (!asks)
 		return 0;
-	int rc = rpwi_neighbor_wait(&src, &dst, longest_ns);
+	int rc = rpwi_neighbor_wait(&src, &dst, &route, longest_ns);
 	if (rc) {
 		gid_text(attr->grh.dgid.raw, text);
 		rpwi_warn("%s: no host of this subnet answers at %s", c->dev->net.name, text);
 		return rc;
 	}
 	hca_lock();
-	found.host = dst;
-	found.until_ns = rpwi_now_ns() + RPWI_NS_PER_MS;
+	if (is_last(&dst))
+		last.found = true;
 	hca_unlock();
 	return 0;
 }

@@ -346,20 +346,12 @@ void board_qp_fails(const struct dqp *q)
 		atomic_store(&own->is[at - own->qp], IS_DEAF);
 }
 
-static bool is_own_slot(uint32_t slot)
-{
-	for (unsigned i = 0; i < hca_here.nslots; i++)
-		if (hca_here.slots[i] == slot)
-			return true;
-	return false;
-}
-
 bool board_rejects(const struct dqp *q)
 {
 	uint32_t qpn = q->t.attr.dest_qp_num, slot = qpn >> RPWI_SLOT_SHIFT;
 	if (!q->t.av.loopback_zone)
 		return false;
-	if (is_own_slot(slot)) {
+	if (rpwi_steer_owns(hca_here.steer, qpn)) {
 		const struct dqp *peer = qp_lookup(qpn);
 		return !peer || what_it_is(peer) != IS_QP;
 	}

@@ -19,6 +19,6 @@ void gid_to_addr(const union ibv_gid *gid, int ifindex, struct rpwi_addr *a)
 	}
 	a->family = 6;
 	memcpy(a->bytes, gid->raw, 16);
-	if ((gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80) || rpwi_addr_is_mcast(a))
+	if (rpwi_addr_is_link_local6(a) || rpwi_addr_is_mcast(a))
 		a->scope = (uint32_t)ifindex;
 }

@@ -96,6 +96,15 @@ void rpwi_gsi_gid(const struct rpwi_addr *a, uint8_t gid[16])
 	}
 }
 
+struct rpwi_addr rpwi_gsi_addr(const uint8_t gid[16])
+{
+	struct rpwi_addr a;
+	union ibv_gid raw;
+	memcpy(raw.raw, gid, sizeof(raw.raw));
+	gid_to_addr(&raw, 0, &a);
+	return a;
+}
+
 /* A GID that is `a` itself is better than one that is carried by it (the made-up link-local one of
  * lo). */
 static const struct dev *dev_of(const struct rpwi_addr *a, unsigned *index)

@@ -59,6 +59,8 @@ struct rpwi_gsi_local {
 int rpwi_gsi_local(const struct rpwi_addr *local, struct rpwi_gsi_local *out);
 /* The GID by which `remote` is known (IPv4-mapped, or itself). */
 void rpwi_gsi_gid(const struct rpwi_addr *a, uint8_t gid[16]);
+/* The address of a GID, without a scope. */
+struct rpwi_addr rpwi_gsi_addr(const uint8_t gid[16]);
 /* All usable local addresses, at most max. */
 unsigned rpwi_gsi_addresses(struct rpwi_addr *out, unsigned max);
 

@@ -84,16 +84,16 @@ struct rpwi_neighbor {
 	int ifindex;
 	uint64_t begun_ns, asked_ns;
 };
-/* Makes the kernel look for the host at dst. False: nobody has to wait, since it is known, this
- * host's own, behind a router, or on an interface without address resolution. Two questions to the
- * kernel; no wait. */
+/* Makes the kernel look for the host at dst, to which the route is r. False: nobody has to wait,
+ * since it is known, this host's own, behind a router, or on an interface without address
+ * resolution. A question to the kernel at most; no wait. */
 bool rpwi_neighbor_begin(struct rpwi_neighbor *n, const struct rpwi_addr *src,
-	const struct rpwi_addr *dst, uint64_t now_ns);
+	const struct rpwi_addr *dst, const struct rpwi_route *r, uint64_t now_ns);
 /* Is it not found yet? A question to the kernel; no wait. */
 bool rpwi_neighbor_missing(struct rpwi_neighbor *n, uint64_t now_ns);
 /* Both, and waits for it: 0, or -ETIMEDOUT. Call it without locks. */
-int rpwi_neighbor_wait(
-	const struct rpwi_addr *src, const struct rpwi_addr *dst, uint64_t longest_ns);
+int rpwi_neighbor_wait(const struct rpwi_addr *src, const struct rpwi_addr *dst,
+	const struct rpwi_route *r, uint64_t longest_ns);
 
 /* ---- offer.c: which devices programs see ---- */
 /* Fills in `hidden` and `for_want` of all. */

@@ -88,16 +88,15 @@ static bool resolves(int ifindex)
 }
 
 bool rpwi_neighbor_begin(struct rpwi_neighbor *n, const struct rpwi_addr *src,
-	const struct rpwi_addr *dst, uint64_t now_ns)
+	const struct rpwi_addr *dst, const struct rpwi_route *r, uint64_t now_ns)
 {
-	struct rpwi_route r = rpwi_netdev_route(dst);
 	*n = (struct rpwi_neighbor){.src = *src,
 		.dst = *dst,
-		.ifindex = r.ifindex,
+		.ifindex = r->ifindex,
 		.begun_ns = now_ns,
 		.asked_ns = now_ns};
-	if (r.local || !r.direct || !r.ifindex || rpwi_addr_is_mcast(dst) ||
-		(entry_of(dst, r.ifindex) & FOUND) || !resolves(r.ifindex))
+	if (r->local || !r->direct || !r->ifindex || rpwi_addr_is_mcast(dst) ||
+		(entry_of(dst, r->ifindex) & FOUND) || !resolves(r->ifindex))
 		return false;
 	make_kernel_ask(src, dst);
 	return true;
@@ -117,14 +116,14 @@ bool rpwi_neighbor_missing(struct rpwi_neighbor *n, uint64_t now_ns)
 	return true;
 }
 
-int rpwi_neighbor_wait(
-	const struct rpwi_addr *src, const struct rpwi_addr *dst, uint64_t longest_ns)
+int rpwi_neighbor_wait(const struct rpwi_addr *src, const struct rpwi_addr *dst,
+	const struct rpwi_route *r, uint64_t longest_ns)
 {
 	enum { FIRST_US = 100, MOST_US = 20000 };
 	struct rpwi_neighbor n;
 	uint64_t until_ns = rpwi_now_ns() + longest_ns;
 	unsigned us = FIRST_US;
-	if (!rpwi_neighbor_begin(&n, src, dst, rpwi_now_ns()))
+	if (!rpwi_neighbor_begin(&n, src, dst, r, rpwi_now_ns()))
 		return 0;
 	while (rpwi_neighbor_missing(&n, rpwi_now_ns())) {
 		if (rpwi_now_ns() >= until_ns)

@@ -220,8 +220,6 @@ static void visit_link(const struct nlmsghdr *h, void *arg)
 		memcpy(l->mac, RTA_DATA(at[IFLA_ADDRESS]), sizeof(l->mac));
 }
 
-static bool is_link_local6(const uint8_t *b) { return b[0] == 0xfe && (b[1] & 0xc0) == 0x80; }
-
 static void visit_addr(const struct nlmsghdr *h, void *arg)
 {
 	struct scan *s = arg;
@@ -246,7 +244,7 @@ static void visit_addr(const struct nlmsghdr *h, void *arg)
 	ia->ifindex = (int)m->ifa_index;
 	ia->addr.family = want == 4 ? 4 : 6;
 	memcpy(ia->addr.bytes, RTA_DATA(a), want);
-	if (want == 16 && is_link_local6(ia->addr.bytes))
+	if (rpwi_addr_is_link_local6(&ia->addr))
 		ia->addr.scope = m->ifa_index;
 	ia->usable = !(flags & IFA_F_DADFAILED) &&
 		     (!(flags & IFA_F_TENTATIVE) || (flags & IFA_F_OPTIMISTIC));
@@ -328,7 +326,7 @@ static void gid_add_link_local(struct rpwi_netdev *d, const struct scan *s, cons
 		if (a->ifindex != l->ifindex || a->addr.family != 6)
 			continue;
 		if (l->loopback ? !memcmp(a->addr.bytes, loopback6, 16)
-				: is_link_local6(a->addr.bytes))
+				: rpwi_addr_is_link_local6(&a->addr))
 			carrier = a;
 	}
 	struct rpwi_addr made_up = made_up_link_local(l);

@@ -74,11 +74,6 @@ bool rpwi_netdev_unknown(const struct rpwi_netdev *devs, unsigned n, char *name,
 
 /* ---- the loopback interface's device ---- */
 
-static bool is_link_local(const struct rpwi_addr *a)
-{
-	return a->family == 6 && a->bytes[0] == 0xfe && (a->bytes[1] & 0xc0) == 0x80;
-}
-
 /* Can it carry data to another host? A link-local address alone comes with the link, before
  * anybody has given the interface one. */
 static bool reaches_others(const struct rpwi_netdev *d)
@@ -86,7 +81,7 @@ static bool reaches_others(const struct rpwi_netdev *d)
 	if (d->loopback || !d->up)
 		return false;
 	for (unsigned i = 0; i < d->gid_count; i++)
-		if (d->gid[i].usable && !is_link_local(&d->gid[i].addr))
+		if (d->gid[i].usable && !rpwi_addr_is_link_local6(&d->gid[i].addr))
 			return true;
 	return false;
 }

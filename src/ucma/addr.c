@@ -69,17 +69,6 @@ bool addr_is_loopback(const struct rpwi_addr *a)
 			      : IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)a->bytes);
 }
 
-struct rpwi_addr addr_of_gid(const uint8_t gid[16])
-{
-	struct rpwi_addr a = {.family = 6};
-	memcpy(a.bytes, gid, 16);
-	if (!IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)a.bytes))
-		return a;
-	a = (struct rpwi_addr){.family = 4};
-	memcpy(a.bytes, gid + 12, 4);
-	return a;
-}
-
 const char *endpoint_text(const struct endpoint *e, char text[64])
 {
 	char ip[INET6_ADDRSTRLEN] = "none";

@@ -240,7 +240,7 @@ static int device_of_request(const struct rpwi_cm_path *path, const struct rpwi_
 	if (rc || sidr || !addr_is_loopback(&path->local) ||
 		!memcmp(m->req.primary.remote_gid, dev->gid, sizeof(dev->gid)))
 		return rc;
-	struct rpwi_addr wanted = addr_of_gid(m->req.primary.remote_gid);
+	struct rpwi_addr wanted = rpwi_gsi_addr(m->req.primary.remote_gid);
 	rc = addr_is_loopback(&wanted) ? -EADDRNOTAVAIL : rpwi_gsi_local(&wanted, dev);
 	dev->stands_in = true;
 	if (rc)

@@ -15,7 +15,8 @@ void resolve_begin(struct id *id, void (*then)(struct id *id, int status))
 {
 	uint64_t now_ns = rpwi_gsi_now();
 	done = then;
-	if (!rpwi_neighbor_begin(&id->neighbor, &id->src.addr, &id->dst.addr, now_ns)) {
+	struct rpwi_route r = rpwi_netdev_route(&id->dst.addr);
+	if (!rpwi_neighbor_begin(&id->neighbor, &id->src.addr, &id->dst.addr, &r, now_ns)) {
 		done(id, 0);
 		return;
 	}
@@ -38,19 +39,17 @@ uint64_t resolve_deadline(void *user)
 static void look(struct id *id, uint64_t now_ns)
 {
 	char text[64];
-	if (rpwi_neighbor_missing(&id->neighbor, now_ns) && now_ns < id->ask_until_ns) {
+	bool missing = rpwi_neighbor_missing(&id->neighbor, now_ns);
+	if (missing && now_ns < id->ask_until_ns) {
 		id->ask_step_ns = RPWI_MIN(2 * id->ask_step_ns, (uint64_t)MOST_STEP_NS);
 		id->ask_again_ns = RPWI_MIN(now_ns + id->ask_step_ns, id->ask_until_ns);
 		return;
 	}
 	rpwi_list_del(&id->asking);
-	if (now_ns < id->ask_until_ns || !rpwi_neighbor_missing(&id->neighbor, now_ns)) {
-		done(id, 0);
-		return;
-	}
-	rpwi_warn("rdma_resolve_addr: no host of this subnet answers at %s",
-		endpoint_text(&id->dst, text));
-	done(id, -ETIMEDOUT);
+	if (missing)
+		rpwi_warn("rdma_resolve_addr: no host of this subnet answers at %s",
+			endpoint_text(&id->dst, text));
+	done(id, missing ? -ETIMEDOUT : 0);
 }
 
 void resolve_timer(void *user, uint64_t now_ns)

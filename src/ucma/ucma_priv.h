@@ -254,7 +254,6 @@ int endpoint_read(const void *sockaddr, size_t room, struct endpoint *e);
 void endpoint_write(const struct endpoint *e, struct sockaddr_in6 *out);
 bool addr_is_any(const struct rpwi_addr *a);
 bool addr_is_loopback(const struct rpwi_addr *a);
-struct rpwi_addr addr_of_gid(const uint8_t gid[16]);
 /* The local address from which the kernel would send to dst. src: one that the program chose, or
  * any. 0 or -errno (ENETUNREACH and so on). Takes no lock. */
 int addr_route(const struct rpwi_addr *src, const struct rpwi_addr *dst, struct rpwi_addr *local);

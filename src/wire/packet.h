@@ -227,6 +227,11 @@ static inline bool rpwi_addr_is_mcast(const struct rpwi_addr *a)
 {
 	return a->family == 4 ? (a->bytes[0] & 0xf0) == 0xe0 : a->bytes[0] == 0xff;
 }
+/* fe80::/10 (RFC 4291): it needs the scope. */
+static inline bool rpwi_addr_is_link_local6(const struct rpwi_addr *a)
+{
+	return a->family == 6 && a->bytes[0] == 0xfe && (a->bytes[1] & 0xc0) == 0x80;
+}
 struct rpwi_flow {
 	struct rpwi_addr src, dst;
 	uint16_t sport, dport;

@@ -56,8 +56,8 @@ bool rpwi_netdev_unknown(const struct rpwi_netdev *devs, unsigned n, char *name,
 	return false;
 }
 int rpwi_loopback_hold(void) { return -1; }
-int rpwi_neighbor_wait(
-	const struct rpwi_addr *src, const struct rpwi_addr *dst, uint64_t longest_ns)
+int rpwi_neighbor_wait(const struct rpwi_addr *src, const struct rpwi_addr *dst,
+	const struct rpwi_route *r, uint64_t longest_ns)
 {
 	return 0;
 }

@@ -105,12 +105,12 @@ const char *rpwi_explain_detail(const struct ex_pkt *k, char out[160])
 		out[0] = '\0';
 		return out;
 	}
-	if (k->undecoded && !k->foreign) {
-		snprintf(out, 160, "%u B", k->len);
-		return out;
-	}
 	if (k->foreign) {
 		snprintf(out, 160, "PSN 0x%06x, %u B", k->p.psn, k->p.dma_len);
+		return out;
+	}
+	if (k->undecoded) {
+		snprintf(out, 160, "%u B", k->len);
 		return out;
 	}
 	n = (size_t)snprintf(out, 160, "PSN 0x%06x", k->p.psn);
