@@ -10,6 +10,8 @@ import sys
 # layer -> what it may include beside itself. An entry with a slash is one header, one without is a whole layer. A layer with a slash is a room with rules of its own.
 MAY = {
     "base": set(),
+    # What two processes of one host share: who the other is, names, connections, memory.
+    "near": {"base"},
     "wire": {"base"},
     "rc": {"base", "wire"},
     # Packets, states and calls in words, as the layers above see them pass.
@@ -17,10 +19,10 @@ MAY = {
     # Fault scripts: words of the specification and of verbs, counted and answered; who asks does the harm.
     "fault": {"base", "wire", "explain"},
     "cm": {"base", "wire"},
-    "io": {"base", "wire", "explain", "fault"},
-    "device": {"base", "wire", "rc", "explain", "fault", "cm", "io"},
+    "io": {"base", "near", "wire", "explain", "fault"},
+    "device": {"base", "near", "wire", "rc", "explain", "fault", "cm", "io"},
     # The rdma_cm device: addresses and events of connections; packets and sockets are the device's.
-    "helper": {"base", "wire", "rc", "explain", "fault", "cm", "io", "device"},
+    "helper": {"base", "near", "wire", "rc", "explain", "fault", "cm", "io", "device"},
     "ucma": {"base", "wire", "explain", "fault", "cm", "io", "device"},
     # The files that the kernel would have for our devices: they show the interfaces as they are, also while no device is open.
     "tree": {"base", "io"},
@@ -34,7 +36,7 @@ MAY = {
     # TLS with a pre-shared key, by GnuTLS: for the control path and for the streams of tcp.
     "tls": {"base"},
     # Above, ropeway.h: statuses and limits. A transport sees of msg/ only the up-calls of tran.h.
-    "tran": {"base", "ncclnet", "tls", "include"},
+    "tran": {"base", "near", "ncclnet", "tls", "include"},
     "boot": {"base", "tls", "tran/tran.h", "include"},
     "msg": {"base", "tran/tran.h", "boot/boot.h", "include", "msg/link"},
     # Counts, keeps and pays for frames: knows no request, no endpoint, no control path.
@@ -42,7 +44,7 @@ MAY = {
     "nccl": {"base", "include"} | {f"ncclnet/abi/net{v}.h" for v in ("", *(f"_v{n}" for n in range(5, 13)))},
     # wire: `explain` reads captures; it decodes, and speaks to nobody.
     # tree: `run --namespace` writes down what the drop-in would answer.
-    "cli": {"base", "wire", "fault/fault.h", "io/io.h", "io/helper.h", "ncclnet", "include", "tree/tree.h"},
+    "cli": {"base", "near", "wire", "fault/fault.h", "io/io.h", "io/helper.h", "ncclnet", "include", "tree/tree.h"},
     # test_connection: a program of its own, which tells two processes of each other by boot, and drives other people's plugins. Of the command it has what reads options.
     "cli/connection": {"base", "boot", "ncclnet", "cli/cli.h", "cli/options.h", "include"},
     # The educational programs are pure verbs: the same source must build against rdma-core alone.

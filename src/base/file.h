@@ -19,8 +19,4 @@ ssize_t rpwi_file_write(int fd, const void *buf, size_t len);
 ssize_t rpwi_file_pwrite(int fd, const void *buf, size_t len, off_t at);
 uint64_t rpwi_file_limit(void); /* UINT64_MAX: none */
 
-/* share.c: the size of a new memfd, which RLIMIT_FSIZE counts, too. -1 and errno, as ftruncate;
- * that the limit is too low is told once, with what to do. */
-int rpwi_share_size(int fd, size_t len);
-
 #endif

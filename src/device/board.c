@@ -24,11 +24,10 @@
  */
 #include "device/board.h"
 
-#include "base/file.h"
 #include "base/copy.h"
 #include "base/guard.h"
+#include "near/memory.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -90,19 +89,11 @@ void board_open(struct rpwi_lanes *by, uint16_t slot)
 	qplock_take_all();
 	lanes = by;
 	rpwi_lanes_on_change(by, qplock_take_all);
-	int fd = memfd_create("ropeway-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	void *at;
+	int fd = rpwi_memory_make("ropeway-board", sizeof(*b), RPWI_MEMORY_READ, &at);
 	if (fd < 0)
 		return;
-	b = rpwi_share_size(fd, sizeof(*b))
-		    ? MAP_FAILED
-		    : mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (b == MAP_FAILED || rpwi_board_seal(fd)) {
-		if (b != MAP_FAILED)
-			munmap(b, sizeof(*b));
-		close(fd);
-		return;
-	}
-	own = b;
+	own = b = at;
 	own_fd = fd;
 	own_nonce = rpwi_random64();
 	b->slot = slot;

@@ -2,7 +2,7 @@
 /* ledger.c - see ledger.h. */
 #include "device/ledger.h"
 
-#include "base/file.h"
+#include "near/memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -25,18 +25,10 @@ static bool make(void)
 	if (own || failed || rpwi_helper_is_off())
 		return own;
 	failed = true;
-	int fd = memfd_create("ropeway-ledger", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	void *m;
+	int fd = rpwi_memory_make("ropeway-ledger", sizeof(*own), RPWI_MEMORY_WRITE, &m);
 	if (fd < 0)
 		return false;
-	void *m = rpwi_share_size(fd, sizeof(*own)) ||
-				  fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)
-			  ? MAP_FAILED
-			  : mmap(NULL, sizeof(*own), PROT_READ | PROT_WRITE,
-				    MAP_SHARED | MAP_NORESERVE, fd, 0);
-	if (m == MAP_FAILED) {
-		close(fd);
-		return false;
-	}
 	failed = false;
 	own = m;
 	own->magic = LEDGER_MAGIC;
@@ -200,12 +192,8 @@ bool ledger_cm(struct rpwi_cm_conn *c, enum rpwi_cm_state to, uint64_t now_ns)
 
 const struct ledger *ledger_map(int fd)
 {
-	int seals = fcntl(fd, F_GET_SEALS);
-	off_t bytes = lseek(fd, 0, SEEK_END);
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || bytes != (off_t)sizeof(struct ledger))
-		return NULL;
-	const struct ledger *l = mmap(NULL, sizeof(*l), PROT_READ, MAP_SHARED, fd, 0);
-	if (l == MAP_FAILED)
+	const struct ledger *l = rpwi_memory_take(fd, sizeof(*l), RPWI_MEMORY_READ);
+	if (!l)
 		return NULL;
 	if (l->magic == LEDGER_MAGIC && l->version == LEDGER_VERSION && l->bytes == sizeof(*l))
 		return l;

@@ -49,7 +49,7 @@ void rpwi_claims_free(struct rpwi_claims *c)
 
 static bool is_held(const char *name, bool by_us)
 {
-	struct io_who who;
+	struct rpwi_who who;
 	int fd = rpwi_name_connect(name, &who);
 	if (fd < 0 && fd != -EAGAIN)
 		return false;
@@ -63,7 +63,7 @@ static bool is_held(const char *name, bool by_us)
  * no more of them than a user of this host can need. */
 static bool claimed_on_one(const struct io_dest *all)
 {
-	char line[512], name[IO_NAME_MAX];
+	char line[512], name[RPWI_NAME_MAX];
 	bool found = false;
 	unsigned looked_at = 0;
 	size_t n = strlen(rpwi_dest_name(all, name)) - strlen("*");
@@ -84,7 +84,7 @@ static bool claimed_on_one(const struct io_dest *all)
 
 static bool other_kind_claimed(const struct io_dest *d)
 {
-	char name[IO_NAME_MAX];
+	char name[RPWI_NAME_MAX];
 	struct io_dest all = *d;
 	all.addr = (struct rpwi_addr){0};
 	return d->addr.family ? is_held(rpwi_dest_name(&all, name), !d->shared) : claimed_on_one(d);
@@ -109,8 +109,8 @@ static int room_for_one(struct rpwi_claims *c)
  * is claimed), or another -errno. */
 static int take_name(struct rpwi_claims *c, const struct io_dest *name, struct io_line **out)
 {
-	struct io_who who;
-	char text[IO_NAME_MAX], whose[IO_WHO_TEXT];
+	struct rpwi_who who;
+	char text[RPWI_NAME_MAX], whose[RPWI_WHO_TEXT];
 	int rc = rpwi_lines_listen(c->lines, name, out);
 	if (rc == -EADDRINUSE) {
 		int fd = rpwi_name_connect(rpwi_dest_name(name, text), &who);

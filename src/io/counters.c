@@ -192,7 +192,7 @@ static struct memory *make_one(void)
 static struct memory *find_or_make(void)
 {
 	enum { TRIES = 200, TRY_US = 100 };
-	char name[IO_NAME_MAX];
+	char name[RPWI_NAME_MAX];
 	struct memory *m = find();
 	int lock = -EADDRINUSE;
 	snprintf(name, sizeof(name), "ropeway/%u/counters", rpwi_who_uid());

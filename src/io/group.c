@@ -112,18 +112,18 @@ void rpwi_group_free(struct rpwi_group *g)
 }
 
 /* Of each address and user there is one. */
-static void name_of(const struct rpwi_group *g, const char *what, char name[IO_NAME_MAX])
+static void name_of(const struct rpwi_group *g, const char *what, char name[RPWI_NAME_MAX])
 {
 	const struct rpwi_addr *a = rpwi_port_local(g->port);
 	char text[IO_ADDR_TEXT];
-	snprintf(name, IO_NAME_MAX, "ropeway/%u/%s/%s%%%u", rpwi_who_uid(), what,
+	snprintf(name, RPWI_NAME_MAX, "ropeway/%u/%s/%s%%%u", rpwi_who_uid(), what,
 		rpwi_addr_text(a, text), a->scope);
 }
 
 static bool lock(struct rpwi_group *g)
 {
-	char name[IO_NAME_MAX];
-	struct io_who who;
+	char name[RPWI_NAME_MAX];
+	struct rpwi_who who;
 	name_of(g, "group", name);
 	g->lock_fd = rpwi_name_listen(name);
 	if (g->lock_fd == -EADDRINUSE) {
@@ -405,8 +405,8 @@ void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts)
  * watching. */
 static bool is_watcher(struct rpwi_group *g)
 {
-	char name[IO_NAME_MAX];
-	struct io_who who = {0};
+	char name[RPWI_NAME_MAX];
+	struct rpwi_who who = {0};
 	if (g->watch_fd >= 0)
 		return true;
 	name_of(g, "watch", name);

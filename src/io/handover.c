@@ -49,7 +49,7 @@ struct rpwi_handover {
 	/* in: records not yet taken lie in buf[at..end) */
 	uint8_t *buf;
 	size_t at, end;
-	struct io_who from;
+	struct rpwi_who from;
 	uint64_t taken, distrusted;
 	struct {
 		struct rpwi_addr addr;
@@ -242,7 +242,7 @@ uint8_t *rpwi_handover_buf(struct rpwi_handover *h, size_t *room)
 	return h->buf;
 }
 
-void rpwi_handover_arrived(struct rpwi_handover *h, const struct io_who *who, size_t len)
+void rpwi_handover_arrived(struct rpwi_handover *h, const struct rpwi_who *who, size_t len)
 {
 	h->at = 0;
 	h->end = len;

@@ -37,16 +37,16 @@ bool rpwi_helper_is_off(void)
 	return v && !strcmp(v, "0");
 }
 
-static const char *name_of(char name[IO_NAME_MAX])
+static const char *name_of(char name[RPWI_NAME_MAX])
 {
-	snprintf(name, IO_NAME_MAX, "ropeway/%u/helper", rpwi_who_uid());
+	snprintf(name, RPWI_NAME_MAX, "ropeway/%u/helper", rpwi_who_uid());
 	return name;
 }
 
 int rpwi_helper_connect(void)
 {
-	char name[IO_NAME_MAX], text[IO_WHO_TEXT];
-	struct io_who who;
+	char name[RPWI_NAME_MAX], text[RPWI_WHO_TEXT];
+	struct rpwi_who who;
 	int fd = rpwi_name_connect(name_of(name), &who);
 	if (fd < 0 || who.us)
 		return fd;
@@ -57,7 +57,7 @@ int rpwi_helper_connect(void)
 
 bool rpwi_helper_is_there(void)
 {
-	char name[IO_NAME_MAX], want[IO_NAME_MAX + 4], line[512];
+	char name[RPWI_NAME_MAX], want[RPWI_NAME_MAX + 4], line[512];
 	bool found = false;
 	snprintf(want, sizeof(want), " @%s\n", name_of(name));
 	FILE *f = fopen("/proc/net/unix", "re");
@@ -166,67 +166,31 @@ int rpwi_helper_start(void)
 
 /* ---- what is said ---- */
 
-enum { FDS = 2 };
-union control {
-	char room[CMSG_SPACE(FDS * sizeof(int))];
-	struct cmsghdr align;
-};
-
 static int say(int fd, enum word_type type, uint16_t slot, const int *fds, unsigned nfds)
 {
 	rpwi_shield();
 	struct word w = {WORD_MAGIC, WORD_VERSION, (uint8_t)type, slot};
-	struct iovec iov = {&w, sizeof(w)};
-	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
-	union control c = {.room = {0}};
-	if (nfds) {
-		h.msg_control = &c;
-		h.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
-		struct cmsghdr *m = CMSG_FIRSTHDR(&h);
-		m->cmsg_level = SOL_SOCKET;
-		m->cmsg_type = SCM_RIGHTS;
-		m->cmsg_len = CMSG_LEN(nfds * sizeof(int));
-		memcpy(CMSG_DATA(m), fds, nfds * sizeof(int));
-	}
-	return sendmsg(fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+	return rpwi_rights_send(fd, &w, sizeof(w), fds, nfds);
 }
 
 /* 1 with *w and descriptors (those that came, or -1), 0 nothing there, or -errno. */
-static int hear(int fd, struct word *w, int fds[FDS])
+static int hear(int fd, struct word *w, int fds[RPWI_RIGHTS_MAX])
 {
-	struct iovec iov = {w, sizeof(*w)};
-	union control c;
-	struct msghdr h = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof(c)};
-	for (int i = 0; i < FDS; i++)
-		fds[i] = -1;
-	ssize_t n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-	for (struct cmsghdr *m = CMSG_FIRSTHDR(&h); m; m = CMSG_NXTHDR(&h, m)) {
-		if (m->cmsg_level != SOL_SOCKET || m->cmsg_type != SCM_RIGHTS)
-			continue;
-		size_t have = (m->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < have; i++) {
-			int got;
-			memcpy(&got, CMSG_DATA(m) + i * sizeof(int), sizeof(got));
-			if (i < FDS && fds[i] < 0)
-				fds[i] = got;
-			else
-				close(got);
-		}
-	}
-	if (n == (ssize_t)sizeof(*w) && w->magic == WORD_MAGIC && w->version == WORD_VERSION)
+	struct iovec to = {w, sizeof(*w)};
+	ssize_t n = rpwi_rights_recv(fd, &to, 1, fds);
+	if (n == sizeof(*w) && w->magic == WORD_MAGIC && w->version == WORD_VERSION)
 		return 1;
-	for (int i = 0; i < FDS; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
-	return n ? -EBADMSG : -EPIPE;
+	rpwi_rights_close(fds, RPWI_RIGHTS_MAX);
+	if (n == -EAGAIN || n == -EINTR)
+		return 0;
+	if (!n)
+		return -EPIPE;
+	return n > 0 || n == -EMSGSIZE ? -EBADMSG : (int)n;
 }
 
 int rpwi_helper_hello(int fd, int ledger_fd)
 {
-	int fds[FDS] = {ledger_fd, (int)syscall(SYS_pidfd_open, getpid(), 0)};
+	int fds[2] = {ledger_fd, rpwi_process_open(getpid())};
 	int rc = say(fd, WORD_HELLO, 0, fds, fds[1] < 0 ? 1 : 2);
 	if (fds[1] >= 0)
 		close(fds[1]);
@@ -239,10 +203,8 @@ int rpwi_helper_tell_slot(int fd, uint16_t slot) { return say(fd, WORD_SLOT, slo
 int rpwi_helper_hear(int fd, uint16_t *slot)
 {
 	struct word w;
-	int fds[FDS], rc = hear(fd, &w, fds);
-	for (int i = 0; i < FDS; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
+	int fds[RPWI_RIGHTS_MAX], rc = hear(fd, &w, fds);
+	rpwi_rights_close(fds, RPWI_RIGHTS_MAX);
 	if (rc <= 0)
 		return rc;
 	if (w.type == WORD_SLOT && w.slot >= 1 && w.slot <= RPWI_SLOT_MAX)
@@ -254,13 +216,13 @@ int rpwi_helper_hear(int fd, uint16_t *slot)
 
 int rpwi_helper_listen(void)
 {
-	char name[IO_NAME_MAX];
+	char name[RPWI_NAME_MAX];
 	return rpwi_name_listen(name_of(name));
 }
 
 int rpwi_helper_accept(int listener)
 {
-	struct io_who who;
+	struct rpwi_who who;
 	int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if (fd < 0)
 		return -errno;
@@ -273,7 +235,8 @@ int rpwi_helper_accept(int listener)
 int rpwi_helper_heard(int fd, struct rpwi_helper_heard *got)
 {
 	struct word w;
-	int fds[FDS], rc = hear(fd, &w, fds);
+	int fds[RPWI_RIGHTS_MAX], rc = hear(fd, &w, fds);
+	rpwi_rights_close(&fds[2], RPWI_RIGHTS_MAX - 2);
 	*got = (struct rpwi_helper_heard){
 		.hello = rc > 0 && w.type == WORD_HELLO, .ledger_fd = fds[0], .pid_fd = fds[1]};
 	return rc;

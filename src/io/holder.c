@@ -134,8 +134,8 @@ void rpwi_holder_explain(const struct rpwi_addr *a, char *why, size_t why_len)
 {
 	rpwi_shield();
 	struct io_holder h;
-	struct io_who ropeway;
-	char addr[IO_ADDR_TEXT], program[64], text[IO_WHO_TEXT];
+	struct rpwi_who ropeway;
+	char addr[IO_ADDR_TEXT], program[64], text[RPWI_WHO_TEXT];
 	rpwi_addr_text(a, addr);
 	if (rpwi_holder_find(a, &h) || (!h.sockets && !h.wildcard))
 		snprintf(why, why_len,

@@ -348,7 +348,6 @@ struct rpwi_board_head {
 	uint64_t nonce_at; /* where in the process's own memory the nonce lies, too */
 	_Atomic uint64_t nonce;
 };
-int rpwi_board_seal(int fd); /* once it is mapped: from now on others can only read. 0 or -errno */
 void rpwi_lanes_show_board(struct rpwi_lanes *ls, int fd); /* stays the caller's */
 /* The process at the other end of a lane that is up. */
 struct rpwi_lane_peer {
@@ -378,10 +377,6 @@ void rpwi_lane_give_over(struct rpwi_lane *l, uint32_t dqpn, uint32_t upto);
 /* A process that writes into our memory just now, or did when it was stopped itself: its number. 0:
  * there is none. */
 pid_t rpwi_lanes_over(const struct rpwi_lanes *ls);
-/* By SIGSTOP or a debugger: its first thread, as of now; all of its threads, whose stores are seen
- * here, too. */
-bool rpwi_process_seems_stopped(pid_t pid);
-bool rpwi_process_is_stopped(pid_t pid);
 /* Payloads that are still to be fetched: those to that QP of a peer, and those from that memory,
  * will not be. To be called before the program hears that it may change them, unless it hears so by
  * their acknowledgement. */

@@ -13,6 +13,10 @@
 #include <sys/uio.h>
 
 #include "io/io.h"
+#include "near/memory.h"
+#include "near/name.h"
+#include "near/process.h"
+#include "near/rights.h"
 
 enum {
 	IO_RCVBUF_BYTES = 8 << 20, /* what a receiving socket asks for */
@@ -65,27 +69,7 @@ int rpwi_holder_find(const struct rpwi_addr *a, struct io_holder *h);
 /* One sentence on who holds it and what to do. */
 void rpwi_holder_explain(const struct rpwi_addr *a, char *why, size_t why_len);
 
-/* ---- who.c: ourselves, or strangers ---- */
-struct io_who {
-	uid_t uid;
-	pid_t pid; /* 0: not of our PID namespace; -1: not known */
-	bool us;
-};
-enum { IO_WHO_TEXT = 96 };
-/* reads the environment and the user that we are now: our sockets are that user's from now on */
-void rpwi_who_begin(void);
-uid_t rpwi_who_uid(void);
-bool rpwi_who_is_us(uid_t uid);
-/* ROPEWAY_SHARE_PORT: our packets may go through another user's process */
-bool rpwi_who_shares(void);
-/* who is at the other end of a connected Unix socket: 0 or -errno */
-int rpwi_who_of(int fd, struct io_who *who);
-/* at an abstract name, without a connection: 0 or -ENOENT; reads the kernel's list of all
- * listeners */
-int rpwi_who_listens(const char *name, struct io_who *who);
-const char *rpwi_who_text(const struct io_who *who, char text[IO_WHO_TEXT]);
-
-/* ---- dest.c: the abstract names ---- */
+/* ---- dest.c: what names stand for ---- */
 /* Who is meant: the owner of a slot; or (slot 0) the claimant of a service ID on an address, family
  * 0: on all. Services are each user's own, but shared ones. */
 struct io_dest {
@@ -94,16 +78,8 @@ struct io_dest {
 	uint64_t service_id;
 	struct rpwi_addr addr;
 };
-enum { IO_NAME_MAX = 108 };
 bool rpwi_dest_eq(const struct io_dest *a, const struct io_dest *b);
-const char *rpwi_dest_name(const struct io_dest *d, char name[IO_NAME_MAX]);
-/* a listener of that name; -EADDRINUSE: another has it; or another -errno */
-enum { RPWI_NAME_BACKLOG = 4096 };
-int rpwi_name_listen(const char *name);
-int rpwi_name_connect(const char *name,
-	/* a connection to whoever listens there; -ECONNREFUSED: nobody does; -EAGAIN: its queue is
-	 * full (who is told then, too) */
-	struct io_who *who);
+const char *rpwi_dest_name(const struct io_dest *d, char name[RPWI_NAME_MAX]);
 
 /* ---- line.c: connections between processes ---- */
 struct io_line {
@@ -112,7 +88,7 @@ struct io_line {
 	int fd;
 	struct io_dest name; /* but IN */
 	struct io_line *via; /* IN: the listener that it came to */
-	struct io_who who;   /* at the other end */
+	struct rpwi_who who; /* at the other end */
 	/* OUT, once its owner has been asked for: a pidfd of who.pid, or -1; and since when that
 	 * says that it has ended, while a copy of its end is open in a forked child; 0: it lives */
 	int pid_fd;
@@ -170,12 +146,11 @@ struct io_packet {
 	uint8_t ttl, tos;
 };
 enum { IO_MSG_MAGIC = 0x72707769, IO_MSG_VERSION = 3 };
-enum { IO_FDS_MAX = 3 };
 enum { IO_LANE_REFS = 1 }; /* the receiver can read its sender's memory */
 struct io_heard {
 	struct io_msg msg;
-	int fd[IO_FDS_MAX]; /* that came along, or -1 */
-	size_t len;         /* of the data after the message */
+	int fd[RPWI_RIGHTS_MAX]; /* that came along, or -1 */
+	size_t len;              /* of the data after the message */
 };
 /* ---- message.c ---- */
 /* 0 or -errno, as rpwi_lines_send. */
@@ -189,9 +164,6 @@ int rpwi_message_answer(const struct io_line *l, struct io_msg *m, const int *fd
 /* 1, 0 nothing there, -EBADMSG for what is not ours, -EPIPE at its end, or another -errno; data
  * goes to buf */
 int rpwi_message_hear(int fd, struct io_heard *got, uint8_t *buf, size_t room);
-void rpwi_message_close_fds(struct io_heard *got); /* those that nobody has taken */
-/* Memory that came along: of that size, can be written to, and cannot shrink under us? */
-bool rpwi_message_memory_is_sound(int fd, size_t bytes);
 
 struct io_port_list {
 	struct rpwi_port *first;
@@ -206,7 +178,7 @@ struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s);
 /* NULL in a dead shell (rpwi_io_atfork_child) */
 struct rpwi_lines *rpwi_steer_lines(struct rpwi_steer *s);
 /* A ropeway process of that user in this network namespace, and who it is. */
-bool rpwi_steer_find_user(uid_t uid, struct io_who *who);
+bool rpwi_steer_find_user(uid_t uid, struct rpwi_who *who);
 struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s);
 
 /* ---- lane.c, towards steer.c and tx.c ---- */
@@ -214,10 +186,10 @@ struct rpwi_lanes *rpwi_lanes_new(struct rpwi_lines *lines); /* NULL: no memory 
 void rpwi_lanes_free(struct rpwi_lanes *ls);                 /* after the lines */
 void rpwi_lanes_own(struct rpwi_lanes *ls, uint16_t slot);   /* a slot of this process */
 /* What came with the message; those that are taken are -1 afterwards. */
-void rpwi_lanes_offered(
-	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX]);
-void rpwi_lanes_answered(
-	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX]);
+void rpwi_lanes_offered(struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m,
+	int fds[RPWI_RIGHTS_MAX]);
+void rpwi_lanes_answered(struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m,
+	int fds[RPWI_RIGHTS_MAX]);
 /* A batch, from that source port, without ICRCs. 0; -EFAULT as rpwi_port_send; -ENOSPC: no room. */
 int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b, unsigned *sent);
 int rpwi_lane_short(
@@ -250,7 +222,7 @@ uint64_t rpwi_handover_retry_at(const struct rpwi_handover *h);
 /* where the records of a message are received */
 uint8_t *rpwi_handover_buf(struct rpwi_handover *h, size_t *room);
 /* they are there */
-void rpwi_handover_arrived(struct rpwi_handover *h, const struct io_who *who, size_t len);
+void rpwi_handover_arrived(struct rpwi_handover *h, const struct rpwi_who *who, size_t len);
 bool rpwi_handover_pending(const struct rpwi_handover *h);
 /* one of them; false: no more */
 bool rpwi_handover_next(struct rpwi_handover *h, struct rpwi_rx *rx);

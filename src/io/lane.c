@@ -19,7 +19,6 @@
  */
 #include "io/io_priv.h"
 
-#include "base/file.h"
 #include "base/guard.h"
 #include "base/lock.h"
 #include "io/lane_ring.h"
@@ -31,12 +30,7 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
 
 enum {
 	LANES_MAX = 64,      /* in each direction; half a megabyte each, as far as it is used */
@@ -161,8 +155,7 @@ static void about_to_change(const struct rpwi_lanes *ls)
 
 static struct lane_mem *map_mem(int fd)
 {
-	void *m = mmap(NULL, sizeof(struct lane_mem), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	return m == MAP_FAILED ? NULL : m;
+	return rpwi_memory_take(fd, sizeof(struct lane_mem), RPWI_MEMORY_WRITE);
 }
 
 static void lane_free(struct rpwi_lane *l)
@@ -248,26 +241,10 @@ static struct rpwi_lane *lane_new(struct rpwi_lanes *ls, struct lane_mem *mem, u
 	return l;
 }
 
-static int make_mem(struct lane_mem **mem)
-{
-	int fd = memfd_create("ropeway-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	*mem = NULL;
-	if (fd < 0)
-		return -errno;
-	if (!rpwi_share_size(fd, sizeof(struct lane_mem)) &&
-		!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-		*mem = map_mem(fd);
-	if (*mem)
-		return fd;
-	int rc = -errno;
-	close(fd);
-	return rc;
-}
-
 static struct rpwi_lane *out_new(struct rpwi_lanes *ls, uint16_t slot, int *fd)
 {
-	struct lane_mem *mem;
-	*fd = make_mem(&mem);
+	void *mem;
+	*fd = rpwi_memory_make("ropeway-lane", sizeof(struct lane_mem), RPWI_MEMORY_WRITE, &mem);
 	struct rpwi_lane *l = lane_new(ls, mem, slot);
 	if (!l)
 		return NULL;
@@ -377,14 +354,6 @@ bool rpwi_lane_reaches(struct rpwi_lanes *ls, uint32_t qpn)
 
 /* ---- what the other side shows of itself ---- */
 
-int rpwi_board_seal(int fd)
-{
-	return fcntl(fd, F_ADD_SEALS,
-		       F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
-		       ? -errno
-		       : 0;
-}
-
 void rpwi_lanes_show_board(struct rpwi_lanes *ls, int fd)
 {
 	if (ls)
@@ -395,12 +364,10 @@ void rpwi_lanes_show_board(struct rpwi_lanes *ls, int fd)
  * all: nothing is changed to get it. */
 static void take_board(struct rpwi_lane *l, pid_t pid, int fd)
 {
-	struct stat st;
 	char path[32];
-	int seals =
-		fd >= 0 && pid > 0 && l->of->choice != LANE_COPIED ? fcntl(fd, F_GET_SEALS) : -1;
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) ||
-		st.st_size < (off_t)sizeof(struct rpwi_board_head))
+	bool wanted = fd >= 0 && pid > 0 && l->of->choice != LANE_COPIED;
+	ssize_t bytes = wanted ? rpwi_memory_size(fd) : -1;
+	if (bytes < (ssize_t)sizeof(struct rpwi_board_head))
 		return;
 	snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
 	int mem_fd = open(path, O_RDWR | O_CLOEXEC);
@@ -411,13 +378,13 @@ static void take_board(struct rpwi_lane *l, pid_t pid, int fd)
 		rpwi_debug("process %d cannot be read: %s", (int)pid, strerror(errno));
 		return;
 	}
-	void *board = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-	if (board == MAP_FAILED) {
+	void *board = rpwi_memory_take(fd, (size_t)bytes, RPWI_MEMORY_READ);
+	if (!board) {
 		close(mem_fd);
 		return;
 	}
 	l->peer = (struct rpwi_lane_peer){.board = board,
-		.bytes = (size_t)st.st_size,
+		.bytes = (size_t)bytes,
 		.mem_fd = mem_fd,
 		.writable = writable,
 		.pid = pid};
@@ -529,8 +496,7 @@ static bool pull(void *arg, const struct lane_span *to, const struct lane_span *
 /* An offer: true, it is taken, and the descriptor that wakes its sender is ours. */
 static bool take_offer(struct rpwi_lanes *ls, struct io_line *line, uint16_t slot, int mem_fd)
 {
-	if (ls->off || !line->who.us || line->on_end || ls->n_in >= LANES_MAX ||
-		!rpwi_message_memory_is_sound(mem_fd, sizeof(struct lane_mem)))
+	if (ls->off || !line->who.us || line->on_end || ls->n_in >= LANES_MAX)
 		return false;
 	struct rpwi_lane *l = in_new(ls, map_mem(mem_fd), slot);
 	if (!l)
@@ -539,8 +505,8 @@ static bool take_offer(struct rpwi_lanes *ls, struct io_line *line, uint16_t slo
 	return true;
 }
 
-void rpwi_lanes_offered(
-	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX])
+void rpwi_lanes_offered(struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m,
+	int fds[RPWI_RIGHTS_MAX])
 {
 	struct io_msg answer = {.type = IO_MSG_LANE_ANSWER, .cookie = m->cookie, .index = m->index};
 	if (!ls || fds[0] < 0 || fds[1] < 0 || !take_offer(ls, line, (uint16_t)m->index, fds[0]))
@@ -561,8 +527,8 @@ void rpwi_lanes_offered(
 }
 
 /* Believed on the very connection that the offer went by. */
-void rpwi_lanes_answered(
-	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX])
+void rpwi_lanes_answered(struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m,
+	int fds[RPWI_RIGHTS_MAX])
 {
 	struct rpwi_lane *l = line->on_end == line_ended ? line->user : NULL;
 	if (!ls || !l || !l->w.mem || l->up || l->cookie != m->cookie || fds[0] < 0)

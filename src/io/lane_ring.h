@@ -41,7 +41,7 @@
 #include <stdatomic.h>
 
 #include "base/copy.h"
-#include "base/cost.h"
+#include "near/cost.h"
 #include "wire/packet.h"
 
 enum {

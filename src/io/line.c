@@ -16,7 +16,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
@@ -163,7 +162,7 @@ static bool no_descriptor(int rc) { return rc == -EMFILE || rc == -ENFILE; }
 
 int rpwi_lines_listen(struct rpwi_lines *ls, const struct io_dest *name, struct io_line **out)
 {
-	char text[IO_NAME_MAX];
+	char text[RPWI_NAME_MAX];
 	int fd = rpwi_name_listen(rpwi_dest_name(name, text));
 	while (no_descriptor(fd) && make_room(ls))
 		fd = rpwi_name_listen(text);
@@ -189,9 +188,9 @@ void rpwi_lines_unlisten(struct rpwi_lines *ls, struct io_line *listener)
 	rpwi_lines_drop(ls, listener);
 }
 
-static void turn_away(int fd, const struct io_who *w)
+static void turn_away(int fd, const struct rpwi_who *w)
 {
-	char text[IO_WHO_TEXT];
+	char text[RPWI_WHO_TEXT];
 	close(fd);
 	rpwi_debug("%s is rejected: not of our user", rpwi_who_text(w, text));
 }
@@ -275,7 +274,7 @@ static bool for_anyone(const struct io_dest *to)
 static int out_open(struct rpwi_lines *ls, const struct io_dest *to, struct io_line **out)
 {
 	struct io_line l = {.kind = IO_LINE_OUT, .name = *to};
-	char name[IO_NAME_MAX], text[IO_WHO_TEXT];
+	char name[RPWI_NAME_MAX], text[RPWI_WHO_TEXT];
 	l.fd = rpwi_name_connect(rpwi_dest_name(to, name), &l.who);
 	while (no_descriptor(l.fd) && make_room(ls))
 		l.fd = rpwi_name_connect(name, &l.who);
@@ -336,7 +335,7 @@ static bool is_cut(const struct io_line *l)
 static bool is_dead(struct io_line *l)
 {
 	if (l->pid_fd < 0 && l->who.us && l->who.pid > 0)
-		l->pid_fd = (int)syscall(SYS_pidfd_open, l->who.pid, 0); /* before Linux 5.3: -1 */
+		l->pid_fd = rpwi_process_open(l->who.pid); /* before Linux 5.3: negative */
 	struct pollfd p = {.fd = l->pid_fd, .events = POLLIN};
 	if (l->pid_fd < 0 || poll(&p, 1, 0) <= 0)
 		return false;
@@ -349,8 +348,8 @@ static bool is_dead(struct io_line *l)
 /* A process that is there no more cannot be looked at, but by its number in another namespace. */
 static bool has_heir(struct rpwi_lines *ls, const struct io_dest *name, pid_t parent)
 {
-	char text[IO_NAME_MAX];
-	struct io_who who;
+	char text[RPWI_NAME_MAX];
+	struct rpwi_who who;
 	int fd = rpwi_name_connect(rpwi_dest_name(name, text), &who);
 	if (fd < 0)
 		return fd == -EAGAIN;

@@ -86,26 +86,17 @@ static uint64_t cost_guess(uint64_t pkts, uint64_t bytes)
 
 /* ---- the page ---- */
 
-static struct page *map_page(int fd)
-{
-	void *m = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	return m == MAP_FAILED ? NULL : m;
-}
-
 int rpwi_pace_new(struct rpwi_pace **out)
 {
 	struct rpwi_pace *pc = calloc(1, sizeof(*pc));
 	*out = pc;
 	if (!pc)
 		return -ENOMEM;
-	pc->fd = memfd_create("ropeway-pace", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	/* Sealed, so that no process can take the page from under another. */
-	if (pc->fd < 0 || rpwi_share_size(pc->fd, PAGE_BYTES) ||
-		fcntl(pc->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-		return -errno;
-	pc->page = map_page(pc->fd);
-	if (!pc->page)
-		return -errno;
+	void *page;
+	pc->fd = rpwi_memory_make("ropeway-pace", PAGE_BYTES, RPWI_MEMORY_WRITE, &page);
+	if (pc->fd < 0)
+		return pc->fd;
+	pc->page = page;
 	pc->page->limit = LIMIT_MIN;
 	pc->page->magic = PAGE_MAGIC;
 	return 0;
@@ -334,9 +325,9 @@ void rpwi_pace_charged(struct rpwi_pace *pc) { pc->granted = NULL; }
 void rpwi_pace_answer(struct rpwi_pace *pc, uint16_t slot, uint64_t cookie, int fd)
 {
 	struct owner *o = slot <= RPWI_SLOT_MAX ? pc->owner[slot] : NULL;
-	if (o && o->asked_at_ns && o->cookie == cookie &&
-		rpwi_message_memory_is_sound(fd, PAGE_BYTES)) {
-		struct page *pg = map_page(fd);
+	bool asked = o && o->asked_at_ns && o->cookie == cookie;
+	if (asked && rpwi_memory_size(fd) == PAGE_BYTES) {
+		struct page *pg = rpwi_memory_take(fd, PAGE_BYTES, RPWI_MEMORY_WRITE);
 		if (pg && pg->magic != PAGE_MAGIC) {
 			munmap(pg, PAGE_BYTES);
 			pg = NULL;

@@ -56,7 +56,7 @@ static int bind_or_share(struct rpwi_port *p, char *why, size_t why_len)
 {
 	char text[IO_ADDR_TEXT];
 	struct io_holder h;
-	struct io_who who;
+	struct rpwi_who who;
 	int rc = bind_rx(p);
 	if (rc == -EADDRINUSE) {
 		if (rpwi_who_shares() && !rpwi_holder_find(&p->local, &h) && h.sockets &&

@@ -81,7 +81,7 @@ int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot)
 }
 
 struct tally {
-	struct io_who who;
+	struct rpwi_who who;
 	unsigned slots;
 };
 
@@ -92,8 +92,8 @@ static unsigned count_owners(struct tally *t, unsigned max, unsigned *untold)
 	unsigned n = 0;
 	*untold = 0;
 	for (unsigned i = 0; i < slots_of_our_kind(); i++) {
-		char name[IO_NAME_MAX];
-		struct io_who w;
+		char name[RPWI_NAME_MAX];
+		struct rpwi_who w;
 		int fd = rpwi_name_connect(
 			rpwi_dest_name(
 				&(struct io_dest){.slot = (uint16_t)(first_slot() + i)}, name),
@@ -120,7 +120,7 @@ void rpwi_steer_explain_full(char *why, size_t why_len)
 	enum { TALLIES = 512 };
 	static struct tally t[TALLIES];
 	unsigned untold, n = count_owners(t, TALLIES, &untold), most = 0;
-	char who[IO_WHO_TEXT], rest[80] = "";
+	char who[RPWI_WHO_TEXT], rest[80] = "";
 	for (unsigned i = 1; i < n; i++)
 		if (t[i].slots > t[most].slots)
 			most = i;
@@ -311,7 +311,7 @@ static void handle(struct rpwi_steer *s, struct io_line *l, struct io_heard *got
 		rpwi_debug("message of type %u from user %u: unknown, or not trusted", m->type,
 			l->who.uid);
 	}
-	rpwi_message_close_fds(got);
+	rpwi_rights_close(got->fd, RPWI_RIGHTS_MAX);
 }
 
 static bool next_taken(struct rpwi_steer *s, struct rpwi_rx *rx)
@@ -342,7 +342,7 @@ static bool serve(struct rpwi_steer *s)
 			handle(s, l, &got);
 			continue;
 		}
-		rpwi_message_close_fds(&got);
+		rpwi_rights_close(got.fd, RPWI_RIGHTS_MAX);
 		rpwi_handover_arrived(s->over, &l->who, got.len);
 		return true;
 	}
@@ -370,7 +370,7 @@ int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx)
 
 /* From /proc/net/unix, which lists the abstract names of this network namespace to any user; whose
  * they are, their listeners' connections tell. */
-bool rpwi_steer_find_user(uid_t uid, struct io_who *who)
+bool rpwi_steer_find_user(uid_t uid, struct rpwi_who *who)
 {
 	enum { LOOKED_AT_MAX = 1024 };
 	char line[512];

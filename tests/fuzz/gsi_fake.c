@@ -347,7 +347,7 @@ void rpwi_lanes_stats(const struct rpwi_lanes *ls, struct rpwi_lane_stats *out)
 	*out = (struct rpwi_lane_stats){0};
 }
 bool rpwi_port_is_watched(const struct rpwi_port *p) { return true; }
-int rpwi_board_seal(int fd) { return 0; }
+
 void rpwi_lanes_show_board(struct rpwi_lanes *ls, int fd) {}
 struct rpwi_lane_peer *rpwi_lane_peer(struct rpwi_lane *l) { return NULL; }
 bool rpwi_lane_peer_is_there(const struct rpwi_lane_peer *p) { return false; }

@@ -19,7 +19,7 @@ struct name {
 	bool used;
 	enum who who;
 	struct io_dest dest;
-	char text[IO_NAME_MAX];
+	char text[RPWI_NAME_MAX];
 	int fd, conn[CONNS];
 };
 struct line {

@@ -115,12 +115,12 @@ static bool is_others(const char *text)
 }
 
 /* Of a name whose queue is full the kernel's list says whose it is. */
-int __wrap_rpwi_who_listens(const char *text, struct io_who *w);
-int __wrap_rpwi_who_listens(const char *text, struct io_who *w)
+int __wrap_rpwi_who_listens(const char *text, struct rpwi_who *w);
+int __wrap_rpwi_who_listens(const char *text, struct rpwi_who *w)
 {
 	for (unsigned i = 0; i < NAMES; i++)
 		if (run.name[i].used && !strcmp(run.name[i].text, text)) {
-			*w = (struct io_who){.uid = uid_of(run.name[i].who),
+			*w = (struct rpwi_who){.uid = uid_of(run.name[i].who),
 				.pid = -1,
 				.us = is_trusted(run.name[i].who)};
 			return 0;
@@ -131,7 +131,7 @@ int __wrap_rpwi_who_listens(const char *text, struct io_who *w)
 static void connect_as(struct line *l, enum who who, uint8_t b)
 {
 	struct sockaddr_un un;
-	char text[IO_NAME_MAX];
+	char text[RPWI_NAME_MAX];
 	struct io_dest d = some_dest(b);
 	uint16_t own = 0;
 	if (l->fd >= 0)

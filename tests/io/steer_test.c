@@ -90,7 +90,7 @@ static void fork_and_open_anew(void **state)
 	assert_int_equal(members[1].pid > 0, 1);
 	close_all();
 	/* Were the parent's sockets still open in the children, its slot would be taken. */
-	char name[IO_NAME_MAX];
+	char name[RPWI_NAME_MAX];
 	int fd = rpwi_name_listen(rpwi_dest_name(&(struct io_dest){.slot = members[0].slot}, name));
 	assert_true(fd >= 0);
 	close(fd);
@@ -185,8 +185,8 @@ static bool offered_by(uid_t uid, const struct io_msg *m, const struct io_packet
 	struct rpwi_rx rx;
 	pid_t pid = fork();
 	if (!pid) {
-		char name[IO_NAME_MAX];
-		struct io_who who;
+		char name[RPWI_NAME_MAX];
+		struct rpwi_who who;
 		if (uid && (setresgid(uid, uid, uid) || setresuid(uid, uid, uid)))
 			_exit(1);
 		int fd = rpwi_name_connect(
@@ -359,8 +359,8 @@ static void pacing_slow_reader(void **state)
 static void descriptors_of_strange_messages_are_closed(void **state)
 {
 	static struct io_msg nonsense;
-	char name[IO_NAME_MAX];
-	struct io_who who;
+	char name[RPWI_NAME_MAX];
+	struct rpwi_who who;
 	struct rpwi_rx rx;
 	union {
 		char room[CMSG_SPACE(2 * sizeof(int))];

@@ -305,7 +305,7 @@ static void hostile_main(struct side *s)
 static int door_connect(const uint8_t context[16])
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
-	int at = snprintf(sa.sun_path + 1, sizeof sa.sun_path - 1, "ropeway-shm-");
+	int at = snprintf(sa.sun_path + 1, sizeof sa.sun_path - 1, "ropeway/context/");
 	for (int i = 0; i < 16; i++)
 		at += snprintf(sa.sun_path + 1 + at, sizeof sa.sun_path - 1 - (size_t)at, "%02x",
 			context[i]);

@@ -381,7 +381,7 @@ class AsUser(EachUser, unittest.TestCase):
 
     def test_a_name_that_is_held(self):
         """Another user has taken the names of the turns, and answers or not: the runs are together all the same."""
-        code = f"import os, socket, time\nos.setuid({ATTACKER})\nkept = []\nfor i in range(4):\n    s = socket.socket(socket.AF_UNIX)\n    s.bind(f'\\0ropeway-namespace/{USER}.{{i}}')\n    i % 2 and s.listen()\n    kept.append(s)\nprint(flush=True)\ntime.sleep(100)"
+        code = f"import os, socket, time\nos.setuid({ATTACKER})\nkept = []\nfor i in range(4):\n    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET if i < 2 else socket.SOCK_STREAM)\n    s.bind(f'\\0ropeway/{USER}/namespace/{{i}}')\n    i % 2 and s.listen()\n    kept.append(s)\nprint(flush=True)\ntime.sleep(100)"
         p = start(sys.executable, "-c", code, namespace=False)
         try:
             self.assertEqual(p.stdout.readline(), "\n")
@@ -393,7 +393,7 @@ class AsUser(EachUser, unittest.TestCase):
 
     def test_a_stopped_run(self):
         """Someone of the same user has the turn and does not go on: the others wait, and go on as soon as he is killed. (After 10 s they go without; not waited for here.)"""
-        code = f"import os, socket, time\nos.setuid({USER})\ns = socket.socket(socket.AF_UNIX)\ns.bind('\\0ropeway-namespace/{USER}.0')\ns.listen()\nprint(flush=True)\ntime.sleep(100)"
+        code = f"import os, socket, time\nos.setuid({USER})\ns = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\ns.bind('\\0ropeway/{USER}/namespace/0')\ns.listen()\nprint(flush=True)\ntime.sleep(100)"
         p = start(sys.executable, "-c", code, namespace=False)
         try:
             self.assertEqual(p.stdout.readline(), "\n")

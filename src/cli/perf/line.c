@@ -8,7 +8,7 @@
  * page that cannot shrink and begins with the nonce. */
 #include "cli/perf/perf.h"
 
-#include "base/file.h"
+#include "near/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -40,14 +40,11 @@ struct perf_line {
 };
 _Static_assert(sizeof(struct perf_line) <= BYTES, "one page");
 
-static struct perf_line *map(int fd)
+struct perf_line *rpwi_perf_line_make(void)
 {
-	int flags = MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0);
-	void *p = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, flags, fd, 0);
+	void *p = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	return p == MAP_FAILED ? NULL : p;
 }
-
-struct perf_line *rpwi_perf_line_make(void) { return map(-1); }
 
 void rpwi_perf_line_free(struct perf_line *l)
 {
@@ -57,19 +54,16 @@ void rpwi_perf_line_free(struct perf_line *l)
 
 struct perf_line *rpwi_perf_line_offer(int *fd, uint8_t nonce[PERF_NONCE_LEN])
 {
-	struct perf_line *l = NULL;
-	*fd = memfd_create("ropeway-perf-line", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (*fd >= 0 && getrandom(nonce, PERF_NONCE_LEN, 0) == PERF_NONCE_LEN &&
-		!rpwi_share_size(*fd, BYTES) && !fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK))
-		l = map(*fd);
-	if (l) {
-		memcpy(l->nonce, nonce, PERF_NONCE_LEN);
-		return l;
-	}
-	if (*fd >= 0)
-		close(*fd);
+	void *at;
 	*fd = -1;
-	return NULL;
+	if (getrandom(nonce, PERF_NONCE_LEN, 0) != PERF_NONCE_LEN)
+		return NULL;
+	*fd = rpwi_memory_make("ropeway-perf-line", BYTES, RPWI_MEMORY_WRITE, &at);
+	if (*fd < 0)
+		return NULL;
+	struct perf_line *l = at;
+	memcpy(l->nonce, nonce, PERF_NONCE_LEN);
+	return l;
 }
 
 struct perf_line *rpwi_perf_line_take(uint64_t pid, uint64_t fd, const uint8_t *nonce)
@@ -83,11 +77,7 @@ struct perf_line *rpwi_perf_line_take(uint64_t pid, uint64_t fd, const uint8_t *
 	int own = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (own < 0)
 		return NULL;
-	int seals = fcntl(own, F_GET_SEALS);
-	struct perf_line *l =
-		seals >= 0 && (seals & F_SEAL_SHRINK) && !fstat(own, &st) && st.st_size == BYTES
-			? map(own)
-			: NULL;
+	struct perf_line *l = rpwi_memory_take(own, BYTES, RPWI_MEMORY_WRITE);
 	close(own);
 	if (!l || !memcmp(l->nonce, nonce, PERF_NONCE_LEN))
 		return l;

@@ -4,6 +4,8 @@
 #include "cli/run/space.h"
 
 #include "base/base.h"
+#include "near/name.h"
+#include "near/process.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,11 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -220,7 +220,7 @@ int rpwi_space_other(dev_t dev)
 			continue;
 		int dir = openat(dirfd(proc), e->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC);
 		if (dir >= 0 && has_mounted(dir, dev)) {
-			found = (int)syscall(SYS_pidfd_open, atoi(e->d_name), 0);
+			found = rpwi_process_open(atoi(e->d_name));
 			/* Its number is nobody else's while the folder still tells of it. */
 			if (found >= 0 && !has_mounted(dir, dev)) {
 				close(found);
@@ -249,43 +249,35 @@ static int64_t now_ms(void)
 
 /* Until the holder's end, if it is of our user: its listener closes, and so do the connections that
  * wait there. False: another user's. */
-static bool turn_wait(uid_t uid, const struct sockaddr_un *name, socklen_t len, int64_t until_ms)
+static bool turn_wait(uid_t uid, const char *name, int64_t until_ms)
 {
-	struct ucred who = {.uid = (uid_t)-1};
-	socklen_t n = sizeof(who);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int64_t left = until_ms - now_ms();
-	bool ours = true;
-	if (fd >= 0 && !connect(fd, (const struct sockaddr *)name, len)) {
-		ours = !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) && who.uid == uid;
-		struct pollfd p = {.fd = fd};
-		if (ours && left > 0)
-			poll(&p, 1, (int)left);
-	} else { /* gone by now, not yet listening, or many wait */
+	struct rpwi_who who;
+	int fd = rpwi_name_connect(name, &who);
+	if (fd < 0) { /* gone by now, not yet listening, or many wait */
 		poll(NULL, 0, TURN_AGAIN_MS);
+		return fd == -ECONNREFUSED || fd == -EAGAIN;
 	}
-	if (fd >= 0)
-		close(fd);
-	return ours;
+	int64_t left = until_ms - now_ms();
+	struct pollfd p = {.fd = fd};
+	if (who.uid == uid && left > 0)
+		poll(&p, 1, (int)left);
+	close(fd);
+	return who.uid == uid;
 }
 
 int rpwi_space_turn(uid_t uid)
 {
 	int64_t until_ms = now_ms() + TURN_MS;
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	for (unsigned i = 0; i < TURN_NAMES && fd >= 0 && now_ms() < until_ms;) {
-		struct sockaddr_un name = {.sun_family = AF_UNIX};
-		int n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1,
-			"ropeway-namespace/%u.%u", (unsigned)uid, i);
-		socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-		if (!bind(fd, (struct sockaddr *)&name, len) && !listen(fd, 128))
+	for (unsigned i = 0; i < TURN_NAMES && now_ms() < until_ms;) {
+		char name[RPWI_NAME_MAX];
+		snprintf(name, sizeof(name), "ropeway/%u/namespace/%u", (unsigned)uid, i);
+		int fd = rpwi_name_listen(name);
+		if (fd >= 0)
 			return fd;
-		if (errno != EADDRINUSE)
+		if (fd != -EADDRINUSE)
 			break;
-		if (!turn_wait(uid, &name, len, until_ms))
+		if (!turn_wait(uid, name, until_ms))
 			i++;
 	}
-	if (fd >= 0)
-		close(fd);
 	return -1;
 }

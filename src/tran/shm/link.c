@@ -15,15 +15,16 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "near/name.h"
+#include "near/process.h"
+#include "near/rights.h"
 #include "ropeway.h"
 #include "shm.h"
 
-enum { NOTE_MAGIC = 0x4d485352, NOTE_FDS = 2, NOTES_A_ROUND = 64 };
+enum { NOTE_MAGIC = 0x4d485352, NOTES_A_ROUND = 64 };
 enum note_type { NOTE_HELLO = 1, NOTE_WELCOME, NOTE_MEMORY };
 
 /* What goes over the socket; a single byte is a wake-up. */
@@ -39,74 +40,24 @@ struct note {
 	uint64_t addr, value;
 };
 
-static void fds_close(const int *fds, int n)
+static int note_send(int fd, const struct note *n, const int *fds, unsigned fd_count)
 {
-	for (int i = 0; i < n; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
+	return rpwi_rights_send(fd, n, sizeof *n, fds, fd_count);
 }
 
-static int note_send(int fd, const struct note *n, const int *fds, int fd_count)
+/* One message. Its length, 0 at the end, -errno. */
+static ssize_t note_receive(int fd, struct note *n, int fds[RPWI_RIGHTS_MAX])
 {
-	struct iovec iov = {(void *)n, sizeof *n};
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(NOTE_FDS * sizeof(int))];
-	} control;
-	memset(&control, 0, sizeof control);
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-	if (fd_count) {
-		msg.msg_control = control.bytes;
-		msg.msg_controllen = CMSG_SPACE((size_t)fd_count * sizeof(int));
-		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN((size_t)fd_count * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, (size_t)fd_count * sizeof(int));
-	}
-	return sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof *n ? 0 : -errno;
+	struct iovec to = {n, sizeof *n};
+	return rpwi_rights_recv(fd, &to, 1, fds);
 }
 
-/* One message. Its length, 0 at the end, -errno. fds are the caller's to close; absent ones are
- * -1. */
-static ssize_t note_receive(int fd, struct note *n, int fds[NOTE_FDS])
+static const char *door_name(const uint8_t context[16], char name[RPWI_NAME_MAX])
 {
-	struct iovec iov = {n, sizeof *n};
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(NOTE_FDS * sizeof(int))];
-	} control;
-	struct msghdr msg = {.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = control.bytes,
-		.msg_controllen = sizeof control.bytes};
-	fds[0] = fds[1] = -1;
-	ssize_t got = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (got < 0)
-		return -errno;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c))
-		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-			memcpy(fds, CMSG_DATA(c),
-				RPWI_MIN(c->cmsg_len - CMSG_LEN(0), NOTE_FDS * sizeof(int)));
-	return got;
-}
-
-static void door_name(const uint8_t context[16], struct sockaddr_un *sa, socklen_t *len)
-{
-	memset(sa, 0, sizeof *sa);
-	sa->sun_family = AF_UNIX;
-	int at = snprintf(sa->sun_path + 1, sizeof sa->sun_path - 1, "ropeway-shm-");
+	int at = snprintf(name, RPWI_NAME_MAX, "ropeway/context/");
 	for (int i = 0; i < 16; i++)
-		at += snprintf(sa->sun_path + 1 + at, sizeof sa->sun_path - 1 - (size_t)at, "%02x",
-			context[i]);
-	*len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)at);
-}
-
-static pid_t socket_pid(int fd)
-{
-	struct ucred cred;
-	socklen_t len = sizeof cred;
-	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) ? -1 : cred.pid;
+		at += snprintf(name + at, RPWI_NAME_MAX - (size_t)at, "%02x", context[i]);
+	return name;
 }
 
 static int source_watch(struct shm *t, struct shm_source *s)
@@ -132,15 +83,10 @@ static void source_end(struct shm *t, struct shm_source *s)
 
 int rpwi_shm_listen(struct shm *t)
 {
-	struct sockaddr_un sa;
-	socklen_t len;
-	door_name(t->context, &sa, &len);
-	t->listener = (struct shm_source){SHM_SOURCE_LISTENER,
-		socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
-	if (t->listener.fd < 0 || bind(t->listener.fd, (struct sockaddr *)&sa, len) ||
-		listen(t->listener.fd, 4096))
-		return -errno;
-	return source_watch(t, &t->listener);
+	char name[RPWI_NAME_MAX];
+	int fd = rpwi_name_listen(door_name(t->context, name));
+	t->listener = (struct shm_source){SHM_SOURCE_LISTENER, RPWI_MAX(fd, -1)};
+	return fd < 0 ? fd : source_watch(t, &t->listener);
 }
 
 static void embryo_free(struct shm *t, struct shm_embryo *e)
@@ -334,10 +280,11 @@ static int link_watch(struct shm_link *l)
 	int rc = source_watch(t, &l->socket);
 	if (rc)
 		return rc;
-	l->process.fd = (int)syscall(SYS_pidfd_open, l->pid, 0);
-	if (l->process.fd >= 0)
-		return source_watch(t, &l->process);
-	return errno == ESRCH ? -ESRCH : 0; /* old kernels: the socket alone tells */
+	int fd = rpwi_process_open(l->pid);
+	if (fd < 0)
+		return fd == -ESRCH ? fd : 0; /* old kernels: the socket alone tells */
+	l->process.fd = fd;
+	return source_watch(t, &l->process);
 }
 
 static void link_up(struct shm_link *l, const struct note *n)
@@ -367,18 +314,17 @@ static int dial(struct shm_link *l)
 {
 	struct shm *t = l->t;
 	struct shm_ep *ep = l->dialing_for;
-	struct sockaddr_un sa;
-	socklen_t len;
-	door_name(l->context, &sa, &len);
-	if (l->socket.fd < 0)
-		l->socket.fd = l->wake_fd =
-			socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (l->socket.fd < 0 || connect(l->socket.fd, (struct sockaddr *)&sa, len))
-		return -errno;
-	if (socket_pid(l->socket.fd) != l->pid)
-		return -EPERM;
+	char name[RPWI_NAME_MAX];
+	struct rpwi_who who;
+	int fd = rpwi_name_connect(door_name(l->context, name), &who);
+	if (fd < 0)
+		return fd;
+	l->socket.fd = l->wake_fd = fd;
+	if (who.pid != l->pid)
+		return -EACCES;
 	void *at;
-	int segment_fd = rpwi_shm_memfd("ropeway-link", sizeof *l->segment, &at, 0);
+	int segment_fd =
+		rpwi_memory_make("ropeway-link", sizeof *l->segment, RPWI_MEMORY_WRITE, &at);
 	if (segment_fd < 0)
 		return segment_fd;
 	l->segment = at;
@@ -424,8 +370,8 @@ void rpwi_shm_link_dial_on(struct shm_link *l)
 	if (!rc || rc == -EAGAIN) /* its queue of connections is full: again in the next round */
 		return;
 	snprintf(why, sizeof why,
-		rc == -EPERM ? "the door of its context belongs to another process"
-			     : "its context can not be reached: %s",
+		rc == -EACCES ? "the door of its context belongs to another process"
+			      : "its context can not be reached: %s",
 		strerror(-rc));
 	link_redial(l, rc == -ECONNREFUSED ? RPW_ERR_PEER_GONE : RPW_ERR_UNREACHABLE, why);
 }
@@ -484,19 +430,12 @@ static bool note_sound(const struct note *n, ssize_t len)
 	return len == sizeof *n && n->magic == NOTE_MAGIC && n->version == SHM_VERSION;
 }
 
-static struct shm_board *board_map(int fd)
-{
-	if (fd < 0 || !rpwi_shm_memfd_sound(fd, sizeof(struct shm_board), true))
-		return NULL;
-	void *at = mmap(NULL, sizeof(struct shm_board), PROT_READ, MAP_SHARED, fd, 0);
-	return at == MAP_FAILED ? NULL : at;
-}
-
 /* A hello from somebody at the door. 0: it has become a link. */
-static int greet(struct shm *t, struct shm_embryo *e, const struct note *n, const int fds[NOTE_FDS])
+static int greet(
+	struct shm *t, struct shm_embryo *e, const struct note *n, const int fds[RPWI_RIGHTS_MAX])
 {
 	struct shm_ep *ep = rpwi_shm_ep_find(t, n->index);
-	pid_t pid = socket_pid(e->source.fd);
+	pid_t pid = e->who.pid;
 	if (n->type != NOTE_HELLO || !ep || ep->state == SHM_EP_CLOSED || ep->nonce != n->nonce ||
 		pid <= 0 || (ep->pid_expected && ep->pid_expected != pid))
 		return -EACCES;
@@ -505,14 +444,11 @@ static int greet(struct shm *t, struct shm_embryo *e, const struct note *n, cons
 	if (ep->greeted || rpwi_shm_link_find(t, n->context, pid) ||
 		!memcmp(n->context, t->context, 16))
 		return -EEXIST;
-	if (fds[0] < 0 || !rpwi_shm_memfd_sound(fds[0], sizeof(struct shm_segment), true))
-		return -EBADF;
 	struct shm_link *l = link_new(t, n->context, pid);
 	if (!l)
 		return -ENOMEM;
-	void *at = mmap(NULL, sizeof *l->segment, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
-	l->segment = at == MAP_FAILED ? NULL : at;
-	l->board = board_map(fds[1]);
+	l->segment = rpwi_memory_take(fds[0], sizeof *l->segment, RPWI_MEMORY_WRITE);
+	l->board = rpwi_memory_take(fds[1], sizeof *l->board, RPWI_MEMORY_READ);
 	struct note welcome;
 	note_fill(t, &welcome, NOTE_WELCOME);
 	int rc = l->segment && l->board ? note_send(e->source.fd, &welcome, &t->board_fd, 1)
@@ -536,17 +472,18 @@ static int greet(struct shm *t, struct shm_embryo *e, const struct note *n, cons
 
 static void embryo_ready(struct shm *t, struct shm_embryo *e)
 {
+	char text[RPWI_WHO_TEXT];
 	struct note n;
-	int fds[NOTE_FDS];
+	int fds[RPWI_RIGHTS_MAX];
 	ssize_t got = note_receive(e->source.fd, &n, fds);
 	if (got == -EAGAIN || got == -EINTR)
 		return;
 	int rc = got > 0 && note_sound(&n, got) ? greet(t, e, &n, fds) : -EPROTO;
-	fds_close(fds, NOTE_FDS);
+	rpwi_rights_close(fds, RPWI_RIGHTS_MAX);
 	if (rc) {
 		t->strangers++;
-		rpwi_debug("shm: process %d at the door was sent away: %s",
-			(int)socket_pid(e->source.fd), strerror(-rc));
+		rpwi_debug("shm: %s at the door was sent away: %s", rpwi_who_text(&e->who, text),
+			strerror(-rc));
 	}
 	e->dead = true;
 }
@@ -566,12 +503,12 @@ static void door_ready(struct shm *t)
 			return;
 		}
 		e->source = (struct shm_source){SHM_SOURCE_EMBRYO, fd};
+		e->dead = rpwi_who_of(fd, &e->who);
 		e->deadline_ns = rpwi_now_ns() + SHM_EMBRYO_MS * RPWI_NS_PER_MS;
 		rpwi_list_add_tail(&t->embryos, &e->in);
 		t->embryo_count++;
-		if (source_watch(t, &e->source))
-			e->dead = true;
-		else
+		e->dead = e->dead || source_watch(t, &e->source);
+		if (!e->dead)
 			embryo_ready(t, e); /* its hello mostly is there already */
 	}
 }
@@ -594,11 +531,11 @@ uint64_t rpwi_shm_embryos_next(const struct shm *t)
 		       : RPWI_CONTAINER_OF(t->embryos.next, struct shm_embryo, in)->deadline_ns;
 }
 
-static bool welcomed(struct shm_link *l, const struct note *n, const int fds[NOTE_FDS])
+static bool welcomed(struct shm_link *l, const struct note *n, const int fds[RPWI_RIGHTS_MAX])
 {
 	if (n->type != NOTE_WELCOME || memcmp(n->context, l->context, 16))
 		return false;
-	l->board = board_map(fds[0]);
+	l->board = rpwi_memory_take(fds[0], sizeof *l->board, RPWI_MEMORY_READ);
 	if (!l->board)
 		return false;
 	l->dialing_for = NULL;
@@ -610,7 +547,7 @@ static void link_ready(struct shm_link *l)
 {
 	for (int i = 0; i < NOTES_A_ROUND && l->socket.fd >= 0; i++) {
 		struct note n;
-		int fds[NOTE_FDS];
+		int fds[RPWI_RIGHTS_MAX];
 		ssize_t got = note_receive(l->socket.fd, &n, fds);
 		if (got == -EAGAIN || got == -EINTR)
 			return;
@@ -623,7 +560,7 @@ static void link_ready(struct shm_link *l)
 			fine = welcomed(l, &n, fds);
 		else if (fine && n.type == NOTE_MEMORY && fds[0] >= 0)
 			rpwi_shm_mem_mapped(l, n.index, n.nonce, fds[0], n.value, n.writable);
-		fds_close(fds, NOTE_FDS);
+		rpwi_rights_close(fds, RPWI_RIGHTS_MAX);
 		if (fine)
 			continue;
 		if (l->state == SHM_LINK_GREETED)

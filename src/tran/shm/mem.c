@@ -1,55 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mem.c - registered memory: our own (a table, and its image on the board that peers can read), and
  * the peers' (checked by their boards, mapped where it is a memfd). */
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/error.h"
 #include "ropeway.h"
 #include "shm.h"
 
 enum { TOUCH_MS = 100 };
-
-int rpwi_shm_memfd(const char *name, size_t len, void **at, unsigned seals)
-{
-	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), error;
-	if (fd < 0)
-		return -errno;
-	*at = MAP_FAILED;
-	if (rpwi_share_size(fd, len))
-		goto fail;
-	*at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	/* The seal against future writing comes after our own mapping, which it leaves alone. */
-	if (*at == MAP_FAILED || fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | seals) ||
-		fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL))
-		goto fail;
-	return fd;
-fail:
-	error = errno;
-	if (*at != MAP_FAILED)
-		munmap(*at, len);
-	close(fd);
-	return -error;
-}
-
-bool rpwi_shm_memfd_sound(int fd, size_t len, bool exactly)
-{
-	struct stat st;
-	struct statfs fs;
-	int seals = fcntl(fd, F_GET_SEALS);
-	/* Of hugetlbfs a peer can take back the pages that it has touched for us, and then there
-	 * may be none left to fault in. */
-	return seals >= 0 && !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC &&
-	       (seals & F_SEAL_SHRINK) && !fstat(fd, &st) && st.st_size >= 0 &&
-	       (exactly ? (size_t)st.st_size == len : (size_t)st.st_size >= len);
-}
 
 /* In huge pages, where the kernel has any for shared memory: fewer faults and TLB misses for who
  * copies to it. Each side asks for its own mapping. */
@@ -166,8 +127,9 @@ static int mem_new(
 	m->base.access = access;
 	int rc = 0;
 	if (!addr && len) {
-		m->fd = rpwi_shm_memfd("ropeway", len, &m->base.addr,
-			access & (TRAN_WRITE | TRAN_ATOMIC) ? 0 : F_SEAL_FUTURE_WRITE);
+		bool writable = access & (TRAN_WRITE | TRAN_ATOMIC);
+		m->fd = rpwi_memory_make("ropeway", len,
+			writable ? RPWI_MEMORY_WRITE : RPWI_MEMORY_READ, &m->base.addr);
 		rc = m->fd < 0 ? rpwi_fail_errno(
 					 -m->fd, "shm: %zu bytes of memory for peers to map", len)
 			       : 0;
@@ -384,15 +346,15 @@ void rpwi_shm_mem_mapped(
 	struct shm_map *m = map_find(l, index);
 	if (!m || m->nonce != nonce || m->at)
 		return; /* not asked for, or no longer */
-	if (!len || len > SIZE_MAX / 2 || !rpwi_shm_memfd_sound(fd, len, false)) {
+	enum rpwi_memory_right right = writable ? RPWI_MEMORY_WRITE : RPWI_MEMORY_READ;
+	if (!len || len > SIZE_MAX / 2 || rpwi_memory_size(fd) < (ssize_t)len) {
 		rpwi_debug("shm: process %d passed a descriptor that is not the sealed memory of "
 			   "%llu bytes that it spoke of",
 			(int)l->pid, (unsigned long long)len);
 		return;
 	}
-	void *at =
-		mmap(NULL, len, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
-	if (at == MAP_FAILED) {
+	void *at = rpwi_memory_take_part(fd, len, right);
+	if (!at) {
 		rpwi_debug("shm: memory of process %d can not be mapped: %s", (int)l->pid,
 			strerror(errno));
 		return; /* it stays "asked for": accesses go the other way */

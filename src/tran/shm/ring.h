@@ -49,7 +49,7 @@ _Static_assert(sizeof(struct ring_cell) == 64, "a cell is a cache line");
 struct ring_shared {
 	_Alignas(64) _Atomic uint64_t cells_done; /* consumed, counted from the beginning */
 	_Atomic uint64_t bulk_done;
-	/* What 64 KiB cost the consumer (base/cost.h): out of this ring; by process_vm, out of the
+	/* What 64 KiB cost the consumer (near/cost.h): out of this ring; by process_vm, out of the
 	 * producer's memory; out of memory of the producer's that it has mapped */
 	_Atomic uint32_t out_ns, fetch_ns, mapped_ns;
 	_Alignas(64) _Atomic uint32_t producer_waits; /* the producer sleeps until there is room */

@@ -9,7 +9,7 @@
  *         pinned;
  *   vm    the peer is busy with something else, and the kernel lets us: process_vm_readv and
  *         _writev, without its help. Also where that is the shorter of the two, as it is where the
- *         cores share no cache, and on some processors always: both are measured (base/cost.h);
+ *         cores share no cache, and on some processors always: both are measured (near/cost.h);
  *   peer  again, waking it, where the kernel does not let us.
  * A GET whose peer began and then stopped progressing goes on by `vm`.
  *

@@ -125,7 +125,7 @@ static int shm_open_context(
 	t->secret = rpwi_shm_nonce(t);
 	t->membarrier = membarrier_ready();
 	void *at = NULL;
-	t->board_fd = rpwi_shm_memfd("ropeway-board", sizeof *t->board, &at, F_SEAL_FUTURE_WRITE);
+	t->board_fd = rpwi_memory_make("ropeway-board", sizeof *t->board, RPWI_MEMORY_READ, &at);
 	t->board = at;
 	int rc = t->board_fd < 0 ? t->board_fd : 0;
 	if (!rc)

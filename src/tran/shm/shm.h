@@ -17,12 +17,14 @@
 #include <sys/types.h>
 
 #include "base/born.h"
-#include "base/cost.h"
 #include "base/slots.h"
+#include "near/cost.h"
+#include "near/memory.h"
+#include "near/who.h"
 #include "ring.h"
 
 enum {
-	SHM_VERSION = 3,
+	SHM_VERSION = 4,
 	SHM_EPS_MAX = 1 << 20, /* the width of the field in the cell */
 	SHM_MEMS_MAX = 256 * 1024,
 	SHM_FRAME_MAX = RING_BODY_MAX,
@@ -137,6 +139,7 @@ struct shm_source {
 
 struct shm_embryo {
 	struct shm_source source;
+	struct rpwi_who who;
 	struct rpwi_list in;
 	uint64_t deadline_ns;
 	bool dead;
@@ -401,10 +404,6 @@ int rpwi_shm_mem_add(
 	struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
 void rpwi_shm_mem_del(struct tran *t, struct tran_mem *m);
 void rpwi_shm_mem_inherited_free(struct shm *t); /* in a forked child: peers see nothing */
-/* sealed against resizing; fd or -errno */
-int rpwi_shm_memfd(const char *name, size_t len, void **at, unsigned seals);
-/* Does a descriptor that came from the peer have at least that size, and can it not shrink? */
-bool rpwi_shm_memfd_sound(int fd, size_t len, bool exactly);
 /* The allocated memory that all of this lies in, or NULL. */
 struct shm_mem *rpwi_shm_mem_allocated(const struct shm *t, const void *addr, size_t len);
 /* Our memory for the peer: NULL when it may not. */

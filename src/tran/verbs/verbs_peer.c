@@ -7,8 +7,9 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+#include "near/process.h"
 
 struct verbs_peer *rpwi_verbs_peer_get(struct verbs *t, uint32_t pid)
 {
@@ -23,7 +24,7 @@ struct verbs_peer *rpwi_verbs_peer_get(struct verbs *t, uint32_t pid)
 			return p;
 		}
 	}
-	int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+	int fd = rpwi_process_open((pid_t)pid);
 	if (fd < 0 || !(p = calloc(1, sizeof(*p)))) {
 		if (fd >= 0)
 			close(fd);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cost.h - what it takes to move 64 KiB, learned from samples: which of several ways is the shorter
  * depends on where the two processes run, and that changes. Pure. */
-#ifndef ROPEWAY_COST_H
-#define ROPEWAY_COST_H
+#ifndef ROPEWAY_NEAR_COST_H
+#define ROPEWAY_NEAR_COST_H
 
 #include "base/base.h"
 

@@ -5,7 +5,9 @@
  * is full, so that nobody gets a connection: of that the kernel says the user (sock_diag(7)), which
  * decides only whether its name counts as taken by us.
  */
-#include "io/io_priv.h"
+#include "near/who.h"
+
+#include "base/base.h"
 #include "base/lock.h"
 
 #include <errno.h>
@@ -13,19 +15,23 @@
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
 #include <netinet/tcp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { OVERFLOW_UID_DEFAULT = 65534, DIAG_BYTES = 16 << 10 };
 
 static struct {
-	bool known;
-	uid_t uid;    /* under which our sockets are made */
-	uid_t nobody; /* what every user that has no number here looks like (user_namespaces(7)) */
-	bool all_mapped; /* every user has a number here: then it is a user like any other */
-	bool shares;     /* ROPEWAY_SHARE_PORT */
+	_Atomic bool known; /* set last */
+	_Atomic uid_t uid;  /* under which our sockets are made */
+	/* what every user that has no number here looks like (user_namespaces(7)) */
+	_Atomic uid_t nobody;
+	_Atomic bool
+		all_mapped;  /* every user has a number here: then it is a user like any other */
+	_Atomic bool shares; /* ROPEWAY_SHARE_PORT */
 } self;
 
 static bool every_user_has_a_number(void)
@@ -86,13 +92,13 @@ bool rpwi_who_is_us(uid_t uid)
 	return uid == self.uid && (uid != self.nobody || self.all_mapped);
 }
 
-int rpwi_who_of(int fd, struct io_who *w)
+int rpwi_who_of(int fd, struct rpwi_who *w)
 {
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
 		return -errno;
-	*w = (struct io_who){.uid = cred.uid, .pid = cred.pid, .us = rpwi_who_is_us(cred.uid)};
+	*w = (struct rpwi_who){.uid = cred.uid, .pid = cred.pid, .us = rpwi_who_is_us(cred.uid)};
 	return 0;
 }
 
@@ -115,7 +121,7 @@ static bool is_listener(const struct nlmsghdr *h, const char *name, uint32_t *ui
 	return named && owned;
 }
 
-int rpwi_who_listens(const char *name, struct io_who *w)
+int rpwi_who_listens(const char *name, struct rpwi_who *w)
 {
 	rpwi_shield();
 	const struct {
@@ -139,7 +145,7 @@ int rpwi_who_listens(const char *name, struct io_who *w)
 			uint32_t uid = 0;
 			more = h->nlmsg_type == SOCK_DIAG_BY_FAMILY;
 			if (more && rc && is_listener(h, name, &uid)) {
-				*w = (struct io_who){
+				*w = (struct rpwi_who){
 					.uid = uid, .pid = -1, .us = rpwi_who_is_us(uid)};
 				rc = 0;
 			}
@@ -152,7 +158,7 @@ int rpwi_who_listens(const char *name, struct io_who *w)
 }
 
 /* "process 4711 (ib_write_bw) of user 1001": the name where /proc shows it. */
-const char *rpwi_who_text(const struct io_who *w, char text[IO_WHO_TEXT])
+const char *rpwi_who_text(const struct rpwi_who *w, char text[RPWI_WHO_TEXT])
 {
 	char path[32], comm[24] = "";
 	snprintf(path, sizeof(path), "/proc/%d/comm", (int)w->pid);
@@ -165,10 +171,10 @@ const char *rpwi_who_text(const struct io_who *w, char text[IO_WHO_TEXT])
 		if (*c < ' ' || *c > '~')
 			*c = '?';
 	if (w->pid > 0)
-		snprintf(text, IO_WHO_TEXT, "process %d%s%s%s of user %u", (int)w->pid,
+		snprintf(text, RPWI_WHO_TEXT, "process %d%s%s%s of user %u", (int)w->pid,
 			*comm ? " (" : "", comm, *comm ? ")" : "", w->uid);
 	else
-		snprintf(text, IO_WHO_TEXT, "a process of user %u%s", w->uid,
+		snprintf(text, RPWI_WHO_TEXT, "a process of user %u%s", w->uid,
 			w->pid ? "" : ", in another PID namespace");
 	return text;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stopped.c - is a process stopped, all of it (proc(5): /proc/PID/task/TID/stat), so that what its
- * threads have stored is seen here? */
-#include "io/io_priv.h"
+/* process.c - see process.h. That a process is stopped, all of it, is read from
+ * /proc/PID/task/TID/stat (proc(5)). */
+#include "near/process.h"
+
+#include "base/base.h"
 #include "base/lock.h"
 
 #include <dirent.h>
@@ -9,12 +11,19 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #ifndef __x86_64__
 #include <linux/membarrier.h>
 #endif
+
+int rpwi_process_open(pid_t pid)
+{
+	int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	return fd < 0 ? -errno : fd;
+}
 
 /* The letter behind the name, which may have any; '?': there is none. */
 static char state_of(int dir_fd, const char *path)

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "base/cost.h"
+#include "near/cost.h"
 
 /* Both ways by their true costs, in ns for 64 KiB; how often the second was gone in `n`. A way that
  * has not been gone just before is four times as slow. */
