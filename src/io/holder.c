@@ -105,6 +105,31 @@ static bool has_socket(const char *pid, unsigned long inode)
 	return found;
 }
 
+/* From /proc/net/unix, which lists the abstract names of this network namespace to any user; whose
+ * they are, their listeners' connections tell. */
+bool rpwi_holder_find_user(uid_t uid, struct rpwi_who *who)
+{
+	enum { LOOKED_AT_MAX = 1024 };
+	char line[512];
+	bool found = false;
+	unsigned looked_at = 0;
+	FILE *f = fopen("/proc/net/unix", "re");
+	while (f && !found && looked_at < LOOKED_AT_MAX && fgets(line, sizeof(line), f)) {
+		char *at = strstr(line, " @ropeway/slot/");
+		if (!at || !strstr(line, " 00010000 "))
+			continue;
+		at[strcspn(at, "\n")] = 0;
+		looked_at++;
+		int fd = rpwi_name_connect(at + 2, who);
+		found = fd >= 0 && who->uid == uid;
+		if (fd >= 0)
+			close(fd);
+	}
+	if (f)
+		fclose(f);
+	return found;
+}
+
 /* "name (pid 4711)" of a process that has the socket open; false when none is visible to us. */
 static bool find_process(unsigned long inode, char *text, size_t len)
 {
@@ -142,7 +167,7 @@ void rpwi_holder_explain(const struct rpwi_addr *a, char *why, size_t why_len)
 			"UDP port %d of %s is in use, and /proc/net does not show by whom: see `ss "
 			"-ulnp`",
 			RPWI_UDP_PORT, addr);
-	else if (h.sockets && !rpwi_who_is_us(h.uid) && rpwi_steer_find_user(h.uid, &ropeway))
+	else if (h.sockets && !rpwi_who_is_us(h.uid) && rpwi_holder_find_user(h.uid, &ropeway))
 		snprintf(why, why_len,
 			"UDP port %d of %s is held by another user's ropeway (%s), and one user's "
 			"packets do not go through another user's process: use " OWN_NAMESPACE

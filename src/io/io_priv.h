@@ -66,6 +66,8 @@ struct io_holder {
 };
 /* 0 (sockets may be 0), or -errno where /proc does not tell. */
 int rpwi_holder_find(const struct rpwi_addr *a, struct io_holder *h);
+/* A ropeway process of that user in this network namespace, and who it is. */
+bool rpwi_holder_find_user(uid_t uid, struct rpwi_who *who);
 /* One sentence on who holds it and what to do. */
 void rpwi_holder_explain(const struct rpwi_addr *a, char *why, size_t why_len);
 
@@ -169,6 +171,7 @@ struct io_port_list {
 	struct rpwi_port *first;
 };
 extern struct io_port_list rpwi_ports; /* of this process */
+bool rpwi_ports_receive(void);         /* does one of them hold its UDP port? */
 /* 0 or -errno, as rpwi_lines_send. */
 int rpwi_steer_tell(struct rpwi_steer *s, const struct io_dest *to, struct io_msg *m,
 	const struct iovec *data, unsigned parts);
@@ -177,8 +180,7 @@ void rpwi_steer_serve(struct rpwi_steer *s);
 struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s);
 /* NULL in a dead shell (rpwi_io_atfork_child) */
 struct rpwi_lines *rpwi_steer_lines(struct rpwi_steer *s);
-/* A ropeway process of that user in this network namespace, and who it is. */
-bool rpwi_steer_find_user(uid_t uid, struct rpwi_who *who);
+void rpwi_steer_forget(void); /* the open one: in a fork's child */
 struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s);
 
 /* ---- lane.c, towards steer.c and tx.c ---- */

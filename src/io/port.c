@@ -18,8 +18,6 @@ enum {
 	PROBES_A_CALL = 16, /* probes eaten before a receive gives up looking for a packet */
 };
 
-struct io_port_list rpwi_ports;
-
 /* ---- opening ---- */
 
 static int make_rx_socket(struct rpwi_port *p)
@@ -60,7 +58,7 @@ static int bind_or_share(struct rpwi_port *p, char *why, size_t why_len)
 	int rc = bind_rx(p);
 	if (rc == -EADDRINUSE) {
 		if (rpwi_who_shares() && !rpwi_holder_find(&p->local, &h) && h.sockets &&
-			rpwi_steer_find_user(h.uid, &who)) {
+			rpwi_holder_find_user(h.uid, &who)) {
 			rpwi_info("UDP port %d of %s is held by user %u's ropeway, which hands our "
 				  "packets over",
 				RPWI_UDP_PORT, rpwi_addr_text(&p->local, text), h.uid);
@@ -185,10 +183,6 @@ void rpwi_port_close(struct rpwi_port *p)
 
 bool rpwi_port_is_mute(const struct rpwi_port *p) { return p->mute; }
 int rpwi_port_fd(const struct rpwi_port *p) { return p->bound ? p->rx_fd : -1; }
-int rpwi_port_rx_fd(const struct rpwi_port *p) { return p->bound ? p->rx_fd : -1; }
-const struct rpwi_addr *rpwi_port_local(const struct rpwi_port *p) { return &p->local; }
-struct rpwi_port *rpwi_port_next(const struct rpwi_port *p) { return p->next; }
-struct rpwi_group *rpwi_port_group(const struct rpwi_port *p) { return p->group; }
 
 void rpwi_port_want_ttl(struct rpwi_port *p, bool want)
 {

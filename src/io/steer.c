@@ -7,7 +7,7 @@
  * What steers (places in the port group) is believed of our own user alone, because port groups are
  * of one user; of strangers only who shares the port with them hears anything at all.
  */
-#include "io/io_priv.h"
+#include "io/steer_priv.h"
 
 #include "base/lock.h"
 
@@ -19,17 +19,6 @@
 
 enum { MSGS_A_CALL = 64 /* messages dealt with in one rpwi_steer_recv */ };
 
-struct rpwi_steer {
-	uint16_t slot[IO_SLOTS_MAX];
-	unsigned nslots;
-	uint64_t inode;     /* of the first slot's listener */
-	uint64_t owned[64]; /* a bit for each slot */
-	struct rpwi_lines *lines;
-	struct rpwi_claims *claims;
-	struct rpwi_pace *pace;
-	struct rpwi_handover *over;
-	struct rpwi_lanes *lanes;
-};
 static struct rpwi_steer *open_steers; /* one; for fork */
 
 /* ---- slots ---- */
@@ -192,13 +181,8 @@ void rpwi_steer_close(struct rpwi_steer *s)
 	free(s);
 }
 
-void rpwi_io_atfork_child(void)
+void rpwi_steer_forget(void)
 {
-	for (struct rpwi_port *p = rpwi_ports.first, *next; p; p = next) {
-		next = rpwi_port_next(p);
-		rpwi_port_forget(p);
-	}
-	rpwi_ports.first = NULL; /* the next one to be opened for the same address is a new one */
 	if (open_steers)
 		close_lines(open_steers);
 	open_steers = NULL;
@@ -209,29 +193,6 @@ void rpwi_steer_inherit(struct rpwi_steer *s)
 	if (s->lines)
 		rpwi_lines_heir(s->lines);
 }
-
-unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned max)
-{
-	for (unsigned i = 0; i < s->nslots && i < max; i++)
-		slots[i] = s->slot[i];
-	return s->nslots;
-}
-
-uint64_t rpwi_steer_inode(const struct rpwi_steer *s) { return s->inode; }
-
-static bool owns_slot(const struct rpwi_steer *s, unsigned slot)
-{
-	return s->owned[slot / 64] >> slot % 64 & 1;
-}
-bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn)
-{
-	return owns_slot(s, rpwi_slot_of(qpn));
-}
-int rpwi_steer_fd(const struct rpwi_steer *s) { return s->lines ? rpwi_lines_fd(s->lines) : -1; }
-struct rpwi_lines *rpwi_steer_lines(struct rpwi_steer *s) { return s->lines; }
-struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s) { return s->pace; }
-struct rpwi_lanes *rpwi_steer_lanes(const struct rpwi_steer *s) { return s->lanes; }
-struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s) { return s->over; }
 
 static enum io_owner owner_of(struct rpwi_steer *s, uint16_t slot)
 {
@@ -272,20 +233,6 @@ bool rpwi_steer_owns_service(
 
 /* ---- telling, and listening ---- */
 
-int rpwi_steer_tell(struct rpwi_steer *s, const struct io_dest *to, struct io_msg *m,
-	const struct iovec *data, unsigned parts)
-{
-	return s->lines ? rpwi_message_send(s->lines, to, m, data, parts) : -ENETDOWN;
-}
-
-static bool holds_any(void)
-{
-	for (struct rpwi_port *p = rpwi_ports.first; p; p = rpwi_port_next(p))
-		if (rpwi_port_rx_fd(p) >= 0)
-			return true;
-	return false;
-}
-
 static void handle(struct rpwi_steer *s, struct io_line *l, struct io_heard *got)
 {
 	struct io_msg *m = &got->msg;
@@ -318,7 +265,7 @@ static bool next_taken(struct rpwi_steer *s, struct rpwi_rx *rx)
 {
 	if (!rpwi_handover_next(s->over, rx))
 		return false;
-	if (!holds_any())
+	if (!rpwi_ports_receive())
 		rpwi_pace_arrived(
 			s->pace, (unsigned)((rx->len + rx->seg_len - 1) / rx->seg_len), rx->len);
 	return true;
@@ -364,33 +311,6 @@ int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx)
 			return 1;
 	} while (serve(s));
 	return 0;
-}
-
-/* ---- who else is there? ---- */
-
-/* From /proc/net/unix, which lists the abstract names of this network namespace to any user; whose
- * they are, their listeners' connections tell. */
-bool rpwi_steer_find_user(uid_t uid, struct rpwi_who *who)
-{
-	enum { LOOKED_AT_MAX = 1024 };
-	char line[512];
-	bool found = false;
-	unsigned looked_at = 0;
-	FILE *f = fopen("/proc/net/unix", "re");
-	while (f && !found && looked_at < LOOKED_AT_MAX && fgets(line, sizeof(line), f)) {
-		char *at = strstr(line, " @ropeway/slot/");
-		if (!at || !strstr(line, " 00010000 "))
-			continue;
-		at[strcspn(at, "\n")] = 0;
-		looked_at++;
-		int fd = rpwi_name_connect(at + 2, who);
-		found = fd >= 0 && who->uid == uid;
-		if (fd >= 0)
-			close(fd);
-	}
-	if (f)
-		fclose(f);
-	return found;
 }
 
 /* ---- pacing ---- */
