@@ -23,6 +23,7 @@
  * ibv_dereg_mr and what changes a QP wait for its end, should the process go on in the middle.
  */
 #include "device/board.h"
+#include "device/qp_path.h"
 
 #include "base/copy.h"
 #include "base/guard.h"
@@ -88,7 +89,7 @@ void board_open(struct rpwi_lanes *by, uint16_t slot)
 	struct board *b;
 	qplock_take_all();
 	lanes = by;
-	rpwi_lanes_on_change(by, qplock_take_all);
+	rpwi_lanes_on_change(by, qp_path_changes);
 	void *at;
 	int fd = rpwi_memory_make("ropeway-board", sizeof(*b), RPWI_MEMORY_READ, &at);
 	if (fd < 0)
@@ -376,7 +377,7 @@ struct view {
 static inline bool look(struct rpwi_qp *t, uint64_t takes, struct view *v)
 {
 	uint32_t qpn = t->attr.dest_qp_num;
-	v->lane = qp_lane(dqp_of(t), lanes);
+	v->lane = qp_lane(dqp_of(t));
 	v->peer = v->lane ? rpwi_lane_peer(v->lane) : NULL;
 	if (!v->peer || rpwi_port_is_watched(t->av.port) ||
 		!is_board(v->peer->board, v->peer->bytes))

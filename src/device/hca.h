@@ -246,7 +246,12 @@ struct dqp {
 	struct ledger_qp *ledger; /* what is left behind of it (ledger.c), or NULL */
 	uint32_t ordinal;
 	struct live live;
-	enum rpwi_lock lock; /* of RPWI_LOCK_QPS and those behind it */
+	enum rpwi_lock lock;   /* of RPWI_LOCK_QPS and those behind it */
+	struct {               /* how its packets go (qp_path.h) */
+		uint32_t turn; /* hca_here.path_turn when it was chosen; 0: for this time alone */
+		struct rpwi_lane *lane;
+		const struct qp_path_ops *ops;
+	} path;
 };
 static inline struct dqp *to_dqp(const struct ibv_qp *q) { return (struct dqp *)(uintptr_t)q; }
 static inline struct dqp *dqp_of(struct rpwi_qp *t) { return RPWI_CONTAINER_OF(t, struct dqp, t); }
@@ -300,6 +305,7 @@ struct hca {
 	struct rpwi_list contexts;
 	struct rpwi_steer *steer;
 	struct rpwi_lanes *lanes; /* the steer's */
+	uint32_t path_turn;       /* another when a lane has come or gone; never 0 */
 	int steer_fd, watch_fd, wake_fd;
 
 	/* QPNs */
@@ -360,13 +366,6 @@ struct hca {
 	struct rpwi_lane_stats lanes_gone; /* and of lanes, when the HCA was last closed */
 };
 extern struct hca hca_here;
-
-/* The lane to the process of the peer, if it is one of this host's that has one; NULL: by UDP. */
-static inline struct rpwi_lane *qp_lane(struct dqp *q, struct rpwi_lanes *lanes)
-{
-	const struct rpwi_av *av = q->t.type == IBV_QPT_UD ? rpwi_qp_next_av(&q->t) : &q->t.av;
-	return av && av->loopback_zone ? rpwi_lane_to(lanes, rpwi_qp_next_dqpn(&q->t)) : NULL;
-}
 
 /* Of verbs off the data path: the thread is not canceled before it is given back (base/lock.h). */
 static inline void hca_lock(void)

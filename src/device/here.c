@@ -8,6 +8,7 @@
 
 struct hca hca_here = {
 	.generation = 1,
+	.path_turn = 1,
 	.contexts = {&hca_here.contexts, &hca_here.contexts},
 	.peers = {&hca_here.peers, &hca_here.peers},
 	.waited = {&hca_here.waited, &hca_here.waited},

@@ -541,6 +541,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		revoke(q);
 	if (!rc)
 		rc = rpwi_qp_modify(&q->t, attr, mask, mask & IBV_QP_AV ? &av : NULL, now_ns);
+	q->path.turn = 0;
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_modify(&q->t, was, attr, mask, rc);
 	if (rc) {

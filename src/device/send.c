@@ -6,12 +6,11 @@
 #include "device/ledger.h"
 #include "device/path.h"
 #include "device/progress.h"
+#include "device/qp_path.h"
 #include "explain/verbs.h"
 
 enum {
 	ACKS_UNKNOWN = 128,
-	/* beside the payload of a full packet, where it goes as a datagram */
-	LANE_EXTRA_BYTES = RPWI_HDR_MAX + 4 + RPWI_ICRC_LEN,
 	GATHER_SLEEP_NS = 10000000, /* short messages wait so long where an ACK is lost */
 	LANE_GATHER_MAX = 16,
 	GATHER_FORGIVEN = 1024, /* batches that were full, for one that waited in vain */
@@ -23,7 +22,6 @@ enum {
 	/* by UDP in one round of progress, while a lone message of another QP has no answer yet:
 	 * about one datagram, so that the answer is not looked at later than that takes */
 	ROUND_BYTES = 1 << 15,
-	AWAITED_ROUNDS = 64, /* then it has waited in vain, or the peer is far away */
 };
 
 /* ---- timers: QPs by deadline. A QP whose deadline moved later stays where it is until its old
@@ -99,105 +97,33 @@ static bool ack_may_follow(struct dqp *q)
 	return n == k;
 }
 
-/* May a WRITE go as several? Not where somebody captures or explains what was posted; and only to a
- * ropeway, to which a message costs no more than a packet. */
-static bool may_split(const struct dqp *q)
-{
-	const struct dpeer *p = q->peer;
-	return p && (q->t.av.loopback_zone || p->is_ropeway || p->sends_batches) &&
-	       !rpwi_explain_on && !rpwi_port_is_watched(q->t.av.port);
-}
-
 bool send_is_spent(void) { return hca_here.round_bytes >= ROUND_BYTES; }
-
-/* Of a batch by UDP: how much it was, and whether it was a message that is alone in flight. */
-static void note_sent(struct dqp *q, const struct rpwi_txb *b)
-{
-	struct hca *h = &hca_here;
-	if (h->awaited)
-		h->round_bytes += b->npkt * b->pkt[b->npkt - 1].payload_len;
-	if (q->t.nxt - q->t.una == 1) {
-		h->awaited = q;
-		h->awaited_rounds = AWAITED_ROUNDS;
-	}
-}
 
 /* One batch of a QP onto the wire. False when there was nothing. */
 __attribute__((always_inline)) static inline bool tx_batch(
 	struct dqp *q, bool hold_ack, uint64_t now_ns)
 {
 	struct rpwi_txb *b = &hca_here.txb;
+	const struct qp_path_ops *path = qp_path(q);
 	rpwi_txb_reset(b);
-	b->pkt_max = RPWI_TXB_PKTS;
-	uint32_t to = 0;
-	unsigned room = RPWI_TXB_PKTS, mtu = 0;
-	bool paced = q->t.type != IBV_QPT_RC;
-	struct rpwi_lane *lane = qp_lane(q, hca_here.lanes);
-	if (lane) {
-		/* Nothing is lost there: what has no room waits. */
-		to = rpwi_qp_next_dqpn(&q->t);
-		room = rpwi_lane_room(lane, RPWI_TXB_PKTS, rpwi_qp_mtu(&q->t) + LANE_EXTRA_BYTES);
-		paced = false;
-		if (!room) {
-			rpwi_qp_tx_done(&q->t);
-			return false;
-		}
-		b->pkt_max = room;
-		b->dqpn = to;
-		b->dqpn_mask = ~(uint32_t)(RPWI_SLOT_QPNS - 1);
-	} else {
-		b->by_datagrams = true;
-		b->may_split = may_split(q);
-		if (hca_here.awaited && hca_here.awaited != q)
-			b->pkt_max = rpwi_gso_pkts(q->t.attr.path_mtu);
-	}
-	if (paced) {
-		/* No acknowledgement will tell that the peer cannot keep up: on this host, its
-		 * receive counter does. */
-		to = rpwi_qp_next_dqpn(&q->t);
-		const struct rpwi_av *av = rpwi_qp_next_av(&q->t);
-		if (!av || !av->loopback_zone) {
-			paced = false;
-		} else {
-			mtu = rpwi_qp_mtu(&q->t);
-			/* What goes by UDP now could be overtaken by what goes by the lane. */
-			room = rpwi_lane_is_awaited(hca_here.lanes, to)
-				       ? 0
-				       : rpwi_steer_room(hca_here.steer, to, RPWI_TXB_PKTS,
-						 (size_t)RPWI_TXB_PKTS * mtu);
-			if (!room) {
-				hca_here.n.pace_stalls++;
-				rpwi_qp_tx_done(&q->t);
-				return false;
-			}
-			b->pkt_max = RPWI_MIN(b->pkt_max, room);
-		}
+	unsigned room = path->room(q, b), sent = 0;
+	if (!room) {
+		rpwi_qp_tx_done(&q->t);
+		return false;
 	}
 	rpwi_qp_tx(&q->t, b, hold_ack, now_ns);
-	if (paced && b->npkt < room)
-		rpwi_steer_unused(
-			hca_here.steer, to, room - b->npkt, (size_t)(room - b->npkt) * mtu);
+	if (path->unused && b->npkt < room)
+		path->unused(room - b->npkt);
 	if (!b->npkt)
 		return false;
 	hca_here.n.tx_batches++;
-	if (!lane)
-		note_sent(q, b);
 	if (RPWI_UNLIKELY(rpwi_plan_on))
 		b->ordinal = q->ordinal;
 	if (b->ack && b->ack < b->npkt && !ack_may_follow(q))
 		b->ack = 0;
-	unsigned sent = 0;
-	struct rpwi_port *port = b->av->port;
-	int rc = lane ? rpwi_port_send_by_lane(port, lane, b, &sent)
-		      : rpwi_port_send(port, b, &sent);
+	int rc = path->send(q, b, &sent);
 	if (RPWI_UNLIKELY(rpwi_explain_on) && sent)
-		rpwi_explain_fact(lane ? RPWI_FACT_BY_MEMORY : RPWI_FACT_BY_UDP, q->t.qpn, sent);
-	if (RPWI_UNLIKELY(rc && !lane && rc != -EFAULT)) {
-		q->t.n->tx_refused += rc != -EREMOTEIO;
-		path_refused(&hca_here, port, b->av, q->t.qpn, rc);
-	}
-	if (RPWI_UNLIKELY(q->t.type == IBV_QPT_UD) && rpwi_addr_is_mcast(&b->av->flow.dst))
-		q->t.n->tx_mcast += sent;
+		rpwi_explain_fact(path->fact, q->t.qpn, sent);
 	if (RPWI_UNLIKELY(rc == -EFAULT))
 		rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
 	else
@@ -327,7 +253,7 @@ static struct rpwi_lane *short_way(struct dqp *q)
 	if (!rpwi_qp_sends_short(&q->t) || !rpwi_list_empty(&q->tx_link) ||
 		RPWI_UNLIKELY(rpwi_explain_on || rpwi_port_is_watched(q->t.av.port)))
 		return NULL;
-	struct rpwi_lane *lane = qp_lane(q, hca_here.lanes);
+	struct rpwi_lane *lane = qp_lane(q);
 	return lane && rpwi_lane_room(lane, 1, 0) ? lane : NULL;
 }
 
@@ -362,7 +288,7 @@ static bool same_way(struct dqp *q, const struct dqp *first)
 {
 	uint32_t apart = q->t.attr.dest_qp_num ^ first->t.attr.dest_qp_num;
 	return q->gathers && q->peer == first->peer && !(apart & ~(uint32_t)(RPWI_SLOT_QPNS - 1)) &&
-	       !qp_lane(q, hca_here.lanes);
+	       !qp_lane(q);
 }
 
 /* `first` and those behind it in tx_list that go the same way, as far as a batch has room. */
@@ -377,7 +303,7 @@ static void tx_together(struct dqp *first, uint64_t now_ns)
 	unsigned n = 0, looked_at = 0, sent = 0;
 	rpwi_txb_reset(b);
 	b->by_datagrams = true;
-	b->may_split = may_split(first);
+	b->may_split = qp_path_may_split(first);
 	for (struct rpwi_list *l = &first->tx_link, *next;
 		l != &h->tx_list && b->npkt < RPWI_TXB_PKTS && looked_at < RPWI_TXB_PKTS;
 		l = next, looked_at++) {
@@ -422,7 +348,7 @@ void send_gathered(uint64_t now_ns)
 			l = l->next;
 			continue;
 		}
-		if (qp_lane(q, h->lanes))
+		if (qp_lane(q))
 			send_kick(q, true, now_ns);
 		else
 			tx_together(q, now_ns);
@@ -451,7 +377,7 @@ bool send_gather(struct dqp *q)
 	if (!rpwi_qp_may_gather(&q->t))
 		return false;
 	if (rpwi_list_empty(&q->tx_link)) {
-		struct rpwi_lane *lane = qp_lane(q, h->lanes);
+		struct rpwi_lane *lane = qp_lane(q);
 		if (!may_wait_for_more(q, lane))
 			return false;
 		h->all_stuck = false;
@@ -555,7 +481,7 @@ void send_run(uint64_t now_ns)
 		struct dqp *q = RPWI_CONTAINER_OF(n, struct dqp, tx_link);
 		uint32_t nxt = q->t.nxt;
 		send_kick(q, true, now_ns);
-		if (!rpwi_list_empty(n) && !q->waits && q->t.nxt == nxt && qp_lane(q, h->lanes)) {
+		if (!rpwi_list_empty(n) && !q->waits && q->t.nxt == nxt && qp_lane(q)) {
 			rpwi_list_del(n);
 			rpwi_list_add_tail(&stuck, n);
 		}

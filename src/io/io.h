@@ -160,7 +160,7 @@ bool rpwi_steer_slot_reachable(struct rpwi_steer *s, uint16_t slot);
 unsigned rpwi_steer_room(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes);
 /* Of the packets and bytes just granted, so many will not be sent after all; must be told when that
  * is all of them. */
-void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes);
+void rpwi_steer_unused(struct rpwi_steer *s, unsigned pkts);
 
 /* ---- port.c: one local address on UDP port 4791. ---- */
 struct rpwi_port;

@@ -321,7 +321,4 @@ unsigned rpwi_steer_room(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size
 	return rpwi_pace_room(s->pace, s, slot, owns_slot(s, slot), pkts, bytes);
 }
 
-void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes)
-{
-	rpwi_pace_unused(s->pace, pkts);
-}
+void rpwi_steer_unused(struct rpwi_steer *s, unsigned pkts) { rpwi_pace_unused(s->pace, pkts); }

@@ -171,7 +171,7 @@ unsigned rpwi_steer_room(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size
 {
 	return pkts;
 }
-void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes) {}
+void rpwi_steer_unused(struct rpwi_steer *s, unsigned pkts) {}
 
 /* ---- ports ---- */
 
