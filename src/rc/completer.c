@@ -111,10 +111,11 @@ static void account(struct rpwi_qp *qp, uint32_t una0, uint64_t now_ns)
 	qp->retry_left = qp->attr.retry_cnt;
 	qp->rnr_left = qp->attr.rnr_retry;
 	qp->timeouts_in_row = 0;
-	qp->implied = qp->send_twice = qp->rnr_probe = false;
+	rpwi_slow_end(qp, RPWI_SLOW_TWICE | RPWI_SLOW_ONE | RPWI_SLOW_PROBE);
+	qp->implied = false;
 	qp->deaf_until_ns = 0;
 	qp->probes = qp->answers = 0;
-	qp->probe_owed = qp->late = false;
+	qp->late = false;
 	if (RPWI_UNLIKELY(qp->probing || qp->stale))
 		probe_done(qp);
 	if (qp->una == qp->nxt) /* the next that is sent sets them */
@@ -178,7 +179,7 @@ void rpwi_cpl_placed(struct rpwi_qp *qp, uint32_t upto, uint64_t now_ns)
 
 	advance(qp, upto, now_ns);
 	qp->stats.writes_alone += qp->sq_head - head;
-	qp->peer_stopped = true;
+	qp->slow |= RPWI_SLOW_PEER;
 	rpwi_req_retired(qp);
 }
 
@@ -245,7 +246,7 @@ static void rnr_nak(struct rpwi_qp *qp, unsigned timer, uint64_t now_ns)
 		qp->rnr_left--;
 	}
 	rpwi_req_go_back(qp);
-	qp->rnr_probe = true;
+	qp->slow |= RPWI_SLOW_RNR | RPWI_SLOW_ONE;
 	qp->rnr_deadline_ns = now_ns + rnr_wait_ns[timer];
 }
 
@@ -258,7 +259,8 @@ void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns)
 		qp->timeouts_in_row++;
 	qp->implied = false;
 	qp->deaf_until_ns = 0;
-	qp->send_twice = qp->timeouts_in_row > 1;
+	rpwi_slow_end(qp, RPWI_SLOW_TWICE);
+	qp->slow |= qp->timeouts_in_row > 1 ? RPWI_SLOW_TWICE : 0;
 	if (qp->timeout_ns) {
 		retry(qp);
 		return;
@@ -460,7 +462,7 @@ void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 	if (plain && (ahead < 0 || !rpwi_before(psn, qp->psn_max))) {
 		if (RPWI_UNLIKELY(qp->stale)) {
 			qp->stale--;
-		} else if (RPWI_UNLIKELY(qp->probing && !qp->probe_owed) &&
+		} else if (RPWI_UNLIKELY(qp->probing && !(qp->slow & RPWI_SLOW_PROBE)) &&
 			   !answers_an_earlier_probe(qp, psn)) {
 			probe_answered(qp, now_ns);
 			return;

@@ -46,6 +46,24 @@ static inline struct rpwi_swqe *rpwi_sq_at(const struct rpwi_qp *qp, uint32_t i)
 	return &qp->sq[i & qp->sq_mask];
 }
 static inline bool rpwi_qp_is_rc(const struct rpwi_qp *qp) { return qp->type == IBV_QPT_RC; }
+
+/* The reasons for the general way that are over (RPWI_SLOW_*). */
+static inline void rpwi_slow_end(struct rpwi_qp *qp, unsigned reasons)
+{
+	qp->slow &= (uint8_t)~reasons;
+}
+static inline void rpwi_qp_rnr_over(struct rpwi_qp *qp)
+{
+	qp->rnr_deadline_ns = RPWI_NEVER;
+	rpwi_slow_end(qp, RPWI_SLOW_RNR);
+}
+static inline void rpwi_qp_enter(struct rpwi_qp *qp, enum ibv_qp_state state)
+{
+	qp->state = state;
+	rpwi_slow_end(qp, RPWI_SLOW_STATE);
+	if (state != IBV_QPS_RTS || !rpwi_qp_is_rc(qp))
+		qp->slow |= RPWI_SLOW_STATE;
+}
 static inline bool rpwi_qp_receives(const struct rpwi_qp *qp)
 {
 	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD ||

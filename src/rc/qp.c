@@ -128,11 +128,11 @@ int rpwi_qp_init(struct rpwi_qp *qp, const struct rpwi_qp_init *init)
 	qp->rq = init->rq;
 	qp->sig_all = init->sq_sig_all;
 	qp->attr.cap = init->cap;
-	qp->state = IBV_QPS_RESET;
+	rpwi_qp_enter(qp, IBV_QPS_RESET);
 	qp->read_chunk_pkts = RPWI_READ_CHUNK_PKTS;
 	qp->mtu = RPWI_MTU_MAX;
 	qp->attr.path_mtu = IBV_MTU_4096;
-	qp->rnr_deadline_ns = RPWI_NEVER;
+	rpwi_qp_rnr_over(qp);
 	return alloc_arena(qp, cap, init->rq->sge_max);
 }
 
@@ -145,7 +145,7 @@ void rpwi_qp_fini(struct rpwi_qp *qp)
 	qp->res = NULL;
 	qp->sq = NULL;
 	qp->sq_head = qp->sq_cur = qp->sq_tail = 0;
-	qp->state = IBV_QPS_RESET;
+	rpwi_qp_enter(qp, IBV_QPS_RESET);
 }
 
 /* ---- completions ---- */
@@ -216,7 +216,7 @@ static void flush_recvs(struct rpwi_qp *qp)
 
 void rpwi_qp_enter_err(struct rpwi_qp *qp, bool answer)
 {
-	qp->state = IBV_QPS_ERR;
+	rpwi_qp_enter(qp, IBV_QPS_ERR);
 	qp->msg = RPWI_MSG_NONE;
 	if (!answer)
 		rpwi_resp_silence(qp);
@@ -238,7 +238,7 @@ void rpwi_qp_fail_send(struct rpwi_qp *qp, enum ibv_wc_status status)
 		rpwi_qp_enter_err(qp, false);
 		return;
 	}
-	qp->state = IBV_QPS_SQE; /* IB 10.3.1: of UC and UD only the send side stops */
+	rpwi_qp_enter(qp, IBV_QPS_SQE); /* IB 10.3.1: of UC and UD only the send side stops */
 	flush_sends(qp);
 }
 
@@ -271,7 +271,7 @@ static void reset(struct rpwi_qp *qp)
 	qp->comm_est = qp->last_wqe_told = qp->sqd_notify = false;
 	qp->cc = NULL;
 	qp->attr = keep;
-	qp->state = IBV_QPS_RESET;
+	rpwi_qp_enter(qp, IBV_QPS_RESET);
 }
 
 /* ---- modify: the table of IB 11.2.5.2 (table 91) ---- */
@@ -479,7 +479,7 @@ static void enter_state(
 {
 	enum ibv_qp_state from = qp->state;
 
-	qp->state = to;
+	rpwi_qp_enter(qp, to);
 	if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
 		rpwi_resp_reset(qp, a->rq_psn & RPWI_PSN_MASK);
 		qp->mtu = 128u << qp->attr.path_mtu;
@@ -800,7 +800,7 @@ void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t 
 
 	if (rpwi_resp_ack_due(qp, hold_ack && !requests && b->npkt == npkt, now_ns) &&
 		rpwi_txb_room(b)) {
-		b->ack = qp->nak_owed ? 0 : b->npkt + 1;
+		b->ack = qp->slow & RPWI_SLOW_NAK ? 0 : b->npkt + 1;
 		rpwi_resp_tx_ack(qp, b);
 	}
 	if (sends(qp) && rpwi_txb_room(b))
@@ -811,8 +811,7 @@ void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t 
 
 bool rpwi_qp_tx_short(struct rpwi_qp *qp, struct rpwi_short *out, uint32_t len_max, uint64_t now_ns)
 {
-	if (!rpwi_qp_sends_short(qp) || qp->nak_owed || rpwi_resp_has_answers(qp) ||
-		!rpwi_req_tx_short(qp, out, len_max, now_ns))
+	if (rpwi_resp_has_answers(qp) || !rpwi_req_tx_short(qp, out, len_max, now_ns))
 		return false;
 	rpwi_resp_lead_by_ack(qp, out);
 	return true;
@@ -857,13 +856,12 @@ bool rpwi_qp_tx_ready(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns)
 	return sends(qp) && rpwi_req_state(qp) == RPWI_REQ_READY;
 }
 
-bool rpwi_qp_ack_owed(const struct rpwi_qp *qp) { return qp->ack_owed || qp->nak_owed; }
+bool rpwi_qp_ack_owed(const struct rpwi_qp *qp) { return qp->ack_owed || qp->slow & RPWI_SLOW_NAK; }
 
 bool rpwi_qp_rests(const struct rpwi_qp *qp, uint64_t now_ns)
 {
-	return qp->state == IBV_QPS_RTS && rpwi_qp_is_rc(qp) && qp->sq_cur == qp->sq_tail &&
-	       !qp->probe_owed && !rpwi_resp_has_answers(qp) &&
-	       !rpwi_resp_ack_due(qp, true, now_ns);
+	return !(qp->slow & (RPWI_SLOW_STATE | RPWI_SLOW_PROBE)) && qp->sq_cur == qp->sq_tail &&
+	       !rpwi_resp_has_answers(qp) && !rpwi_resp_ack_due(qp, true, now_ns);
 }
 
 bool rpwi_qp_blocked(const struct rpwi_qp *qp)
@@ -895,7 +893,7 @@ bool rpwi_qp_may_gather(struct rpwi_qp *qp)
 	bool many = cc->bursts || cc->burst == RPWI_GATHER_BURST;
 
 	if (cc->inflight < (many ? 1u : RPWI_GATHER_BEHIND) || waiting > RPWI_GATHER_MAX ||
-		qp->ack_owed || qp->nak_owed || qp->rnr_deadline_ns != RPWI_NEVER)
+		qp->ack_owed || qp->slow & (RPWI_SLOW_NAK | RPWI_SLOW_RNR))
 		return false;
 	const struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_tail - 1);
 
@@ -917,7 +915,7 @@ void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns)
 	if (!rpwi_qp_is_rc(qp))
 		return;
 	if (now_ns >= qp->rnr_deadline_ns)
-		qp->rnr_deadline_ns = RPWI_NEVER;
+		rpwi_qp_rnr_over(qp);
 	uint64_t *first = qp->probe_deadline_ns < qp->ack_deadline_ns ? &qp->probe_deadline_ns
 								      : &qp->ack_deadline_ns;
 

@@ -40,11 +40,26 @@ struct rpwi_rcv {
 	struct ibv_sge *sge; /* a copy: the slot of a SRQ is free again once taken */
 };
 
+/* Why a QP cannot send in one of the fast ways (rpwi_qp.slow). Each is set and cleared where the
+ * state that it tells of changes, so that who sends asks for all of them at once. The general way
+ * asks for each where it matters. */
+enum {
+	RPWI_SLOW_STATE = 1,      /* it is not RC, or not in RTS: it may have no peer */
+	RPWI_SLOW_RNR = 1 << 1,   /* nothing goes before rnr_deadline_ns, after a RNR NAK */
+	RPWI_SLOW_ONE = 1 << 2,   /* then one packet, and no more until it is taken */
+	RPWI_SLOW_PROBE = 1 << 3, /* a probe is to go first (silence.c) */
+	RPWI_SLOW_PEER = 1 << 4,  /* it is stopped: WRITEs are done in its memory (stopped.c) */
+	RPWI_SLOW_LOST = 1 << 5,  /* what goes from lost_psn on is lost (RPWI_DOOM_SILENT) */
+	RPWI_SLOW_TWICE = 1 << 6, /* the first packet goes twice, after time-outs in a row */
+	RPWI_SLOW_NAK = 1 << 7,   /* a NAK is to go first */
+};
+
 struct rpwi_qp {
 	/* ---- for everybody ---- */
 	void *user;
 	const struct rpwi_qp_ops *ops;
-	enum ibv_qp_state state;
+	enum ibv_qp_state state; /* rpwi_qp_enter sets it */
+	uint8_t slow;            /* of RPWI_SLOW_*; 0 as a rule */
 	enum ibv_qp_type type;
 	uint32_t qpn;
 	/* bytes, of attr.path_mtu. UD: the device puts its port's MTU into attr.path_mtu after
@@ -74,27 +89,22 @@ struct rpwi_qp {
 	/* likewise: the silence after which it asks how far the peer got (completer.c) */
 	uint64_t probe_deadline_ns;
 	uint64_t silent_from_ns, asks_ns; /* nothing has come since then; the next probe is due */
-	uint64_t rnr_deadline_ns;         /* RPWI_NEVER: not waiting after a RNR NAK */
+	uint64_t rnr_deadline_ns;         /* RPWI_NEVER but with RPWI_SLOW_RNR */
 	uint64_t timeout_ns;              /* 4.096 us * 2^attr.timeout; 0 none */
 	uint8_t retry_left, rnr_left, timeouts_in_row;
 	uint8_t window;         /* RPWI_WINDOW_*, what is not as a rule (window.c); 0 as a rule */
 	uint8_t sq_fail_status; /* enum ibv_wc_status of the FAILED WQE */
-	bool sig_all, implied, rtt_running, sq_failed, sqd_notify, send_twice;
+	bool sig_all, implied, rtt_running, sq_failed, sqd_notify;
 	/* to the last probe there was none so far; to so many there was, and una has not moved
 	 * since */
 	uint8_t probes, answers;
 	uint8_t silences; /* in a row, while it counts in the window (window.c) */
 	/* probes since una was behind probe_end; those before, whose answers may still come */
 	uint8_t asked, stale;
-	bool probing;      /* one is under way, and una is before probe_end */
-	bool probe_owed;   /* it is to go */
-	bool acked;        /* a SEND or WRITE has been, by an ACK */
-	bool late;         /* a deadline was seen late: the process did not run */
-	bool rejected;     /* at the last time-out in a row it was known that nobody is there */
-	bool peer_stopped; /* its WRITEs are done in the peer's memory (stopped.c) */
-	/* the last thing heard is a RNR NAK: one packet, and no more until it is taken */
-	bool rnr_probe;
-	bool lost; /* by RPWI_DOOM_SILENT: what it sends from lost_psn on */
+	bool probing;  /* one is under way, and una is before probe_end */
+	bool acked;    /* a SEND or WRITE has been, by an ACK */
+	bool late;     /* a deadline was seen late: the process did not run */
+	bool rejected; /* at the last time-out in a row it was known that nobody is there */
 	/* The peer took WRITEs to all of [wrote_va, wrote_end) by this R_Key. */
 	uint32_t wrote_rkey;
 	uint64_t wrote_va, wrote_end;
@@ -106,7 +116,7 @@ struct rpwi_qp {
 	uint32_t nak_psn;
 	uint8_t nak_syndrome, msg; /* msg: what message is being received (internal.h) */
 	/* nak_sent: of this gap; none more until the expected PSN comes */
-	bool ack_owed, nak_owed, nak_sent;
+	bool ack_owed, nak_sent;
 	bool comm_est, last_wqe_told;
 	uint8_t scripted; /* 1 + the syndrome of rpwi_qp_answer_next */
 	struct rpwi_rcv rcv;

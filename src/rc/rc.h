@@ -309,12 +309,9 @@ void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *pkt, const struct rpw
 void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t now_ns);
 /* What rpwi_qp_tx comes to for an RC QP that has one message to send, of one packet with at most
  * `len_max` bytes in one piece, and perhaps a plain ACK before it: without a batch. False: nothing
- * was done, it is rpwi_qp_tx's. It never is in a state or of a type for which rpwi_qp_sends_short
- * says no: to be asked before anything about the peer, which such a QP may not have. */
-static inline bool rpwi_qp_sends_short(const struct rpwi_qp *qp)
-{
-	return qp->state == IBV_QPS_RTS && qp->type == IBV_QPT_RC;
-}
+ * was done, it is rpwi_qp_tx's. rpwi_qp_sends_short is to be asked before anything about the peer,
+ * which a QP of another type or in another state may not have. */
+static inline bool rpwi_qp_sends_short(const struct rpwi_qp *qp) { return !qp->slow; }
 bool rpwi_qp_tx_short(
 	struct rpwi_qp *qp, struct rpwi_short *out, uint32_t len_max, uint64_t now_ns);
 /* As rpwi_qp_tx_fault, of that. The ACK that was to lead it goes into the batch. */

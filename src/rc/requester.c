@@ -21,12 +21,13 @@ void rpwi_req_forget(struct rpwi_qp *qp)
 	qp->una = qp->nxt;
 	qp->psn_max = qp->nxt;
 	qp->rd_head = qp->rd_next = qp->rd_tail;
-	qp->rnr_deadline_ns = RPWI_NEVER;
-	qp->rtt_running = qp->implied = qp->send_twice = qp->rnr_probe = false;
+	rpwi_qp_rnr_over(qp);
+	rpwi_slow_end(qp, RPWI_SLOW_TWICE | RPWI_SLOW_ONE | RPWI_SLOW_PROBE);
+	qp->rtt_running = qp->implied = false;
 	qp->timeouts_in_row = 0;
 	qp->since_ackreq = 0;
 	qp->deaf_until_ns = 0;
-	qp->probing = qp->probe_owed = qp->late = false;
+	qp->probing = qp->late = false;
 	qp->probes = qp->silences = qp->answers = qp->asked = qp->stale = 0;
 	qp->probe_end = qp->una;
 }
@@ -35,7 +36,8 @@ void rpwi_req_reset(struct rpwi_qp *qp, uint32_t psn)
 {
 	rpwi_req_forget(qp);
 	qp->una = qp->nxt = qp->psn_max = qp->once = psn;
-	qp->sq_failed = qp->acked = qp->lost = qp->peer_stopped = false;
+	rpwi_slow_end(qp, RPWI_SLOW_LOST | RPWI_SLOW_PEER);
+	qp->sq_failed = qp->acked = false;
 	qp->rtt_ns = 0;
 	qp->probe_end = psn;
 	qp->wrote_va = qp->wrote_end = 0;
@@ -50,7 +52,8 @@ void rpwi_req_go_back(struct rpwi_qp *qp)
 	qp->rd_next = qp->rd_head;
 	qp->rtt_running = false; /* an ACK of what was sent twice times neither (Karn) */
 	qp->since_ackreq = 0;
-	qp->probing = qp->probe_owed = false;
+	rpwi_slow_end(qp, RPWI_SLOW_PROBE);
+	qp->probing = false;
 	qp->asked = 0;
 }
 
@@ -140,9 +143,9 @@ static bool may_begin(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
  * datagrams. */
 static enum rpwi_req_state state_of(const struct rpwi_qp *qp, bool begun, bool by_datagrams)
 {
-	if (RPWI_UNLIKELY(qp->probe_owed))
+	if (RPWI_UNLIKELY(qp->slow & RPWI_SLOW_PROBE))
 		return RPWI_REQ_READY;
-	if (qp->sq_cur == qp->sq_tail || qp->rnr_deadline_ns != RPWI_NEVER)
+	if (qp->sq_cur == qp->sq_tail || qp->slow & RPWI_SLOW_RNR)
 		return RPWI_REQ_IDLE;
 	const struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_cur);
 
@@ -151,7 +154,7 @@ static enum rpwi_req_state state_of(const struct rpwi_qp *qp, bool begun, bool b
 	if (!rpwi_qp_is_rc(qp) || w->phase == RPWI_SWQE_DONE || rpwi_wr_info[w->opcode].local)
 		return RPWI_REQ_READY;
 
-	if (RPWI_UNLIKELY(qp->rnr_probe) && qp->nxt != qp->una)
+	if (RPWI_UNLIKELY(qp->slow & RPWI_SLOW_ONE) && qp->nxt != qp->una)
 		return RPWI_REQ_IDLE;
 	if (!rpwi_op_needs_response(w->opcode))
 		return window_takes_data(qp, w, begun && by_datagrams);
@@ -272,7 +275,7 @@ static void done_alone(struct rpwi_qp *qp, struct rpwi_swqe *w, uint64_t *count)
 static bool is_alone(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 {
 	return qp->sq_head == qp->sq_cur && qp->nxt == qp->una && qp->nxt == w->psn_first &&
-	       RPWI_LIKELY(!qp->lost);
+	       RPWI_LIKELY(!(qp->slow & RPWI_SLOW_LOST));
 }
 
 /* A READ that nothing is under way before, done here and now: it takes no PSN, and the peer does
@@ -316,8 +319,7 @@ static bool sges_allow(struct rpwi_qp *qp, const struct rpwi_swqe *w, int access
 
 bool rpwi_qp_is_quiet(const struct rpwi_qp *qp)
 {
-	return rpwi_qp_is_rc(qp) && qp->state == IBV_QPS_RTS && qp->sq_head == qp->sq_tail &&
-	       qp->nxt == qp->una && !qp->ack_owed && !qp->nak_owed && !qp->lost &&
+	return !qp->slow && qp->sq_head == qp->sq_tail && qp->nxt == qp->una && !qp->ack_owed &&
 	       qp->attr.max_rd_atomic && !rpwi_resp_has_answers(qp);
 }
 
@@ -636,9 +638,8 @@ bool rpwi_req_tx_short(
 {
 	struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_cur);
 
-	if (qp->sq_tail - qp->sq_cur != 1 || w->len > len_max || w->nsge > 1 || !is_short(qp, w) ||
-		qp->rnr_deadline_ns != RPWI_NEVER || qp->rnr_probe || qp->probe_owed ||
-		qp->peer_stopped || qp->lost || qp->send_twice || window_room(qp) < RPWI_TXB_PKTS)
+	if (qp->slow || qp->sq_tail - qp->sq_cur != 1 || w->len > len_max || w->nsge > 1 ||
+		!is_short(qp, w) || window_room(qp) < RPWI_TXB_PKTS)
 		return false;
 	*out = (struct rpwi_short){.data = w->inl, .len = w->len};
 	if (w->nsge && w->len) {
@@ -682,8 +683,10 @@ static bool tx_row(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned end, uint64_
 
 static bool row_begins(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 {
-	return is_short(qp, w) && rpwi_qp_is_rc(qp) &&
-	       RPWI_LIKELY(!qp->peer_stopped && !qp->rnr_probe) && window_room(qp) >= RPWI_TXB_PKTS;
+	enum { IN_THE_WAY = RPWI_SLOW_STATE | RPWI_SLOW_PEER | RPWI_SLOW_ONE };
+
+	return RPWI_LIKELY(!(qp->slow & IN_THE_WAY)) && is_short(qp, w) &&
+	       window_room(qp) >= RPWI_TXB_PKTS;
 }
 
 /* As many packets of a SEND or WRITE of several as there is room for. An ACK is asked for every so
@@ -695,7 +698,7 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 	const struct rpwi_wr_info *info = &rpwi_wr_info[w->opcode];
 	bool rc = rpwi_qp_is_rc(qp);
 	uint32_t mtu = qp->mtu, k = qp->nxt - w->psn_first, left = w->len - k * mtu, done = 0;
-	uint32_t window = !rc ? UINT32_MAX : qp->rnr_probe ? 1 : window_room(qp);
+	uint32_t window = !rc ? UINT32_MAX : qp->slow & RPWI_SLOW_ONE ? 1 : window_room(qp);
 	uint32_t n = RPWI_MIN(RPWI_MIN(w->npsn - k, pkts_max), window);
 	const uint8_t *middle = NULL;
 	struct rpwi_pkt h;
@@ -843,7 +846,7 @@ static void repeat_first(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned first)
 	if (b->npkt == first || !rpwi_txb_room(b))
 		return;
 	b->pkt[b->npkt++] = b->pkt[first];
-	qp->send_twice = false;
+	rpwi_slow_end(qp, RPWI_SLOW_TWICE);
 	qp->n->tx_packets++;
 	count_resent(qp, 1);
 }
@@ -861,7 +864,7 @@ static void tx_probe(struct rpwi_qp *qp, struct rpwi_txb *b)
 	struct rpwi_txpkt *t = rpwi_txb_add(b);
 
 	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
-	qp->probe_owed = false;
+	rpwi_slow_end(qp, RPWI_SLOW_PROBE);
 	qp->n->tx_packets++;
 	qp->n->probes++;
 }
@@ -873,9 +876,9 @@ static bool doomed(struct rpwi_qp *qp, struct rpwi_swqe *w)
 		fail_later(qp, w, (enum ibv_wc_status)w->doom);
 		return true;
 	}
-	if (!qp->lost)
+	if (!(qp->slow & RPWI_SLOW_LOST))
 		qp->lost_psn = qp->nxt;
-	qp->lost = true;
+	qp->slow |= RPWI_SLOW_LOST;
 	return false;
 }
 
@@ -906,7 +909,7 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 		pkts_max = in_datagrams(qp, pkts_max);
 	unsigned first = b->npkt, end = b->npkt + pkts_max, began = first;
 
-	if (RPWI_UNLIKELY(qp->probe_owed)) {
+	if (RPWI_UNLIKELY(qp->slow & RPWI_SLOW_PROBE)) {
 		tx_probe(qp, b);
 		first++;
 	}
@@ -933,7 +936,7 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 			break;
 		if (w->phase == RPWI_SWQE_POSTED &&
 			(!begin(qp, w, b->may_split) || read_at_once(qp, w) ||
-				(RPWI_UNLIKELY(qp->peer_stopped) && write_at_once(qp, w))))
+				(RPWI_UNLIKELY(qp->slow & RPWI_SLOW_PEER) && write_at_once(qp, w))))
 			continue;
 		if (RPWI_UNLIKELY(qp->cc && !window_room(qp)))
 			rpwi_window_lend(qp);
@@ -948,8 +951,8 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 					: !tx_data(qp, w, b, end - b->npkt, now_ns))
 			break;
 	}
-	if (RPWI_UNLIKELY(qp->send_twice))
+	if (RPWI_UNLIKELY(qp->slow & RPWI_SLOW_TWICE))
 		repeat_first(qp, b, first);
-	if (RPWI_UNLIKELY(qp->lost))
+	if (RPWI_UNLIKELY(qp->slow & RPWI_SLOW_LOST))
 		lose(qp, b, began);
 }

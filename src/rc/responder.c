@@ -208,7 +208,7 @@ static bool nak_is_sequence(const struct rpwi_qp *qp)
 
 static void owe_nak(struct rpwi_qp *qp, uint8_t syndrome, uint32_t psn)
 {
-	qp->nak_owed = true;
+	qp->slow |= RPWI_SLOW_NAK;
 	qp->nak_syndrome = syndrome;
 	qp->nak_psn = psn;
 }
@@ -421,7 +421,8 @@ int rpwi_resp_alloc(struct rpwi_qp *qp, uint32_t max_dest_rd_atomic)
 void rpwi_resp_silence(struct rpwi_qp *qp)
 {
 	qp->res_cur = qp->res_tail;
-	qp->ack_owed = qp->nak_owed = false;
+	rpwi_slow_end(qp, RPWI_SLOW_NAK);
+	qp->ack_owed = false;
 }
 
 void rpwi_resp_reset(struct rpwi_qp *qp, uint32_t psn)
@@ -633,7 +634,7 @@ static void rx_expected(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t n
 	qp->nak_sent = false;
 	/* what came after the gap was thrown away, so the peer must still hear of it: at the PSN
 	 * expected by then */
-	if (RPWI_UNLIKELY(qp->nak_owed))
+	if (RPWI_UNLIKELY(qp->slow & RPWI_SLOW_NAK))
 		qp->nak_syndrome = rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ);
 	if (RPWI_UNLIKELY(!rpwi_rcv_follows(qp, p))) {
 		qp->n->rx_bad_opcode++;
@@ -838,7 +839,7 @@ void rpwi_resp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, uint64_t now_ns)
 bool rpwi_resp_ack_due(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns)
 {
 	/* never before the responses to what precedes it */
-	if (qp->nak_owed)
+	if (qp->slow & RPWI_SLOW_NAK)
 		return !rpwi_resp_has_answers(qp);
 	if (!qp->ack_owed || rpwi_resp_has_answers(qp))
 		return false;
@@ -858,14 +859,15 @@ static void count_nak(struct rpwi_qp *qp)
 
 static void ack_goes(struct rpwi_qp *qp)
 {
-	qp->ack_owed = qp->nak_owed = false;
+	rpwi_slow_end(qp, RPWI_SLOW_NAK);
+	qp->ack_owed = false;
 	qp->ack_pkts = 0;
 	qp->n->tx_packets++;
 }
 
 void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b)
 {
-	bool nak = qp->nak_owed;
+	bool nak = qp->slow & RPWI_SLOW_NAK;
 	uint32_t psn = !nak ? qp->epsn - 1 : nak_is_sequence(qp) ? qp->epsn : qp->nak_psn;
 	const struct rpwi_pkt h = {
 		.opcode = RPWI_SVC_RC | RPWI_OP_ACK,

@@ -110,7 +110,8 @@ void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns)
 		qp->probe_deadline_ns = RPWI_MIN(qp->asks_ns, counts_ns(qp));
 	if (!asks)
 		return;
-	qp->probing = qp->probe_owed = true;
+	qp->probing = true;
+	qp->slow |= RPWI_SLOW_PROBE;
 	qp->probe_end = qp->nxt;
 	if (!qp->asked++)
 		qp->probe_first_end = qp->probe_end;

@@ -79,7 +79,8 @@ bool rpwi_stopped_look(struct rpwi_qp *qp, uint32_t *upto)
 {
 	uint32_t psn;
 
-	if (!qp->ops->take_over || RPWI_UNLIKELY(qp->lost) || rpwi_before(qp->una, qp->once) ||
+	if (!qp->ops->take_over || RPWI_UNLIKELY(qp->slow & RPWI_SLOW_LOST) ||
+		rpwi_before(qp->una, qp->once) ||
 		!qp->ops->take_over(qp, qp->una & RPWI_PSN_MASK, &psn))
 		return false;
 	uint32_t from = qp->una + (uint32_t)rpwi_psn_diff(psn, qp->una);
@@ -94,9 +95,11 @@ bool rpwi_stopped_write(struct rpwi_qp *qp, const struct rpwi_swqe *w)
 {
 	uint32_t psn;
 
-	qp->peer_stopped = qp->ops->take_over(qp, qp->una & RPWI_PSN_MASK, &psn);
-	if (!qp->peer_stopped)
+	if (!qp->ops->take_over(qp, qp->una & RPWI_PSN_MASK, &psn)) {
+		rpwi_slow_end(qp, RPWI_SLOW_PEER);
 		return false;
+	}
+	qp->slow |= RPWI_SLOW_PEER;
 	bool done = psn == RPWI_NO_PSN && place(qp, w, 0, w->len);
 
 	qp->ops->give_over(qp, RPWI_NO_PSN);
