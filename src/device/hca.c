@@ -450,6 +450,8 @@ static pid_t own_pid;
 static void after_fork_child(void)
 {
 	service_atfork_child();
+	if (rpwi_fork_broken)
+		rpwi_lanes_leave(hca_here.lanes);
 	hca_here.generation++;
 	hca_here.forked_from = hca_here.opens ? own_pid : 0;
 	own_pid = getpid();

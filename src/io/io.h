@@ -333,6 +333,9 @@ bool rpwi_lanes_any_new(const struct rpwi_lanes *ls);
 /* All sockets of this process have just been found empty: what is sent before a lane began has been
  * taken. */
 void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls);
+/* In the child of a fork by a signal handler that interrupted a call: what that call still does to
+ * the lanes, until it returns, is not seen by the parent and its peers, who go on with them. */
+void rpwi_lanes_leave(struct rpwi_lanes *ls);
 /* Readable when a packet comes after rpwi_lanes_arm, or room that was waited for; -1: no lanes. */
 int rpwi_lanes_fd(const struct rpwi_lanes *ls);
 /* Before a sleep on that descriptor, and each time that another thread has received while one

@@ -86,6 +86,7 @@ const char *rpwi_dest_name(const struct io_dest *d, char name[RPWI_NAME_MAX]);
 /* ---- line.c: connections between processes ---- */
 struct io_line {
 	struct rpwi_list link;
+	uint32_t index; /* its number in the lines */
 	enum { IO_LINE_LISTENER, IO_LINE_IN, IO_LINE_OUT } kind;
 	int fd;
 	struct io_dest name; /* but IN */

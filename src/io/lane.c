@@ -205,6 +205,22 @@ void rpwi_lanes_free(struct rpwi_lanes *ls)
 	free(ls);
 }
 
+/* The lists may be half changed: a walk along them ends in any case. */
+static void leave_all(const struct rpwi_list *of)
+{
+	unsigned n = 0;
+	for (struct rpwi_list *at = of->next; at != of && n <= LANES_MAX; at = at->next, n++)
+		rpwi_memory_leave(lane_at(at)->mem, sizeof(struct lane_mem));
+}
+
+void rpwi_lanes_leave(struct rpwi_lanes *ls)
+{
+	if (!ls)
+		return;
+	leave_all(&ls->outs);
+	leave_all(&ls->in);
+}
+
 /* ---- making one ---- */
 
 /* The other side has ended. What goes there is lost, or goes by UDP to whoever has the slot next;

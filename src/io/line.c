@@ -10,6 +10,7 @@
  */
 #include "io/io_priv.h"
 #include "base/lock.h"
+#include "base/slots.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +24,8 @@ enum {
 	IN_MAX = 256,
 	STRANGERS_MAX = 16, /* of those, where strangers are let in at all */
 	ACCEPTS_A_CALL = 32,
+	INDEX_BITS = 20,
+	GENERATION_BITS = 22,
 };
 static const uint64_t HEIR_NS = RPWI_NS_PER_S;
 
@@ -31,6 +34,7 @@ struct rpwi_lines {
 	/* given up for a moment when no descriptor is left: a listener that nobody can accept from
 	 * would be ready for ever */
 	int spare;
+	struct rpwi_slots all;               /* what an event says is a number of these */
 	struct rpwi_list listeners, in, out; /* those last used at the tail */
 	unsigned n_in, n_out, n_strangers;
 };
@@ -59,25 +63,46 @@ struct rpwi_lines *rpwi_lines_new(void)
 
 int rpwi_lines_fd(const struct rpwi_lines *ls) { return ls->epoll_fd; }
 
-static int watch(int epoll_fd, struct io_line *l)
+/* A signal handler may fork while this thread is in here. The child goes on with what its parent
+ * was doing, at the epoll of both, until it returns: what it adds there names lines that the parent
+ * does not have. So an event has no address, but a number with the process in it. */
+static uint64_t number_of(const struct rpwi_lines *ls, const struct io_line *l)
 {
-	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = l};
-	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, l->fd, &ev) ? -errno : 0;
+	uint64_t generation = ls->all.at[l->index].generation & ((1u << GENERATION_BITS) - 1);
+	return (uint64_t)getpid() << (GENERATION_BITS + INDEX_BITS) | generation << INDEX_BITS |
+	       l->index;
+}
+
+static struct io_line *numbered(const struct rpwi_lines *ls, uint64_t number)
+{
+	struct io_line *l = rpwi_slots_find(&ls->all, number & ((1u << INDEX_BITS) - 1));
+	return l && number_of(ls, l) == number ? l : NULL;
+}
+
+static int watch(const struct rpwi_lines *ls, int epoll_fd, const struct io_line *l)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = number_of(ls, l)};
+	if (!epoll_ctl(epoll_fd, EPOLL_CTL_ADD, l->fd, &ev))
+		return 0;
+	/* such a child was first */
+	return errno == EEXIST && !epoll_ctl(epoll_fd, EPOLL_CTL_MOD, l->fd, &ev) ? 0 : -errno;
 }
 
 static int line_add(struct rpwi_lines *ls, struct rpwi_list *to, const struct io_line *what,
 	struct io_line **out)
 {
-	struct io_line *l = malloc(sizeof(*l));
-	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = l};
-	int rc = l ? 0 : -ENOMEM;
+	struct io_line *l =
+		rpwi_slots_reserve(&ls->all, 1u << INDEX_BITS) ? malloc(sizeof(*l)) : NULL;
+	int rc = -ENOMEM;
 	if (l) {
 		*l = *what;
 		l->pid_fd = -1;
+		l->index = rpwi_slots_take(&ls->all, l);
+		rc = watch(ls, ls->epoll_fd, l);
 	}
-	if (!rc && epoll_ctl(ls->epoll_fd, EPOLL_CTL_ADD, what->fd, &ev))
-		rc = -errno;
 	if (rc) {
+		if (l)
+			rpwi_slots_give(&ls->all, l->index);
 		close(what->fd);
 		free(l);
 		return rc;
@@ -112,6 +137,7 @@ void rpwi_lines_drop(struct rpwi_lines *ls, struct io_line *l)
 	if (l->pid_fd >= 0)
 		close(l->pid_fd);
 	rpwi_list_del(&l->link);
+	rpwi_slots_give(&ls->all, l->index);
 	free(l);
 }
 
@@ -135,6 +161,7 @@ void rpwi_lines_free(struct rpwi_lines *ls)
 	drop_all(ls, &ls->listeners);
 	if (ls->spare >= 0)
 		close(ls->spare);
+	rpwi_slots_fini(&ls->all);
 	free(ls);
 }
 
@@ -238,13 +265,35 @@ static void accept_from(struct rpwi_lines *ls, struct io_line *listener)
 	}
 }
 
+/* The parent's epoll tells of lines that the parent has made since, and would tell the parent of
+ * ours. Under the same descriptor, which others may wait for. */
+static int epoll_of_ones_own(struct rpwi_lines *ls)
+{
+	struct rpwi_list *const lists[] = {&ls->listeners, &ls->in, &ls->out};
+	close(ls->spare);
+	int fd = epoll_create1(EPOLL_CLOEXEC), rc = fd < 0 ? -errno : 0;
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists) && !rc; i++)
+		for (struct rpwi_list *at = lists[i]->next; at != lists[i] && !rc; at = at->next)
+			rc = watch(ls, fd, line_at(at));
+	if (fd >= 0) { /* with what it has, for it has none of the parent's */
+		rc = dup3(fd, ls->epoll_fd, O_CLOEXEC) < 0 ? -errno : rc;
+		close(fd);
+	}
+	ls->spare = fcntl(ls->epoll_fd, F_DUPFD_CLOEXEC, 0);
+	return rc;
+}
+
 struct io_line *rpwi_lines_ready(struct rpwi_lines *ls)
 {
 	rpwi_shield();
 	enum { LISTENERS_A_CALL = 16 };
 	struct epoll_event ev;
 	for (int i = 0; i < LISTENERS_A_CALL && epoll_wait(ls->epoll_fd, &ev, 1, 0) == 1; i++) {
-		struct io_line *l = ev.data.ptr;
+		struct io_line *l = numbered(ls, ev.data.u64);
+		if (RPWI_UNLIKELY(!l)) {
+			epoll_of_ones_own(ls);
+			continue;
+		}
 		if (l->kind != IO_LINE_LISTENER) {
 			line_used(l->kind == IO_LINE_IN ? &ls->in : &ls->out, l);
 			return l;
@@ -355,24 +404,6 @@ static bool has_heir(struct rpwi_lines *ls, const struct io_dest *name, pid_t pa
 		return fd == -EAGAIN;
 	close(fd);
 	return who.us && who.pid != parent;
-}
-
-/* The parent's epoll tells of lines that the parent has made since, by addresses of its memory, and
- * would tell the parent of ours. Under the same number, which others may wait for. */
-static int epoll_of_ones_own(struct rpwi_lines *ls)
-{
-	struct rpwi_list *const lists[] = {&ls->listeners, &ls->in, &ls->out};
-	close(ls->spare);
-	int fd = epoll_create1(EPOLL_CLOEXEC), rc = fd < 0 ? -errno : 0;
-	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists) && !rc; i++)
-		for (struct rpwi_list *at = lists[i]->next; at != lists[i] && !rc; at = at->next)
-			rc = watch(fd, line_at(at));
-	if (fd >= 0) { /* with what it has, for it has none of the parent's */
-		rc = dup3(fd, ls->epoll_fd, O_CLOEXEC) < 0 ? -errno : rc;
-		close(fd);
-	}
-	ls->spare = fcntl(ls->epoll_fd, F_DUPFD_CLOEXEC, 0);
-	return rc;
 }
 
 void rpwi_lines_heir(struct rpwi_lines *ls)

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -90,4 +91,14 @@ void *rpwi_memory_take_part(int fd, size_t bytes, enum rpwi_memory_right right)
 {
 	ssize_t size = rpwi_memory_size(fd);
 	return bytes && size >= 0 && (size_t)size >= bytes ? map(fd, bytes, right) : NULL;
+}
+
+void rpwi_memory_leave(void *at, size_t bytes)
+{
+	void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (copy == MAP_FAILED)
+		return;
+	memcpy(copy, at, bytes);
+	if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED)
+		munmap(copy, bytes);
 }

@@ -65,8 +65,9 @@ bool addr_is_any(const struct rpwi_addr *a)
 
 bool addr_is_loopback(const struct rpwi_addr *a)
 {
+	static const uint8_t loopback6[16] = {[15] = 1};
 	return a->family == 4 ? a->bytes[0] == 127
-			      : IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)a->bytes);
+			      : !memcmp(a->bytes, loopback6, sizeof(loopback6));
 }
 
 const char *endpoint_text(const struct endpoint *e, char text[64])

@@ -324,6 +324,7 @@ int rpwi_port_send_by_lane(
 }
 void rpwi_lanes_linger(const struct rpwi_lanes *ls, unsigned looks) {}
 bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p) { return false; }
+void rpwi_lanes_leave(struct rpwi_lanes *ls) {}
 struct rpwi_lane *rpwi_lane_up(const struct rpwi_lanes *ls, uint32_t qpn) { return NULL; }
 void rpwi_lanes_on_change(struct rpwi_lanes *ls, void (*about_to)(void)) {}
 void rpwi_lanes_place_by(struct rpwi_lanes *ls, lane_place_fn *place) {}

@@ -141,6 +141,29 @@ static void a_limit_of_files_is_an_error_and_no_signal(void **state)
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 }
 
+/* The child goes on with a copy; what it writes is not seen here. */
+static void a_child_leaves_memory_to_its_parent(void **state)
+{
+	void *at;
+	int status, fd = rpwi_memory_make("near-test", BYTES, RPWI_MEMORY_WRITE, &at);
+	assert_true(fd >= 0);
+	uint8_t *p = at;
+	memset(p, 0x5a, BYTES);
+	pid_t child = fork();
+	if (!child) {
+		rpwi_memory_leave(p, BYTES);
+		bool good = p[0] == 0x5a && p[BYTES - 1] == 0x5a;
+		memset(p, 0x11, BYTES);
+		_exit(good && p[7] == 0x11 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	for (unsigned i = 0; i < BYTES; i++)
+		assert_int_equal(p[i], 0x5a);
+	munmap(at, BYTES);
+	close(fd);
+}
+
 /* ---- rights ---- */
 
 static void make_pair(int ends[2])
@@ -336,6 +359,7 @@ int main(void)
 		cmocka_unit_test(memory_of_another_size_is_not_taken),
 		cmocka_unit_test(unsound_memory_is_not_taken),
 		cmocka_unit_test(a_limit_of_files_is_an_error_and_no_signal),
+		cmocka_unit_test(a_child_leaves_memory_to_its_parent),
 		cmocka_unit_test(descriptors_come_in_order_and_closed_on_exec),
 		cmocka_unit_test(descriptors_that_nobody_wants_are_closed),
 		cmocka_unit_test(a_name_has_one_listener_and_tells_whose_it_is),
