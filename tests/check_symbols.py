@@ -5,6 +5,8 @@ Circles: files of one folder that call each other in a circle; who of them is be
 is to be lowered.
 Names: what a file gives to others begins with rpw_ (a public call), rpwi_ (between layers), its folder's name, a word that a file of its folder begins with, or one of the folder's WORDS; or the library exports it.
 
+Thread memory: what programs open at run time (dlopen) has none of the kind that the C library must reserve at start (STATIC_TLS); the drop-in, which has some, would then find none left beside it.
+
 Usage: check_symbols.py [BUILD]. Exit status 1: something is wrong.
 """
 import collections
@@ -99,6 +101,14 @@ def strange_names(folder, files):
             if name.split("_")[0] not in words and not any(fnmatch.fnmatchcase(name, p) for p in public)]
 
 
+def static_tls(build):
+    """Of the libraries that programs open at run time, those with thread memory of the kind that is reserved at start."""
+    for name in ("libropeway.so", "libnccl-net-ropeway.so"):
+        path = build / name
+        if path.exists() and "STATIC_TLS" in subprocess.run(["readelf", "-dW", path], capture_output=True, text=True, check=True).stdout:
+            yield name
+
+
 def main():
     build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build")
     objects = sorted(str(p) for p in [*(build / "src").rglob("*.c.o"), *build.glob("ropeway.p/src_cli_*.c.o"), *build.glob("test_connection.p/src_cli_connection_*.c.o")])
@@ -123,6 +133,9 @@ def main():
         if strange:
             print(f"{folder}: names that tell of no module: " + ", ".join(strange))
             wrong += 1
+    for name in static_tls(build):
+        print(f"{name} has STATIC_TLS: beside it, the drop-in may find no thread memory (base/lock.h is not for what it is made of)")
+        wrong += 1
     print(f"symbols: {len(folders)} folders, {wrong} not as told")
     return 1 if wrong else 0
 

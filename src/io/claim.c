@@ -13,6 +13,8 @@
  */
 #include "io/io_priv.h"
 
+#include "base/lock.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +51,7 @@ void rpwi_claims_free(struct rpwi_claims *c)
 
 static bool is_held(const char *name, bool by_us)
 {
+	rpwi_shield();
 	struct rpwi_who who;
 	int fd = rpwi_name_connect(name, &who);
 	if (fd < 0 && fd != -EAGAIN)
@@ -109,6 +112,7 @@ static int room_for_one(struct rpwi_claims *c)
  * is claimed), or another -errno. */
 static int take_name(struct rpwi_claims *c, const struct io_dest *name, struct io_line **out)
 {
+	rpwi_shield();
 	struct rpwi_who who;
 	char text[RPWI_NAME_MAX], whose[RPWI_WHO_TEXT];
 	int rc = rpwi_lines_listen(c->lines, name, out);

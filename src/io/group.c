@@ -16,6 +16,8 @@
  * Nothing depends on the program but speed.
  */
 #include "io/io_priv.h"
+
+#include "base/lock.h"
 #include "wire/mad.h"
 
 #include <errno.h>
@@ -122,6 +124,7 @@ static void name_of(const struct rpwi_group *g, const char *what, char name[RPWI
 
 static bool lock(struct rpwi_group *g)
 {
+	rpwi_shield();
 	char name[RPWI_NAME_MAX];
 	struct rpwi_who who;
 	name_of(g, "group", name);
@@ -405,6 +408,7 @@ void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts)
  * watching. */
 static bool is_watcher(struct rpwi_group *g)
 {
+	rpwi_shield();
 	char name[RPWI_NAME_MAX];
 	struct rpwi_who who = {0};
 	if (g->watch_fd >= 0)

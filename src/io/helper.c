@@ -45,6 +45,7 @@ static const char *name_of(char name[RPWI_NAME_MAX])
 
 int rpwi_helper_connect(void)
 {
+	rpwi_shield();
 	char name[RPWI_NAME_MAX], text[RPWI_WHO_TEXT];
 	struct rpwi_who who;
 	int fd = rpwi_name_connect(name_of(name), &who);

@@ -424,6 +424,7 @@ static bool peer_is_stopped(void *arg) { return rpwi_process_is_stopped(*(pid_t 
 
 bool rpwi_lane_take_over(struct rpwi_lane *l, uint32_t dqpn, uint32_t una, uint32_t *from)
 {
+	rpwi_shield();
 	return l->up && l->peer.board && l->peer.writable &&
 	       rpwi_process_seems_stopped(l->peer.pid) &&
 	       rpwi_lane_writer_take_over(&l->w, dqpn, una, from, peer_is_stopped, &l->peer.pid);

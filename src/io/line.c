@@ -322,6 +322,7 @@ static bool for_anyone(const struct io_dest *to)
 
 static int out_open(struct rpwi_lines *ls, const struct io_dest *to, struct io_line **out)
 {
+	rpwi_shield();
 	struct io_line l = {.kind = IO_LINE_OUT, .name = *to};
 	char name[RPWI_NAME_MAX], text[RPWI_WHO_TEXT];
 	l.fd = rpwi_name_connect(rpwi_dest_name(to, name), &l.who);
@@ -397,6 +398,7 @@ static bool is_dead(struct io_line *l)
 /* A process that is there no more cannot be looked at, but by its number in another namespace. */
 static bool has_heir(struct rpwi_lines *ls, const struct io_dest *name, pid_t parent)
 {
+	rpwi_shield();
 	char text[RPWI_NAME_MAX];
 	struct rpwi_who who;
 	int fd = rpwi_name_connect(rpwi_dest_name(name, text), &who);

@@ -78,6 +78,7 @@ struct tally {
  * left: a connection for each. */
 static unsigned count_owners(struct tally *t, unsigned max, unsigned *untold)
 {
+	rpwi_shield();
 	unsigned n = 0;
 	*untold = 0;
 	for (unsigned i = 0; i < slots_of_our_kind(); i++) {

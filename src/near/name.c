@@ -3,7 +3,6 @@
 #include "near/name.h"
 
 #include "base/base.h"
-#include "base/lock.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -65,7 +64,6 @@ static void refused(const char *name)
 
 int rpwi_name_connect(const char *name, struct rpwi_who *who)
 {
-	rpwi_shield();
 	struct sockaddr_un un;
 	socklen_t len = sockaddr_of(&un, name);
 	int fd = make_socket();

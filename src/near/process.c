@@ -4,7 +4,6 @@
 #include "near/process.h"
 
 #include "base/base.h"
-#include "base/lock.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -54,7 +53,6 @@ static bool stores_are_seen(void)
 
 bool rpwi_process_seems_stopped(pid_t pid)
 {
-	rpwi_shield();
 	char path[64];
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	char leader = pid > 0 ? state_of(AT_FDCWD, path) : '?';
@@ -63,7 +61,6 @@ bool rpwi_process_seems_stopped(pid_t pid)
 
 bool rpwi_process_is_stopped(pid_t pid)
 {
-	rpwi_shield();
 	char path[64];
 	if (!rpwi_process_seems_stopped(pid)) /* as it mostly is: cheap */
 		return false;

@@ -8,7 +8,6 @@
 #include "near/who.h"
 
 #include "base/base.h"
-#include "base/lock.h"
 
 #include <errno.h>
 #include <linux/rtnetlink.h>
@@ -123,7 +122,6 @@ static bool is_listener(const struct nlmsghdr *h, const char *name, uint32_t *ui
 
 int rpwi_who_listens(const char *name, struct rpwi_who *w)
 {
-	rpwi_shield();
 	const struct {
 		struct nlmsghdr h;
 		struct unix_diag_req r;
