@@ -1,18 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* launch_test.c - what `ropeway run` learns of an executable. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "cli/run/launch.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -103,6 +94,7 @@ static void test_static_and_broken_elf(void **state)
 	uint8_t header[64];
 	memcpy(header, elf, sizeof(header));
 	for (unsigned i = 0; i < sizeof(far) / sizeof(far[0]); i++) {
+		IN_CASE("row", i);
 		memcpy(elf + E_PHOFF, &far[i], 8);
 		assert_int_equal(rpwi_launch_inspect(make("far", elf, len, 0755), &l), 0);
 		assert_false(l.is_elf);

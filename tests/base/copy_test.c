@@ -3,15 +3,11 @@
  * handler lets one instruction through, and what has changed is what that instruction wrote. So the
  * order is checked without chance, memcpy's too, which must fail. Then a thread polls, as NCCL's
  * kernels and programs of RDMA WRITE do. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "lib/test.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -22,13 +18,8 @@ typedef void copy_fn(void *dst, const void *src, size_t n);
 static void by_memcpy(void *dst, const void *src, size_t n) { memcpy(dst, src, n); }
 static copy_fn *volatile plain = by_memcpy; /* so that the compiler does not know what it is */
 
-static uint64_t seed;
-static uint64_t draw(void)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	return seed ^= seed << 17;
-}
+static struct rng rng;
+static uint64_t draw(void) { return rng_next(&rng); }
 
 static uint8_t *room(size_t n)
 {
@@ -268,15 +259,13 @@ static uint64_t polled(copy_fn *copy, uint64_t messages)
 
 static void nothing_is_seen_before_what_lies_before_it(void **state)
 {
-	const char *messages = getenv("ROPEWAY_TEST_MESSAGES");
-	assert_int_equal(polled(rpwi_copy_up, messages ? strtoull(messages, NULL, 0) : 3000), 0);
+	assert_int_equal(polled(rpwi_copy_up, test_rounds(3000)), 0);
 }
 
 int main(int argc, char **argv)
 {
-	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : rpwi_random64() | 1;
-	fprintf(stderr, "seed %llu; again: copy_test SEED\n", (unsigned long long)seed);
-	if (argc > 2 && !strcmp(argv[2], "memcpy")) { /* by hand: does the poller see it? */
+	rng.state = test_seed_any();
+	if (argc > 1 && !strcmp(argv[1], "memcpy")) { /* by hand: does the poller see it? */
 		printf("memcpy: %llu words were not there\n",
 			(unsigned long long)polled(plain, 20000));
 		return 0;

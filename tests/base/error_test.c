@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Errors: the last one of a thread, made of itself, of an errno; kept beyond it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "lib/test.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "ropeway.h"

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Guarded copies: holes, protected pages, truncated files, and a program that has fault handlers of
  * its own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "lib/test.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Slots, against a plain table of who is where: taken, found, hidden, given back, at random. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "base/slots.h"
 
 enum { MOST = 100, STEPS = 100000 };
@@ -16,11 +12,11 @@ static void as_a_plain_table(void **state)
 	void *there[MOST] = {0};
 	uint32_t generation[MOST] = {0}, taken = 0;
 	bool is_taken[MOST] = {0};
-	uint64_t x = 88172645463325252ull;
+	struct rng rng = {test_seed(1)};
 	for (int step = 0; step < STEPS; step++) {
-		x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-		uint32_t at = (uint32_t)(x >> 8) % MOST;
-		if (x % 5 < 3) {
+		uint32_t at = (uint32_t)rng_below(&rng, MOST);
+		uint64_t what = rng_below(&rng, 5);
+		if (what < 3) {
 			bool room = rpwi_slots_reserve(&s, MOST);
 			assert_int_equal(room, taken < MOST);
 			if (!room)
@@ -31,7 +27,7 @@ static void as_a_plain_table(void **state)
 			is_taken[i] = true;
 			there[i] = &things[at];
 			taken++;
-		} else if (is_taken[at] && x % 5 == 3) {
+		} else if (is_taken[at] && what == 3) {
 			rpwi_slots_hide(&s, at);
 			there[at] = NULL;
 		} else if (is_taken[at]) {

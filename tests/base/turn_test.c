@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* turn_test.c - when a program that polls in vain gives its turn away (base/turn.h). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "base/turn.h"
 
 /* How many looks in vain until a yield; the yield is not done. */

@@ -8,7 +8,7 @@ static struct tran_facts facts_of(unsigned seed)
 {
 	struct tran_facts f = {.pid = 1 + seed % INT32_MAX, .uid = seed * 2654435761u};
 	for (unsigned i = 0; i < sizeof(f.host_id); i++)
-		f.host_id[i] = pattern(seed, i);
+		f.host_id[i] = pattern_byte(seed, i);
 	snprintf(f.hostname, sizeof(f.hostname), "%.*s", (int)(seed % sizeof(f.hostname)),
 		"a-host-name.with-all-the-characters-that-it-may-have.example.org.0123");
 	snprintf(f.transports, sizeof(f.transports), "%.*s", (int)(seed / 3 % sizeof(f.transports)),
@@ -19,6 +19,7 @@ static struct tran_facts facts_of(unsigned seed)
 static void test_round_trip(void **state)
 {
 	for (unsigned seed = 0; seed < 2000; seed++) {
+		IN_CASE("facts", seed);
 		struct tran_facts in = facts_of(seed), out;
 		uint8_t bytes[BOOT_HELLO_MAX];
 		struct boot_prelude_fields f;
@@ -167,6 +168,7 @@ static void test_addresses(void **state)
 	char host[BOOT_HOST_MAX], longest[BOOT_HOST_MAX + 8];
 	uint16_t port = 0;
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(addresses); i++) {
+		IN_CASE("row", i);
 		int rc = boot_addr_split(addresses[i].text, host, &port);
 		assert_int_equal(rc, addresses[i].host ? 0 : RPW_ERR_INVALID);
 		if (rc) {
@@ -194,6 +196,7 @@ static void test_address_text(void **state)
 		{"fe80::7%lo", "fe80::7%lo", "[fe80::7%lo]:9"},
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		IN_CASE("row", i);
 		struct boot_addrs a;
 		char host[64], where[BOOT_WHERE_MAX];
 		assert_int_equal(boot_addr_numeric(cases[i].host, 9, false, &a), 1);

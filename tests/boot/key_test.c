@@ -211,6 +211,7 @@ static void test_strangers_learn_nothing(void **state)
 	struct side *b = side_new(one);
 	struct boot_listener *l = side_listen(b, "127.0.0.1:0");
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(say); i++) {
+		IN_CASE("row", i);
 		uint8_t got[512];
 		int fd = raw_connect(boot_listener_port(l));
 		assert_true(raw_send(fd, say[i].bytes, say[i].len));

@@ -129,7 +129,7 @@ static void on_message(void *user, unsigned type, const uint8_t *data, size_t le
 	struct peer *p = user;
 	assert_non_null(p->c);
 	for (size_t i = 0; i < len; i++)
-		p->bad += data[i] != pattern(type, i);
+		p->bad += data[i] != pattern_byte(type, i);
 	p->messages++;
 	p->bytes += len;
 	p->last_type = type;
@@ -224,7 +224,7 @@ int send_pattern(struct boot_conn *c, unsigned type, size_t len)
 {
 	static uint8_t data[BOOT_MESSAGE_MAX + 1];
 	for (size_t i = 0; i < len; i++)
-		data[i] = pattern(type, i);
+		data[i] = pattern_byte(type, i);
 	return boot_send(c, type, data, len);
 }
 

@@ -7,17 +7,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/pattern.h"
+#include "lib/test.h"
 #include "base/error.h"
 #include "boot/boot.h"
 #include "boot/hello.h"
@@ -32,7 +28,7 @@ struct peer {
 	bool connected, gone, close_in_message;
 	int status; /* of connected, then of gone */
 	char why[512];
-	unsigned messages, bad; /* bad: not what pattern() says for its type and length */
+	unsigned messages, bad; /* bad: not what pattern_byte() says for its type and length */
 	size_t bytes;
 	unsigned last_type;
 };
@@ -43,12 +39,6 @@ struct side {
 	bool close_in_accepted;
 	struct peer peer[PEERS_MAX];
 };
-
-/* A byte of message `type` at offset i: no two messages alike. */
-static inline uint8_t pattern(unsigned type, size_t i)
-{
-	return (uint8_t)((i * 2654435761u >> 7) ^ type * 37 ^ i);
-}
 
 void ns_enter(void); /* exit 77 where there is none */
 /* key_file may be NULL. Fails the test when it cannot be made. */

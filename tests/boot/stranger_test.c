@@ -86,6 +86,7 @@ static size_t changed_hello(const struct change *c, enum boot_hello_kind kind, u
 static void test_hellos_that_are_refused(void **state)
 {
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(changes); i++) {
+		IN_CASE("row", i);
 		uint8_t hello[BOOT_HELLO_MAX], got[BOOT_HELLO_MAX];
 		struct boot_prelude_fields f;
 		int fd = raw_connect(boot_listener_port(l));
@@ -117,6 +118,7 @@ static void test_other_protocols(void **state)
 		{"\x93ropeway", 8, 0}, {"\x93ropeway\x01\x01\x00\x01\x00\x00\x00\x10 field", 22, 0},
 		{"", 0, 0}};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(say); i++) {
+		IN_CASE("row", i);
 		uint8_t got[64];
 		int fd = raw_connect(boot_listener_port(l));
 		assert_true(raw_send(fd, say[i].bytes, say[i].len));
@@ -252,6 +254,7 @@ static void test_hostile_messages(void **state)
 		BOOT_MESSAGE_MAX + 1, 0x7fffffff, 0x80000000, 0xffffffff};
 	good_peers(1);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lengths); i++) {
+		IN_CASE("bytes", lengths[i]);
 		uint8_t bytes[BOOT_HELLO_MAX + BOOT_FRAME_HEAD], got[BOOT_HELLO_MAX];
 		size_t len = boot_hello_encode(BOOT_HELLO_CONNECTOR, &a->own, bytes);
 		rpwi_put_be32(bytes + len, lengths[i]);
@@ -335,6 +338,7 @@ static void test_listeners_of_other_kinds(void **state)
 {
 	uint8_t bytes[BOOT_HELLO_MAX];
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(changes); i++) {
+		IN_CASE("row", i);
 		size_t len = changed_hello(&changes[i], BOOT_HELLO_LISTENER, bytes);
 		if (changes[i].at == 9)
 			bytes[9] = BOOT_HELLO_CONNECTOR;

@@ -81,6 +81,7 @@ static void test_messages_of_all_sizes(void **state)
 	unsigned n = 0;
 	connect_pair(&pa, &pb);
 	for (unsigned len = 0; len <= BOOT_MESSAGE_MAX; len += len < 40 ? 1 : 97) {
+		IN_CASE("len", len);
 		assert_int_equal(send_pattern(pa->c, len, len), 0);
 		assert_int_equal(send_pattern(pb->c, len ^ 0xffffffff, len), 0);
 		sent += len;
@@ -114,10 +115,11 @@ static void test_dribble(void **state)
 	wait_for(&b->accepted, 1);
 	struct peer *pb = &b->peer[0];
 	for (unsigned k = 0; k < RPWI_ARRAY_LEN(sizes); k++) {
+		IN_CASE("bytes", sizes[k]);
 		rpwi_put_be32(bytes, sizes[k]);
 		rpwi_put_be32(bytes + 4, k);
 		for (size_t i = 0; i < sizes[k]; i++)
-			bytes[BOOT_FRAME_HEAD + i] = pattern(k, i);
+			bytes[BOOT_FRAME_HEAD + i] = pattern_byte(k, i);
 		for (size_t i = 0; i < BOOT_FRAME_HEAD + sizes[k]; i++) {
 			assert_int_equal(pb->messages, k);
 			assert_true(raw_send(fd, bytes + i, 1));
@@ -203,6 +205,7 @@ static void test_families_and_names(void **state)
 		{"0.0.0.0:0", "127.0.0.1"}, {"localhost:0", "localhost"},
 		{"127.0.0.1:0", "localhost"}, {"localhost:0", "127.0.0.1"}};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(ways); i++) {
+		IN_CASE("row", i);
 		struct boot_listener *l = side_listen(b, ways[i].listen);
 		assert_true(boot_listener_port(l) > 0);
 		struct peer *pa = side_connect(a, ways[i].connect, boot_listener_port(l), 10000);

@@ -110,7 +110,7 @@ static void stock_say(struct stock *k, unsigned type, size_t len, size_t piece)
 	rpwi_put_be32(m, (uint32_t)len);
 	rpwi_put_be32(m + 4, type);
 	for (size_t i = 0; i < len; i++)
-		m[BOOT_FRAME_HEAD + i] = pattern(type, i);
+		m[BOOT_FRAME_HEAD + i] = pattern_byte(type, i);
 	stock_write(k, m, BOOT_FRAME_HEAD + len, piece);
 }
 
@@ -128,9 +128,11 @@ static void test_talks_with_gnutls(void **state)
 	struct side *b = side_new(file);
 	struct boot_listener *l = side_listen(b, "127.0.0.1:0");
 	for (unsigned round = 0; round < 4; round++) {
+		IN_CASE("round", round);
 		struct stock k;
 		struct peer *p = stock_open(&k, b, l);
 		for (unsigned type = 0; type < RPWI_ARRAY_LEN(pieces); type++) {
+			IN_CASE("row", type);
 			size_t len = type < 2 ? 100 + type : BOOT_MESSAGE_MAX - type;
 			uint8_t m[BOOT_FRAME_HEAD + BOOT_MESSAGE_MAX];
 			stock_say(&k, type, len, pieces[type]);
@@ -142,7 +144,8 @@ static void test_talks_with_gnutls(void **state)
 			stock_read(&k, m, BOOT_FRAME_HEAD + len);
 			assert_int_equal(rpwi_get_be32(m), len);
 			for (size_t i = 0; i < len; i++)
-				assert_int_equal(m[BOOT_FRAME_HEAD + i], pattern(50 + type, i));
+				assert_int_equal(
+					m[BOOT_FRAME_HEAD + i], pattern_byte(50 + type, i));
 		}
 		assert_int_equal(p->bad, 0);
 		assert_int_equal(gnutls_bye(k.s, GNUTLS_SHUT_WR), 0);
@@ -188,7 +191,7 @@ static void test_new_keys_are_taken(void **state)
 		assert_int_equal(send_pattern(p->c, 90 + type, len), 0);
 		stock_read(&k, m, BOOT_FRAME_HEAD + len);
 		for (size_t i = 0; i < len; i++)
-			assert_int_equal(m[BOOT_FRAME_HEAD + i], pattern(90 + type, i));
+			assert_int_equal(m[BOOT_FRAME_HEAD + i], pattern_byte(90 + type, i));
 	}
 	assert_int_equal(p->bad, 0);
 	stock_close(&k);
@@ -203,6 +206,7 @@ static void test_no_records(void **state)
 	struct side *b = side_new(file);
 	struct boot_listener *l = side_listen(b, "127.0.0.1:0");
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(wrong); i++) {
+		IN_CASE("row", i);
 		struct stock k;
 		struct peer *p = stock_open(&k, b, l);
 		assert_true(raw_send(k.fd, wrong[i], sizeof(wrong[i])));

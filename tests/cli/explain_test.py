@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """`ropeway run --explain` and `ropeway explain`: what is told of real programs, held against tshark and what they printed; captures that somebody has tampered with.
 
-Usage: explain_test.py BUILD_DIR TEST_CLASS. ROPEWAY_TEST_SEED and ROPEWAY_TEST_MUTATIONS choose what Hostile does.
+Usage: explain_test.py BUILD_DIR TEST_CLASS. TEST_SEED and TEST_ROUNDS choose what Hostile does.
 """
 import gzip
 import os
@@ -391,9 +391,9 @@ class Hostile(Case):
         return bytes(data)
 
     def test_no_mutation_crashes_it(self):
-        seed = int(os.environ.get("ROPEWAY_TEST_SEED", random.randrange(1 << 32)))
-        count = int(os.environ.get("ROPEWAY_TEST_MUTATIONS", 400))
-        print(f"ROPEWAY_TEST_SEED={seed}", file=sys.stderr)
+        seed = int(os.environ.get("TEST_SEED", random.randrange(1 << 32)))
+        count = int(os.environ.get("TEST_ROUNDS", 400))
+        print(f"TEST_SEED={seed}", file=sys.stderr)
         rng = random.Random(seed)
         sources = []
         for name in ("pair", "lossy", "datagrams", "silent"):

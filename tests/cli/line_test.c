@@ -2,18 +2,11 @@
 /* The line that the two sides of `ropeway perf` measure their distance by: what is taken for one,
  * and that it is measured. No duration is judged. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "cli/perf/perf.h"
 
 /* The child's status: 0; 2: not taken; 3: taken, and not measured. */

@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The table of options: what each kind takes and refuses, what was meant by a word that is no
  * option, presets and operands, and the help that is made of a table. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 
@@ -171,6 +163,7 @@ static void addresses(void **state)
 	struct all a = {0};
 
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(good); i++) {
+		IN_CASE("row", i);
 		assert_int_equal(take("address", good[i], &a), 0);
 		assert_string_equal(a.address, good[i]);
 	}
@@ -227,6 +220,7 @@ static void near_words(void **state)
 	};
 
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(meant); i++) {
+		IN_CASE("row", i);
 		const char *got = cli_options_near(meant[i].word, names);
 		if (!got != !meant[i].meant || (got && strcmp(got, meant[i].meant) != 0))
 			fail_msg("'%s': '%s', not '%s'", meant[i].word, got ? got : "",

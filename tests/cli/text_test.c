@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What others wrote, as a terminal may have it: rpwi_cli_printable. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "cli/cli.h"
 
 static void assert_shown(const char *text, const char *expected)
@@ -57,6 +50,7 @@ static void it_is_cut_between_characters(void **state)
 	char out[8];
 
 	for (size_t len = 1; len <= sizeof(out); len++) {
+		IN_CASE("len", len);
 		memset(out, 'x', sizeof(out));
 		rpwi_cli_printable("\xe7\xbb\xb3\xe7\xbb\xb3\xe7\xbb\xb3", out, len);
 		assert_int_equal(strlen(out), (len - 1) / 3 * 3);
@@ -81,6 +75,7 @@ static void what_is_too_wide_ends_with_dots(void **state)
 	char out[32];
 
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		IN_CASE("row", i);
 		assert_int_equal(
 			rpwi_cli_columns(cases[i].text, out, sizeof(out), cases[i].columns),
 			cases[i].used);

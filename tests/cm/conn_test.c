@@ -232,6 +232,7 @@ static void every_wait_ends(void **state)
 		{S(SIDR_REQ_SENT), false, E(SIDR_REQ_ERROR), S(IDLE), S(SIDR_REQ)},
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		IN_CASE("row", i);
 		again();
 		struct rpwi_cm_conn *c = bring(cases[i].state, cases[i].passive);
 		run_until(now + 300 * SECOND);
@@ -314,6 +315,7 @@ static void a_callback_may_destroy(void **state)
 		{S(REQ_SENT), 0, IN_REJ_STALE},
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		IN_CASE("row", i);
 		again();
 		struct rpwi_cm_conn *c = bring(cases[i].state, cases[i].passive);
 		destroy_in_event = true;
@@ -341,6 +343,7 @@ static void timewait_follows_the_ack_timeout(void **state)
 		uint64_t ns;
 	} cases[] = {{0, 4 * SECOND}, {1, SECOND / 10}, {18, 4096ull << 18}, {31, 4 * SECOND}};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		IN_CASE("row", i);
 		again();
 		struct rpwi_cm_msg req = a_req(THEIR_ID, THEIR_QPN);
 		req.req.primary.local_ack_timeout = cases[i].ack_timeout;

@@ -83,7 +83,7 @@ static void op_event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_ev
 	}
 }
 
-uint32_t op_random(void *user) { return random_next = random_next * 1664525 + 1013904223; }
+uint32_t op_random(void *user) { return (uint32_t)rng_mix(++random_next); }
 static void op_moved(
 	void *user, struct rpwi_cm_conn *c, enum rpwi_cm_state from, enum rpwi_cm_state to)
 {

@@ -4,11 +4,7 @@
 #ifndef TESTS_CM_PEER_H
 #define TESTS_CM_PEER_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "lib/test.h"
 
 #include <errno.h>
 

@@ -14,6 +14,7 @@ static void unanswered_requests(void **state)
 		{S(DREQ_SENT), false, S(DREQ)}};
 	const uint64_t response_ns = 4096ull << 20;
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		IN_CASE("row", i);
 		again();
 		struct rpwi_cm_conn *c = bring(cases[i].state, cases[i].passive);
 		uint64_t start = now, first;
@@ -44,6 +45,7 @@ static void the_peer_sets_the_pace_of_its_answers_within_bounds(void **state)
 	} cases[] = {{20, 2, 3 * (4096ull << 20)}, {0, 0, 4096ull << 16},
 		{31, 15, 16 * (4096ull << 22)}, {18, 7, 8 * (4096ull << 18)}};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		IN_CASE("row", i);
 		again();
 		struct rpwi_cm_msg req = a_req(THEIR_ID, THEIR_QPN);
 		req.req.local_cm_response_timeout = cases[i].exponent;

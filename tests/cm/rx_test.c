@@ -8,6 +8,7 @@ static void the_engine_refuses_by_itself(void **state)
 	static const uint16_t reasons[] = {
 		RPWI_REJ_INVALID_SERVICE_ID, RPWI_REJ_NO_RESOURCES, RPWI_REJ_CONSUMER_DEFINED};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(reasons); i++) {
+		IN_CASE("row", i);
 		refuse = reasons[i];
 		nsent = 0;
 		rx_attr(&mine, RPWI_CM_REQ);

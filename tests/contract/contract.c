@@ -54,28 +54,13 @@ void forget_error(void)
 
 /* ---- patterns ---- */
 
-static unsigned char pattern_byte(uint64_t seed, size_t i)
-{
-	uint64_t x = seed * 0x9e3779b97f4a7c15u + i / 8 + 1;
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-	return (unsigned char)((x ^ x >> 31) >> (i % 8) * 8);
-}
-
-void pattern_fill(void *buf, size_t len, uint64_t seed)
-{
-	for (size_t i = 0; i < len; i++)
-		((unsigned char *)buf)[i] = pattern_byte(seed, i);
-}
-
 bool pattern_right(const void *buf, size_t len, uint64_t seed)
 {
-	for (size_t i = 0; i < len; i++)
-		if (((const unsigned char *)buf)[i] != pattern_byte(seed, i)) {
-			printf("# byte %zu of %zu is wrong\n", i, len);
-			return false;
-		}
-	return true;
+	size_t wrong = pattern_wrong(buf, len, seed);
+	if (wrong < len)
+		printf("# byte %zu of %zu, which %llu seeded, is wrong\n", wrong, len,
+			(unsigned long long)seed);
+	return wrong == len;
 }
 
 /* ---- pairs ---- */

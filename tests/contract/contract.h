@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/pattern.h"
+
 #define ALL UINT64_MAX
 
 struct contract_case {
@@ -46,7 +48,6 @@ void forget_error(void); /* so that a sentence is this call's, and not an earlie
 
 /* ---- patterns that tell every byte of every message apart ---- */
 
-void pattern_fill(void *buf, size_t len, uint64_t seed);
 bool pattern_right(const void *buf, size_t len, uint64_t seed);
 
 /* ---- two contexts in one thread, connected ---- */

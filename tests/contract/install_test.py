@@ -83,7 +83,7 @@ def main():
         for name, (compiler, standard, language) in LANGUAGES.items():
             binary = pathlib.Path(temp, "contract")
             define = ["-D_DEFAULT_SOURCE"] if compiler == "cc" else []  # usleep, mkstemp: the tests', not the header's
-            run(compiler, standard, *define, *WARNINGS, *cflags, f"-I{HERE}", language, *SOURCES, "-o", binary, "-xnone", *libs, "-lpthread")
+            run(compiler, standard, *define, *WARNINGS, *cflags, f"-I{HERE}", f"-I{HERE.parent}", language, *SOURCES, "-o", binary, "-xnone", *libs, "-lpthread")
             needed = run("readelf", "-d", binary)
             check("libropeway.so.0" in needed and not re.search(r"R(UN)?PATH", needed), f"linked with the wrong libraries\n{needed}")
             mapped = run("ldd", binary, LD_LIBRARY_PATH=str(libdir))

@@ -213,7 +213,7 @@ def pattern(size, seed):
 def compiled(source, folder, *words, compiler="cc"):
     """The program of a C or C++ file beside the scripts."""
     out = f"{folder}/{pathlib.Path(source).stem}"
-    made = subprocess.run([compiler, "-O2", "-Wall", "-o", out, str(HERE / source), *words], capture_output=True, text=True)
+    made = subprocess.run([compiler, "-O2", "-Wall", f"-I{HERE.parent}", "-o", out, str(HERE / source), *words], capture_output=True, text=True)
     if made.returncode:
         raise Failed(f"{compiler} {source}: {made.stderr}")
     return out

@@ -12,8 +12,8 @@ def body(a, b):
         port = 7204 + number
         server = a.start([program, "server", a.ip, port])
         a.wait_rdma(port, server)
-        b.run([program, "client", a.ip, port], limit_s=40, says="read: 0 bytes wrong\nanswer: seen")
-        server.done(20, says="look: 0 bytes wrong")
+        b.run([program, "client", a.ip, port], limit_s=40, says="read: 4194304 of 4194304 bytes right\nanswer: seen")
+        server.done(20, says="look: 4194304 of 4194304 bytes right")
     place.compared(f"{ROUNDS} times 4 MiB read, written, flushed")
 
 

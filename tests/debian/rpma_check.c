@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/pattern.h"
+
 #define BYTES ((size_t)4 << 20)
 #define WORD 64
 
@@ -20,22 +22,6 @@
 			exit(1); \
 		} \
 	} while (0)
-
-static uint8_t pattern(size_t at, uint64_t seed)
-{
-	uint64_t x = (at + 1) * 0x9e3779b97f4a7c15ull ^ seed * 0xbf58476d1ce4e5b9ull;
-	x ^= x >> 29;
-	x *= 0x94d049bb133111ebull;
-	return (uint8_t)(x >> 32);
-}
-
-static size_t wrong(const uint8_t *m, uint64_t seed)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < BYTES; i++)
-		n += m[i] != pattern(i, seed);
-	return n;
-}
 
 static void *pages(size_t n)
 {
@@ -95,8 +81,7 @@ int main(int argc, char **argv)
 	if (server) {
 		struct rpma_ep *ep;
 		struct rpma_conn_req *request;
-		for (size_t i = 0; i < BYTES; i++)
-			memory[i] = pattern(i, 1);
+		pattern_fill(memory, BYTES, 1);
 		OK(rpma_mr_get_descriptor_size(mr, &size));
 		OK(rpma_mr_get_descriptor(mr, bytes));
 		struct rpma_conn_private_data shown = {.ptr = bytes, .len = (uint8_t)size};
@@ -106,8 +91,9 @@ int main(int argc, char **argv)
 		OK(rpma_conn_req_connect(&request, &shown, &conn));
 		expect(conn, RPMA_CONN_ESTABLISHED);
 		wait_one(conn, IBV_WC_RECV);
-		printf("%s: %zu bytes wrong\n", word, wrong(memory, 2));
-		if (strcmp(word, "look") || wrong(memory, 2))
+		printf("%s: %zu of %zu bytes right\n", word, pattern_wrong(memory, BYTES, 2),
+			BYTES);
+		if (strcmp(word, "look") || !pattern_holds(memory, BYTES, 2))
 			return 1;
 		strcpy(word, "seen");
 		OK(rpma_send(conn, word_mr, 0, WORD, RPMA_F_COMPLETION_ALWAYS, NULL));
@@ -131,11 +117,10 @@ int main(int argc, char **argv)
 			return 1;
 		OK(rpma_read(conn, mr, 0, remote, 0, BYTES, RPMA_F_COMPLETION_ALWAYS, NULL));
 		wait_one(conn, IBV_WC_RDMA_READ);
-		printf("read: %zu bytes wrong\n", wrong(memory, 1));
-		if (wrong(memory, 1))
+		printf("read: %zu of %zu bytes right\n", pattern_wrong(memory, BYTES, 1), BYTES);
+		if (!pattern_holds(memory, BYTES, 1))
 			return 1;
-		for (size_t i = 0; i < BYTES; i++)
-			memory[i] = pattern(i, 2);
+		pattern_fill(memory, BYTES, 2);
 		OK(rpma_write(conn, remote, 0, mr, 0, BYTES, RPMA_F_COMPLETION_ON_ERROR, NULL));
 		OK(rpma_flush(conn, remote, 0, BYTES, RPMA_FLUSH_TYPE_VISIBILITY,
 			RPMA_F_COMPLETION_ALWAYS, NULL));

@@ -10,17 +10,10 @@
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 enum { THREADS = 20, LIMIT_MS = 10000 };
@@ -125,6 +118,7 @@ static void nobody_waits_without_need(void **state)
 	assert_true(run("ip neigh replace 10.66.0.9 lladdr 02:00:00:00:00:09 dev d0"));
 	static const char *const there[] = {"10.66.0.9", "10.99.1.1", "10.66.0.1", "127.0.0.1"};
 	for (unsigned i = 0; i < sizeof(there) / sizeof(*there); i++) {
+		IN_CASE("row", i);
 		struct ibv_qp *qp = new_qp(pd, cq);
 		assert_int_equal(to_rtr(qp, there[i]), 0);
 		assert_int_equal(ibv_destroy_qp(qp), 0);
@@ -196,7 +190,7 @@ static void who_waits_keeps_nobody_waiting(void **state)
 		assert_int_equal(
 			pair_write_to(&p, (uint64_t)done, 8, (uintptr_t)p.b.buf, p.b.mr->rkey),
 			IBV_WC_SUCCESS);
-		assert_true(pair_holds(p.b.buf, 8, (uint64_t)done));
+		assert_true(pattern_holds(p.b.buf, 8, (uint64_t)done));
 		struct ibv_qp *other = new_qp(p.pd, cq);
 		assert_int_equal(ibv_destroy_qp(other), 0);
 		longest = now_ms() - from > longest ? now_ms() - from : longest;

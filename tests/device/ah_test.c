@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ah_test.c - address handles in numbers, from inside: the kernel is asked for the way now and
  * then, not for each. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "device/hca.h"
 #include "io/io.h"
 

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* alive_test.c - who is missed, and after how long (device/alive.h), in a world of the test's: one
  * peer on another host, time as it is told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "device/alive.h"
 
 enum { OWN = 5, PEER = 77, HELPER = 99 };

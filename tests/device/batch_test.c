@@ -2,15 +2,9 @@
 /* batch_test.c - a list of ibv_wr_start .. ibv_wr_complete: it may hold what the send queue holds,
  * and is posted whole or not at all (ibv_wr_post(3)). */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 enum { WRS = 2048, SGES = 16, INLINE = 512, CQES = 8192, PIECE = 8 };
@@ -99,7 +93,7 @@ static void nothing_comes(void)
 static void a_list_holds_what_the_queue_holds(void **state)
 {
 	memset(p.b.buf, 0, PAIR_BUF);
-	pair_fill(p.a.buf, WRS * PIECE, 3);
+	pattern_fill(p.a.buf, WRS * PIECE, 3);
 	ibv_wr_start(ex);
 	for (unsigned i = 0; i < WRS; i++) {
 		one(i);
@@ -107,13 +101,13 @@ static void a_list_holds_what_the_queue_holds(void **state)
 	}
 	assert_int_equal(ibv_wr_complete(ex), 0);
 	all_done(WRS);
-	assert_true(pair_holds(p.b.buf, WRS * PIECE, 3));
+	assert_true(pattern_holds(p.b.buf, WRS * PIECE, 3));
 }
 
 static void with_as_many_pieces_as_it_takes(void **state)
 {
 	memset(p.b.buf, 0, PAIR_BUF);
-	pair_fill(p.a.buf, WRS * PIECE, 4);
+	pattern_fill(p.a.buf, WRS * PIECE, 4);
 	ibv_wr_start(ex);
 	for (unsigned i = 0; i < WRS / 2; i++) {
 		struct ibv_sge s[SGES];
@@ -127,13 +121,13 @@ static void with_as_many_pieces_as_it_takes(void **state)
 	}
 	assert_int_equal(ibv_wr_complete(ex), 0);
 	all_done(WRS / 2);
-	assert_true(pair_holds(p.b.buf, (size_t)WRS / 2 * SGES, 4));
+	assert_true(pattern_holds(p.b.buf, (size_t)WRS / 2 * SGES, 4));
 }
 
 static void and_as_much_inline_data(void **state)
 {
 	memset(p.b.buf, 0, PAIR_BUF);
-	pair_fill(p.a.buf, PAIR_BUF, 5);
+	pattern_fill(p.a.buf, PAIR_BUF, 5);
 	ibv_wr_start(ex);
 	for (unsigned i = 0; i < WRS; i++) {
 		struct ibv_data_buf parts[] = {{p.a.buf + i * (size_t)INLINE, 100},
@@ -145,7 +139,7 @@ static void and_as_much_inline_data(void **state)
 	}
 	assert_int_equal(ibv_wr_complete(ex), 0);
 	all_done(WRS);
-	assert_true(pair_holds(p.b.buf, PAIR_BUF, 5));
+	assert_true(pattern_holds(p.b.buf, PAIR_BUF, 5));
 }
 
 static void one_request_too_many_and_none_is_posted(void **state)

@@ -4,13 +4,8 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 
-#include <cmocka.h>
+#include "lib/test.h"
 
 enum { PORT = 18663 };
 static struct rdma_event_channel *ch;
@@ -36,6 +31,7 @@ static void which_error_a_taken_port_gives(void **state)
 	ch = rdma_create_event_channel();
 	assert_non_null(ch);
 	for (unsigned i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		IN_CASE("row", i);
 		struct rdma_cm_id *one, *two;
 		assert_int_equal(bound(rows[i].first, &one), 0);
 		assert_int_equal(bound(rows[i].second, &two), rows[i].error);

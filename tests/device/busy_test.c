@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* busy_test.c - while packets come by a lane without a pause, those that come by UDP are found,
  * too, at each address of the device: here from a plain socket, which a lane cannot serve. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "lib/test.h"
 #include "pair.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
@@ -74,7 +69,7 @@ static void send_datagram(const char *at, uint32_t qpn, uint64_t seed)
 		.payload_len = LEN};
 	size_t n = rpwi_pkt_encode(&h, out);
 	const struct rpwi_iov part = {payload, LEN};
-	pair_fill(payload, LEN, seed);
+	pattern_fill(payload, LEN, seed);
 	rpwi_put_le32(out + n + LEN, rpwi_icrc(&flow, 0, out, n, &part, 1, 0));
 	memcpy(out + n, payload, LEN);
 	if (v6)
@@ -87,11 +82,11 @@ static void send_datagram(const char *at, uint32_t qpn, uint64_t seed)
 
 static void one_message(struct pair *p, uint64_t seed)
 {
-	pair_fill(p->a.buf, 64, seed);
+	pattern_fill(p->a.buf, 64, seed);
 	assert_int_equal(
 		pair_send(&p->a, IBV_WR_RDMA_WRITE, 0, 64, (uintptr_t)p->b.buf, p->b.mr->rkey), 0);
 	assert_int_equal(side_done(&p->a), IBV_WC_SUCCESS);
-	assert_true(pair_holds(p->b.buf, 64, seed));
+	assert_true(pattern_holds(p->b.buf, 64, seed));
 }
 
 static void test_sockets_are_not_forgotten(void **state)
@@ -104,6 +99,7 @@ static void test_sockets_are_not_forgotten(void **state)
 	struct ibv_cq *cq = ibv_create_cq(p.ctx, 16, NULL, NULL, 0);
 	struct ibv_qp *qp = ud_make(&p, cq);
 	for (unsigned round = 0; round < 6; round++) {
+		IN_CASE("round", round);
 		for (unsigned i = 0; i < QUIET; i++)
 			one_message(&p, ++seed);
 		expect_one(&p, qp);
@@ -114,7 +110,7 @@ static void test_sockets_are_not_forgotten(void **state)
 		assert_int_equal(ibv_poll_cq(cq, 1, &wc), 1);
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		assert_int_equal(wc.byte_len, GRH + LEN);
-		assert_true(pair_holds(p.b.buf + PAIR_BUF / 2 + GRH, LEN, round + 1));
+		assert_true(pattern_holds(p.b.buf + PAIR_BUF / 2 + GRH, LEN, round + 1));
 	}
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 	assert_int_equal(ibv_destroy_cq(cq), 0);

@@ -5,15 +5,10 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "lib/test.h"
 
 /* librdmacm allocates the event before it waits for it, and has no handler of cancellation. */
 const char *__lsan_default_suppressions(void);

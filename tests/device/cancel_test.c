@@ -6,17 +6,10 @@
  * The cancellation waits already when the call begins, so it acts at the first cancellation point
  * that the call leaves open: nothing here depends on when a thread runs. */
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 enum { SERVED_WITHIN_S = 20, LEN = 4096, ROUNDS = 40, EVENT_WAIT_MS = 30 };
@@ -173,6 +166,7 @@ static void empty(struct ibv_cq *cq)
 static void a_call_is_finished_and_the_device_serves_on(void **state)
 {
 	for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+		IN_CASE("row", i);
 		pthread_t t;
 		now_in = jobs[i].name;
 		alarm(SERVED_WITHIN_S);

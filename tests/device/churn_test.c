@@ -3,36 +3,24 @@
  * and destroyed as fast as they can, or CHURN_RATE a second: none is refused. A QP number of the
  * client comes again while the server still has its last connection in TIMEWAIT.
  *
- * CHURN_CONNECTIONS: so many (6,000); CHURN_RATE: so many a second (0: no limit). */
+ * TEST_ROUNDS: so many (6,000); CHURN_RATE: so many a second (0: no limit). */
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "lib/test.h"
 
 enum { PORT = 18641, EVENT_MS = 20000, CONNECTIONS = 6000, AT_ONCE = 8, LIMIT_S = 240 };
 
 static struct rdma_event_channel *channel;
 static const struct sockaddr_in address = {.sin_family = AF_INET};
 
-static unsigned from_env(const char *name, unsigned otherwise)
-{
-	const char *s = getenv(name);
-	return s ? (unsigned)strtoul(s, NULL, 10) : otherwise;
-}
 static double now_s(void)
 {
 	struct timespec ts;
@@ -150,7 +138,9 @@ static void take_event(void)
 
 static void none_is_refused(void **state)
 {
-	unsigned n = from_env("CHURN_CONNECTIONS", CONNECTIONS), rate = from_env("CHURN_RATE", 0);
+	const char *given = getenv("CHURN_RATE");
+	unsigned n = (unsigned)test_rounds(CONNECTIONS),
+		 rate = given ? (unsigned)strtoul(given, NULL, 10) : 0;
 	int ready[2], status;
 	char r;
 	alarm(LIMIT_S);

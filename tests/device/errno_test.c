@@ -2,14 +2,8 @@
 /* errno_test.c - a verb that fails says why twice: what it returns, and errno, as with a kernel's
  * device, whose commands set it. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 static struct ibv_context *c;

@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* faults_test.c - two processes: one is killed or stopped while data moves. What the other one
  * sees, and that it sees all of it. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 struct info {
@@ -118,7 +112,7 @@ static void a_stopped_peer_loses_no_connection(void **state)
 	int sock, status;
 	pid_t pid = passive(&sock, 14, 7);
 	end_make(&e, sock, 14, 7);
-	pair_fill(e.s.buf, 65536, 21);
+	pattern_fill(e.s.buf, 65536, 21);
 	assert_int_equal(kill(pid, SIGSTOP), 0);
 	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid); /* it may run on for a moment */
 	assert_true(WIFSTOPPED(status));
@@ -131,7 +125,7 @@ static void a_stopped_peer_loses_no_connection(void **state)
 	assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_READ, 0, 65536, e.peer.addr, e.peer.rkey), 0);
 	assert_true(pair_poll(e.s.cq, &wc, 5000));
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
-	assert_true(pair_holds(e.s.buf, 65536, 21));
+	assert_true(pattern_holds(e.s.buf, 65536, 21));
 	assert_int_equal(write(sock, "x", 1), 1);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
@@ -149,7 +143,7 @@ static void a_passive_target_is_served(void **state)
 	pid_t pid = passive(&sock, 14, 7);
 	end_make(&e, sock, 14, 7);
 	for (uint64_t i = 0; i < 50; i++) {
-		pair_fill(e.s.buf, 10000, i);
+		pattern_fill(e.s.buf, 10000, i);
 		assert_int_equal(
 			pair_send(&e.s, IBV_WR_RDMA_WRITE, 0, 10000, e.peer.addr + i, e.peer.rkey),
 			0);
@@ -161,7 +155,7 @@ static void a_passive_target_is_served(void **state)
 			0);
 		assert_true(pair_poll(e.s.cq, &wc, 5000));
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
-		assert_true(pair_holds(e.s.buf, 10000, i));
+		assert_true(pattern_holds(e.s.buf, 10000, i));
 	}
 	assert_int_equal(write(sock, "x", 1), 1);
 	assert_int_equal(waitpid(pid, &status, 0), pid);

@@ -2,20 +2,13 @@
 /* forged_test.c - packets that do not come from the peer, or not as they should: none changes a
  * byte of memory, and the connection lives on. They are made here with the wire layer and sent by a
  * plain UDP socket, as anybody on the network could. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "lib/test.h"
 #include "pair.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
@@ -89,13 +82,13 @@ static void settle(struct pair *p)
 static void still_works(struct pair *p)
 {
 	struct ibv_wc wc;
-	pair_fill(p->a.buf, 3000, 77);
+	pattern_fill(p->a.buf, 3000, 77);
 	assert_int_equal(
 		pair_send(&p->a, IBV_WR_RDMA_WRITE, 0, 3000, (uintptr_t)p->b.buf, p->b.mr->rkey),
 		0);
 	assert_true(pair_poll(p->a.cq, &wc, 5000));
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
-	assert_true(pair_holds(p->b.buf, 3000, 77));
+	assert_true(pattern_holds(p->b.buf, 3000, 77));
 }
 
 static void untouched(void (*attack)(struct pair *p, const uint8_t *evil))
@@ -103,11 +96,11 @@ static void untouched(void (*attack)(struct pair *p, const uint8_t *evil))
 	struct pair p;
 	uint8_t evil[512];
 	pair_make(&p, 14, 7, 7);
-	pair_fill(p.b.buf, PAIR_BUF, 5);
-	pair_fill(evil, sizeof(evil), 666);
+	pattern_fill(p.b.buf, PAIR_BUF, 5);
+	pattern_fill(evil, sizeof(evil), 666);
 	attack(&p, evil);
 	settle(&p);
-	assert_true(pair_holds(p.b.buf, PAIR_BUF, 5));
+	assert_true(pattern_holds(p.b.buf, PAIR_BUF, 5));
 	still_works(&p);
 	pair_free(&p);
 }
@@ -279,11 +272,11 @@ static void the_right_packet_arrives(void **state)
 	uint8_t good[512];
 	struct ibv_wc wc;
 	pair_make(&p, 14, 7, 7);
-	pair_fill(good, sizeof(good), 8);
+	pattern_fill(good, sizeof(good), 8);
 	struct rpwi_pkt w = next_write(&p, 512);
 	forge("127.0.0.1", &w, good, 512, 0, 0);
 	assert_false(pair_poll(p.b.cq, &wc, 300));
-	assert_true(pair_holds(p.b.buf + TARGET, 512, 8));
+	assert_true(pattern_holds(p.b.buf + TARGET, 512, 8));
 	pair_free(&p);
 }
 

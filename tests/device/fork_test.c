@@ -6,18 +6,12 @@
 #include "pair.h"
 
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "lib/test.h"
 
 enum { FORKS = 400, BYTES = 3000, CHILD_S = 10, PARENT_S = 60, PERIOD_US = 1500 };
 
@@ -145,7 +139,7 @@ static void traffic_with_forks(void **state)
 	for (; forks < FORKS && !failed; seed++) {
 		struct ibv_wc wc;
 		int got = 0;
-		pair_fill(p.a.buf, BYTES, seed);
+		pattern_fill(p.a.buf, BYTES, seed);
 		/* Not pair_recv: a child that was forked inside of it may be refused there. */
 		struct ibv_sge sge = {(uintptr_t)p.b.buf, BYTES, p.b.mr->lkey};
 		struct ibv_recv_wr *bad, wr = {.wr_id = seed, .sg_list = &sge, .num_sge = 1};
@@ -169,7 +163,7 @@ static void traffic_with_forks(void **state)
 				child_goes_on();
 			failed |= got < 0 || (got > 0 && wc.status) ? 4 : 0;
 		}
-		if (!failed && !pair_holds(p.b.buf, BYTES, seed))
+		if (!failed && !pattern_holds(p.b.buf, BYTES, seed))
 			failed = 5;
 	}
 	setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);

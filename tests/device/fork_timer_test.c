@@ -2,19 +2,12 @@
 /* fork_timer_test.c - a program whose timer's handler forks, under load, with a period that is
  * shorter than what fork would wait for a lock (base/lock.c): it gets on, whatever instruction the
  * handler interrupts. fork_test.c has what the children may do. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 enum { BYTES = 64, FORKS = 600, LIMIT_S = 90 };

@@ -3,17 +3,9 @@
  * waits for a program that has stopped polling, all keep their order, and a QP may end while some
  * wait. By UDP, or as the first argument says (ROPEWAY_WIRE).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 enum { WORD = 8, MANY = 40, DEADLINE_MS = 5000 };
@@ -68,7 +60,7 @@ static void nothing_waits_for_polls(bool polls_first)
 	struct pair p;
 	pair_make(&p, 14, 7, 7);
 	for (unsigned round = 0; round < 5; round++) {
-		pair_fill(p.a.buf, MANY * WORD, round + 1);
+		pattern_fill(p.a.buf, MANY * WORD, round + 1);
 		if (polls_first)
 			spin_in_vain(&p, 2000);
 		for (uint64_t i = 0; i < MANY; i++)
@@ -89,7 +81,7 @@ static void test_a_lone_message_goes_at_once(void **state)
 	struct pair p;
 	pair_make(&p, 14, 7, 7);
 	for (unsigned round = 0; round < 5; round++) {
-		pair_fill(p.a.buf, WORD, round + 100);
+		pattern_fill(p.a.buf, WORD, round + 100);
 		spin_in_vain(&p, 2000);
 		write_word(&p, 0);
 		print_message("one word: %llu us\n", (unsigned long long)words_come(&p, 1));
@@ -112,7 +104,7 @@ static void in_order(void)
 			/* one in eight is too long to wait, and takes those before it along */
 			uint32_t len = posted % 8 == 7 ? 3000 : WORD;
 			uint64_t at = posted % WINDOW * 4096;
-			pair_fill(p.a.buf + at, len, posted + 1);
+			pattern_fill(p.a.buf + at, len, posted + 1);
 			assert_int_equal(
 				pair_send(&p.a, posted % 3 ? IBV_WR_SEND : IBV_WR_SEND_WITH_IMM, at,
 					len, 0, 0),
@@ -128,8 +120,8 @@ static void in_order(void)
 			assert_int_equal(wc.status, IBV_WC_SUCCESS);
 			assert_int_equal(wc.wr_id, received % WINDOW);
 			assert_int_equal(wc.byte_len, len);
-			assert_true(
-				pair_holds(p.b.buf + 65536 + wc.wr_id * 4096, len, received + 1));
+			assert_true(pattern_holds(
+				p.b.buf + 65536 + wc.wr_id * 4096, len, received + 1));
 			pair_recv(&p.b, 65536 + wc.wr_id * 4096, 4096, wc.wr_id);
 			received++;
 		}
@@ -154,11 +146,12 @@ static void test_a_qp_may_end_meanwhile(void **state)
 {
 	enum { END_ERR, END_RESET, END_DESTROY, ENDS };
 	for (int round = 0; round < 30; round++) {
+		IN_CASE("round", round);
 		struct pair p;
 		struct ibv_wc wc;
 		unsigned n = 0;
 		pair_make(&p, 14, 7, 7);
-		pair_fill(p.a.buf, MANY * WORD, 7);
+		pattern_fill(p.a.buf, MANY * WORD, 7);
 		if (round % 2)
 			spin_in_vain(&p, 1000);
 		for (uint64_t i = 0; i < MANY; i++)

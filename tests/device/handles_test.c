@@ -3,14 +3,8 @@
  * to another context: ENOENT, as a kernel's device has it, and nothing is lost or broken by it. And
  * what the device says it has room for: so many, and no more. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 #if defined(__has_feature)

@@ -2,18 +2,12 @@
 /* lane_acks_test.c - an ACK that is due when a chain is posted of which one request goes by
  * reference: the ACK arrives before them all, the lane stays, and each request of the peer
  * completes before the answer to it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "peers.h"
 
 enum { ROUNDS = 200, BIG = 32768, RECVS = 32 };
@@ -66,7 +60,7 @@ static void responder(int sock, uint32_t second)
 	for (unsigned r = 0; r < ROUNDS; r++) {
 		while (!is_recv(&e))
 			;
-		pair_fill(e.s.buf + BIG, BIG, r);
+		pattern_fill(e.s.buf + BIG, BIG, r);
 		answer(&e, second);
 	}
 	hear(&e, &c, 1);
@@ -111,6 +105,7 @@ static void rounds(uint32_t second)
 	say(&e, &c, 1);
 	hear(&e, &c, 1);
 	for (unsigned r = 0; r < ROUNDS; r++) {
+		IN_CASE("round", r);
 		assert_int_equal(pair_send(&e.s, IBV_WR_SEND, 8192, 8, 0, 0), 0);
 		bool sent = false, got = false;
 		while (!sent || !got) {
@@ -119,7 +114,7 @@ static void rounds(uint32_t second)
 			got |= recv;
 			sent |= !recv;
 		}
-		assert_true(pair_holds(e.s.buf + BIG, BIG, r));
+		assert_true(pattern_holds(e.s.buf + BIG, BIG, r));
 	}
 	/* Once in a while the ACK goes by itself before the answer, and is late; as a rule not. */
 	assert_true(after < ROUNDS / 10);

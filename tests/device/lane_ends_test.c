@@ -1,29 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* lane_ends_test.c - QPs that end while SENDs to them are in the lane, by reference: once
  * ibv_destroy_qp, or a modify to RESET, has returned, no byte of the receives that were posted to
- * them changes any more. LANE_ROUNDS: how often. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+ * them changes any more. TEST_ROUNDS: how often. */
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "peers.h"
 
 enum { QPS = 4, RECVS = 24, ROOM = 32768, LEN = 20000, OURS = 0xee };
 
-static unsigned rounds(void)
-{
-	const char *given = getenv("LANE_ROUNDS");
-	return given ? (unsigned)strtoul(given, NULL, 0) : 120;
-}
+static unsigned rounds(void) { return (unsigned)test_rounds(120); }
 
 struct many {
 	struct end e; /* its QP stays, and with it the lane */
@@ -90,8 +80,9 @@ static void no_byte_is_placed_for_a_qp_that_has_ended(void **unused)
 	uint8_t *buf = mmap(NULL, area, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ibv_mr *mr = ibv_reg_mr(m.e.p.pd, buf, area, IBV_ACCESS_LOCAL_WRITE);
 	assert_non_null(mr);
-	srand(7);
+	struct rng rng = {test_seed(7)};
 	for (unsigned r = 0; r < rounds(); r++) {
+		IN_CASE("round", r);
 		many_make(&m);
 		for (unsigned k = 0; k < RECVS * QPS; k++) {
 			struct ibv_sge sge = {(uintptr_t)buf + (size_t)k * ROOM, ROOM, mr->lkey};
@@ -99,7 +90,7 @@ static void no_byte_is_placed_for_a_qp_that_has_ended(void **unused)
 			assert_int_equal(ibv_post_recv(m.s[k % QPS].qp, &wr, &bad), 0);
 		}
 		together(&m);
-		unsigned want = (unsigned)rand() % 60;
+		unsigned want = (unsigned)rng_below(&rng, 60);
 		for (unsigned n = 0, i = 0; n < want && i < 20000; i++)
 			n += pair_poll(m.s[i % QPS].cq, &wc, 0);
 		struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};

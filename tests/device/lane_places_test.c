@@ -2,28 +2,18 @@
 /* lane_places_test.c - SENDs that the receiver fetches from the sender's memory, at once to where
  * its receives are (rpwi_places_next): of any length, into receives of several pieces, too early
  * for their receive, with short ones in between. Each byte is what was sent, and none beside the
- * message has changed. LANE_MESSAGES: how many. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+ * message has changed. TEST_ROUNDS: how many. */
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "peers.h"
 
 enum { DEPTH = 8, LEN_MAX = 200000, AREA = 1 << 18, SGES = 3, BEFORE = 0x5a };
 
-static uint32_t chance(uint64_t *state, uint32_t n)
-{
-	*state = *state * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(*state >> 33) % n;
-}
+static uint32_t chance(struct rng *r, uint32_t n) { return (uint32_t)rng_below(r, n); }
 
 /* Both sides know what message `i` is. */
 struct message {
@@ -32,7 +22,7 @@ struct message {
 
 static struct message message_of(uint64_t i)
 {
-	uint64_t state = i * 977 + 5;
+	struct rng state = {i};
 	struct message m = {
 		.len = chance(&state, 3) ? 1 + chance(&state, LEN_MAX) : 1 + chance(&state, 64),
 		.nsge = 1 + chance(&state, SGES)};
@@ -46,11 +36,7 @@ static struct message message_of(uint64_t i)
 	return m;
 }
 
-static uint64_t messages(void)
-{
-	const char *given = getenv("LANE_MESSAGES");
-	return given ? strtoull(given, NULL, 0) : 1500;
-}
+static uint64_t messages(void) { return test_rounds(1500); }
 
 static void sender(int sock)
 {
@@ -67,7 +53,7 @@ static void sender(int sock)
 			continue;
 		uint8_t *from = buf + i % DEPTH * LEN_MAX;
 		struct message m = message_of(i);
-		pair_fill(from, m.len, i);
+		pattern_fill(from, m.len, i);
 		struct ibv_sge sge = {(uintptr_t)from, m.len, mr->lkey};
 		struct ibv_send_wr wr = {.sg_list = &sge,
 					   .num_sge = 1,
@@ -104,7 +90,7 @@ static void is_message(uint8_t *area, uint64_t i)
 		done += n;
 	}
 	assert_int_equal(done, m.len);
-	assert_true(pair_holds(got, m.len, i));
+	assert_true(pattern_holds(got, m.len, i));
 	for (size_t at = 0; at < AREA; at++)
 		assert_int_equal(area[at], BEFORE);
 }

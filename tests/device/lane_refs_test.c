@@ -2,21 +2,15 @@
 /* lane_refs_test.c - payloads that a peer on this host fetches from the sender's memory when it
  * gets to them. Once the sender has heard that its request failed, or has taken the memory away,
  * nothing is fetched: what the program puts there next does not arrive. The peer is stopped while
- * that happens, or runs, and it happens at a moment of chance (LANE_ROUNDS: how often). */
-#include <setjmp.h>
+ * that happens, or runs, and it happens at a moment of chance (TEST_ROUNDS: how often). */
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "peers.h"
 
 enum { BYTES = 1 << 18, SEED = 41, LATER = 42, BEFORE = 0x11 };
@@ -53,7 +47,7 @@ static void memory_is_new(struct from *f)
 	f->buf = mmap(PLACE, BYTES, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	assert_ptr_equal(f->buf, PLACE);
-	pair_fill(f->buf, BYTES, SEED);
+	pattern_fill(f->buf, BYTES, SEED);
 	f->mr = ibv_reg_mr(f->e.p.pd, f->buf, BYTES, 0);
 	assert_non_null(f->mr);
 }
@@ -94,7 +88,7 @@ static void begin_to(struct from *f, uint8_t *dst)
 		assert_int_equal(status_of(f, 5000), IBV_WC_SUCCESS);
 		usleep(1000);
 	}
-	assert_true(pair_holds(f->dst, BYTES, SEED));
+	assert_true(pattern_holds(f->dst, BYTES, SEED));
 	memset(f->dst, BEFORE, BYTES);
 }
 
@@ -126,7 +120,7 @@ static void to_state(struct from *f, enum ibv_qp_state state)
 static bool only_what_was_sent(const struct from *f)
 {
 	static uint8_t sent[BYTES];
-	pair_fill(sent, BYTES, SEED);
+	pattern_fill(sent, BYTES, SEED);
 	for (size_t i = 0; i < BYTES; i++)
 		if (f->dst[i] != BEFORE && f->dst[i] != sent[i])
 			return false;
@@ -147,14 +141,14 @@ static void a_payload_is_fetched_when_its_receiver_runs(void **state)
 {
 	static uint8_t later[BYTES];
 	struct from f;
-	pair_fill(later, BYTES, LATER); /* no time for it once the peer is stopped */
+	pattern_fill(later, BYTES, LATER); /* no time for it once the peer is stopped */
 	begin(&f);
 	stop(f.pid);
 	write_all(&f);
 	change_under_way(&f, later);
 	kill(f.pid, SIGCONT);
 	assert_int_equal(status_of(&f, 5000), IBV_WC_SUCCESS);
-	bool late = pair_holds(f.dst, BYTES, LATER);
+	bool late = pattern_holds(f.dst, BYTES, LATER);
 	if (!late)
 		print_message("# SKIPPED: the kernel does not let one process read the other here, "
 			      "so payloads are copied when they are sent\n");
@@ -192,7 +186,7 @@ static void what_has_failed_is_not_fetched(void **state)
 			assert_int_equal(ibv_dereg_mr(f.mr), 0);
 			f.mr = NULL;
 		}
-		pair_fill(f.buf, BYTES, LATER);
+		pattern_fill(f.buf, BYTES, LATER);
 		kill(f.pid, SIGCONT);
 		if (how == BY_DEREG)
 			assert_int_equal(status_of(&f, 5000), IBV_WC_LOC_PROT_ERR);
@@ -223,7 +217,7 @@ static void memory_that_is_gone_fails_its_request_and_no_other(void **state)
 		memset(f.dst, BEFORE, BYTES);
 		write_all(&f);
 		assert_int_equal(status_of(&f, 5000), IBV_WC_SUCCESS);
-		assert_true(pair_holds(f.dst, BYTES, SEED));
+		assert_true(pattern_holds(f.dst, BYTES, SEED));
 	}
 	end(&f);
 }
@@ -275,24 +269,22 @@ static int other_program(pid_t receiver)
 
 static void at_a_moment_of_chance(void **state)
 {
-	const char *given = getenv("LANE_ROUNDS");
-	unsigned rounds = given ? (unsigned)atoi(given) : 300, whole = 0, part = 0, none = 0;
-	uint32_t x = (uint32_t)getpid();
+	unsigned rounds = (unsigned)test_rounds(300), whole = 0, part = 0, none = 0;
+	struct rng rng = {test_seed_any()};
 	struct from f;
 	begin(&f);
 	for (unsigned n = 0; n < rounds; n++) {
 		memset(f.dst, BEFORE, BYTES);
-		pair_fill(f.buf, BYTES, SEED);
+		pattern_fill(f.buf, BYTES, SEED);
 		write_all(&f);
-		x = x * 1664525u + 1013904223u;
-		for (volatile uint32_t i = 0; i < x >> 14; i++)
+		for (volatile uint64_t i = rng_below(&rng, 1 << 18); i; i--)
 			;
 		to_state(&f, IBV_QPS_ERR);
 		int status = status_of(&f, 1000);
 		memset(f.buf, 0xee, BYTES);
 		assert_true(status == IBV_WC_SUCCESS || status == IBV_WC_WR_FLUSH_ERR);
 		usleep(n % 8 ? 0 : 2000);
-		assert_true(status != IBV_WC_SUCCESS || pair_holds(f.dst, BYTES, SEED));
+		assert_true(status != IBV_WC_SUCCESS || pattern_holds(f.dst, BYTES, SEED));
 		/* after this nothing of the old connection is taken */
 		say(&f.e, "a", 1);
 		end_again(&f.e);

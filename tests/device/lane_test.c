@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* lane_test.c - two processes of one user on one host: the reader does its READs by itself, also of
- * a process that is stopped; and what it must not get, it does not get. LANE_ROUNDS: how often
+ * a process that is stopped; and what it must not get, it does not get. TEST_ROUNDS: how often
  * memory is taken away at a moment of chance. */
 #include <errno.h>
 #include <net/if.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -20,8 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "peers.h"
 
 enum { LEN = 1 << 20, SEED = 41, LATER = 42 };
@@ -60,7 +53,7 @@ static void obey(struct end *e, char what)
 			pause();
 		}
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		pair_fill(e->s.buf, LEN, LATER);
+		pattern_fill(e->s.buf, LEN, LATER);
 		struct ibv_wc wc;
 		for (;;)
 			ibv_poll_cq(e->s.cq, 1, &wc);
@@ -86,7 +79,7 @@ static pid_t passive(struct end *e)
 		free(e->s.buf);
 		ibv_dereg_mr(e->s.mr);
 		e->s.buf = buf;
-		pair_fill(buf, LEN, SEED);
+		pattern_fill(buf, LEN, SEED);
 		e->s.mr = ibv_reg_mr(e->p.pd, buf, LEN,
 			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
 		pair_recv(&e->s, LEN - 64, 64, 0);
@@ -155,8 +148,9 @@ static void a_stopped_process_is_read(void **state)
 	pid_t pid = both(&e);
 	stop(pid);
 	for (unsigned i = 0; i < sizeof(lens) / sizeof(*lens); i++) {
+		IN_CASE("bytes", lens[i]);
 		assert_int_equal(read_peer(&e, 0, lens[i], e.peer.rkey, 1000), IBV_WC_SUCCESS);
-		assert_true(pair_holds(e.s.buf, lens[i], SEED));
+		assert_true(pattern_holds(e.s.buf, lens[i], SEED));
 	}
 	ends(&e, pid);
 }
@@ -175,7 +169,7 @@ static void a_stopped_process_is_read_to_any_place(void **state)
 						 e.peer.rkey),
 				0);
 			assert_int_equal(side_done(&e.s), IBV_WC_SUCCESS);
-			assert_true(pair_holds(e.s.buf + at, lens[i], SEED));
+			assert_true(pattern_holds(e.s.buf + at, lens[i], SEED));
 			assert_true(!at || e.s.buf[at - 1] == 0xee);
 			assert_int_equal(e.s.buf[at + lens[i]], 0xee);
 		}
@@ -233,6 +227,7 @@ static void what_may_not_be_read_is_refused(void **state)
 		{'x', false, 0, IBV_WC_RETRY_EXC_ERR},
 	};
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		IN_CASE("row", i);
 		struct end e;
 		pid_t pid = both(&e);
 		struct info answer = {0};
@@ -272,15 +267,15 @@ static void a_forked_process_is_not_taken_for_its_parent(void **state)
 	pid_t pid = both(&e);
 	tell(&e, 'f');
 	int status = -1;
-	for (int i = 0; i < 200 && !pair_holds(e.s.buf, 64, LATER); i++) {
+	for (int i = 0; i < 200 && !pattern_holds(e.s.buf, 64, LATER); i++) {
 		usleep(10000);
 		status = read_peer(&e, 0, 64, e.peer.rkey, 5000);
 		assert_int_equal(status, IBV_WC_SUCCESS);
 	}
-	assert_true(pair_holds(e.s.buf, 64, LATER));
+	assert_true(pattern_holds(e.s.buf, 64, LATER));
 	for (int i = 0; i < 100; i++) {
 		assert_int_equal(read_peer(&e, 0, 70000, e.peer.rkey, 5000), IBV_WC_SUCCESS);
-		assert_true(pair_holds(e.s.buf, 70000, LATER));
+		assert_true(pattern_holds(e.s.buf, 70000, LATER));
 	}
 	ends(&e, pid);
 }
@@ -315,7 +310,7 @@ static void without_the_kernels_leave_packets_do_it(void **state)
 		kill(peer, SIGCONT);
 		struct ibv_wc wc;
 		bool done = pair_poll(e.s.cq, &wc, 5000) && wc.status == IBV_WC_SUCCESS &&
-			    pair_holds(e.s.buf, 64, SEED);
+			    pattern_holds(e.s.buf, 64, SEED);
 		kill(peer, SIGKILL);
 		waitpid(peer, NULL, 0);
 		_exit(status == -1 && done ? 0 : 2);
@@ -334,13 +329,12 @@ struct churn {
 /* Registers, lets it be read for a moment, deregisters, and only then writes something else. */
 static void churn(struct end *e, struct churn *c)
 {
-	uint32_t x = (uint32_t)getpid();
+	struct rng rng = {(uint64_t)getpid()};
 	for (uint32_t n = 0; !c->stop; n++) {
-		pair_fill(e->s.buf, 8192, SEED);
+		pattern_fill(e->s.buf, 8192, SEED);
 		struct ibv_mr *mr = ibv_reg_mr(e->p.pd, e->s.buf, 8192, IBV_ACCESS_REMOTE_READ);
 		c->rkey = mr->rkey;
-		x = x * 1664525u + 1013904223u;
-		for (volatile uint32_t i = 0; i < x >> 16; i++)
+		for (volatile uint64_t i = rng_below(&rng, 1 << 16); i; i--)
 			;
 		ibv_dereg_mr(mr);
 		memset(e->s.buf, 0xee, 8192);
@@ -351,8 +345,7 @@ static void churn(struct end *e, struct churn *c)
 /* Each READ gives what was registered, whole, or fails; a failed QP is connected anew. */
 static void what_is_deregistered_is_never_read(void **state)
 {
-	const char *given = getenv("LANE_ROUNDS");
-	unsigned rounds = given ? (unsigned)atoi(given) : 300, good = 0, failed = 0, n = 0;
+	unsigned rounds = (unsigned)test_rounds(300), good = 0, failed = 0, n = 0;
 	struct churn *c =
 		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	while (n < rounds) {
@@ -377,7 +370,7 @@ static void what_is_deregistered_is_never_read(void **state)
 			uint32_t len = n % 3 ? 8192 : 512;
 			int status = read_peer(&e, 0, len, c->rkey, 5000);
 			if (status == IBV_WC_SUCCESS) {
-				assert_true(pair_holds(e.s.buf, len, SEED));
+				assert_true(pattern_holds(e.s.buf, len, SEED));
 				good++;
 			} else {
 				assert_int_equal(status, IBV_WC_REM_ACCESS_ERR);

@@ -5,20 +5,14 @@
  * into one SRQ and one CQ. Under ThreadSanitizer this is what looks for races between a QP's lock
  * and the HCA's. */
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "peers.h"
 
 enum { QPS = 5, WITH_CQ_OF_THEIR_OWN = 2, CHANGED = 4, ROUNDS = 400, WAIT_MS = 20000 };
@@ -67,7 +61,7 @@ static void sleeper(int sock)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	world_open(&w, sock);
 	for (uint64_t i = 0; i < QPS; i++)
-		pair_fill(w.s[i].buf, HALF, SEED + i);
+		pattern_fill(w.s[i].buf, HALF, SEED + i);
 	meet(&w);
 	_exit(read(sock, &end, 1) != 0);
 }
@@ -184,18 +178,19 @@ static void do_it(uint64_t i, enum ibv_wr_opcode op, uint64_t at, uint32_t len, 
 /* Now and then a WRITE first, which goes by packets, and what it wrote is READ. */
 static void *read_much(void *arg)
 {
-	uint64_t i = (uintptr_t)arg, random = i + 1;
+	uint64_t i = (uintptr_t)arg;
+	struct rng rng = {i};
 	uint8_t *buf = w.s[i].buf, *whole = malloc(HALF);
-	pair_fill(whole, HALF, SEED + i);
+	pattern_fill(whole, HALF, SEED + i);
 	for (uint64_t round = 0; round < ROUNDS && !bad; round++) {
-		random = random * 6364136223846793005ull + 1442695040888963407ull;
+		uint64_t random = rng_next(&rng);
 		uint32_t len = round % 8 ? (uint32_t)(random >> 40) % 256 + 1 : LEN_MAX;
 		uint64_t at = (random >> 33) % (HALF - LEN_MAX) & ~7ull;
 		if (round % 16 == 5) {
-			pair_fill(buf + HALF, len, random);
+			pattern_fill(buf + HALF, len, random);
 			do_it(i, IBV_WR_RDMA_WRITE, HALF, len, HALF + at);
 			do_it(i, IBV_WR_RDMA_READ, 0, len, HALF + at);
-			wrong_if(!pair_holds(buf, len, random), __LINE__);
+			wrong_if(!pattern_holds(buf, len, random), __LINE__);
 			continue;
 		}
 		memset(buf + at, 0, len);
@@ -367,7 +362,7 @@ static void *send_much(void *arg)
 	struct ibv_wc wc;
 	for (uint32_t n = 0; n < SENDS && !bad; n++) {
 		uint32_t number = i * SENDS + n;
-		pair_fill(s->buf, SEND_LEN, number);
+		pattern_fill(s->buf, SEND_LEN, number);
 		struct ibv_sge sge = {
 			.addr = (uintptr_t)s->buf, .length = SEND_LEN, .lkey = s->mr->lkey};
 		struct ibv_send_wr *refused, wr = {.sg_list = &sge,
@@ -389,7 +384,8 @@ static void *receive_all(void *arg)
 		if (bad)
 			break;
 		wrong_if(wc.imm_data >= SENDERS * SENDS || many.seen[wc.imm_data]++ ||
-				 !pair_holds(many.mem + wc.wr_id * SEND_LEN, SEND_LEN, wc.imm_data),
+				 !pattern_holds(
+					 many.mem + wc.wr_id * SEND_LEN, SEND_LEN, wc.imm_data),
 			__LINE__);
 		srq_post(wc.wr_id);
 	}

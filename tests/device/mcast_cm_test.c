@@ -3,20 +3,14 @@
  * librdmacm writes, what it never writes, and whether the host is a member of the group. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <netinet/in.h>
 #include <rdma/rdma_user_cm.h>
 #include <unistd.h>
+
+#include "lib/test.h"
 
 enum { UID = 4711, PS_TCP = RDMA_PS_TCP, PS_UDP = RDMA_PS_UDP, JOINED = 12, QKEY = 0x01234567 };
 #define GROUP "239.7.7.80"

@@ -3,20 +3,14 @@
  * is not as it should be is dropped; the process is a member of the IP group just as long as
  * somebody is attached. On the loopback device; forged datagrams come from a plain UDP socket. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "lib/test.h"
 #include "pair.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
@@ -114,7 +108,7 @@ static void send_to(struct member *m, const char *group, uint64_t seed)
 {
 	struct ibv_ah *ah = ah_to(group);
 	uint8_t *at = m->buf + RECVS * SLOT;
-	pair_fill(at, BYTES, seed);
+	pattern_fill(at, BYTES, seed);
 	struct ibv_sge sge = {(uintptr_t)at, BYTES, m->mr->lkey};
 	struct ibv_send_wr *bad,
 		wr = {.wr_id = 1000,
@@ -147,7 +141,7 @@ static void gets(struct member *m, uint64_t seed, uint32_t from_qpn)
 	assert_true(wc.wc_flags & IBV_WC_GRH);
 	assert_true(wc.wc_flags & IBV_WC_WITH_IMM);
 	assert_int_equal(ntohl(wc.imm_data), seed);
-	assert_true(pair_holds(at + GRH, BYTES, seed));
+	assert_true(pattern_holds(at + GRH, BYTES, seed));
 	assert_int_equal(wc.src_qp, from_qpn);
 	assert_int_equal(ip[8], 7); /* the hop limit of its AH */
 	assert_memory_equal(ip + 12, "\x7f\x00\x00\x01", 4);
@@ -208,6 +202,7 @@ static void each_attached_qp_gets_each_datagram_once(void **state)
 	assert_int_equal(attach(&b, GROUP), 0);
 	assert_int_equal(attach(&b, GROUP), 0); /* and that is no second attachment */
 	for (uint64_t seed = 1; seed <= 40; seed++) {
+		IN_CASE("message", seed);
 		send_to(&a, GROUP, seed);
 		gets(&a, seed, a.qp->qp_num); /* its own, as on rxe and NICs */
 		gets(&b, seed, a.qp->qp_num);
@@ -279,7 +274,7 @@ static void forge_as(
 	struct sockaddr_in src = {.sin_family = AF_INET},
 			   dst = {.sin_family = AF_INET, .sin_port = htons(RPWI_UDP_PORT)};
 	int fd = socket(AF_INET, SOCK_DGRAM, 0), df = IP_PMTUDISC_DO;
-	pair_fill(evil, sizeof(evil), 666);
+	pattern_fill(evil, sizeof(evil), 666);
 	inet_pton(AF_INET, "127.0.0.1", &src.sin_addr);
 	inet_pton(AF_INET, to, &dst.sin_addr);
 	assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &df, sizeof(df)), 0);
@@ -511,7 +506,7 @@ static int child_main(int from_parent, int to_parent)
 	for (uint64_t seed = 20; seed < 22; seed++) {
 		if (!take(&m, &wc, 5000))
 			return 3;
-		if (!pair_holds(m.buf + wc.wr_id * SLOT + GRH, BYTES, seed))
+		if (!pattern_holds(m.buf + wc.wr_id * SLOT + GRH, BYTES, seed))
 			return 4;
 	}
 	if (take(&m, &wc, 100))

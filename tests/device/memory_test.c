@@ -4,17 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 static void write_and_read_move_every_byte(void **state)
@@ -24,7 +18,8 @@ static void write_and_read_move_every_byte(void **state)
 	pair_make(&p, 14, 7, 7);
 	static const uint32_t sizes[] = {1, 7, 8, 1023, 1024, 1025, 4096, 65536, 65537, 1 << 20};
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		pair_fill(p.a.buf, sizes[i], i + 1);
+		IN_CASE("bytes", sizes[i]);
+		pattern_fill(p.a.buf, sizes[i], i + 1);
 		memset(p.b.buf, 0, PAIR_BUF);
 		assert_int_equal(pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, sizes[i], (uintptr_t)p.b.buf,
 					 p.b.mr->rkey),
@@ -32,7 +27,7 @@ static void write_and_read_move_every_byte(void **state)
 		assert_true(pair_poll(p.a.cq, &wc, 5000));
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		assert_int_equal(wc.wr_id, 0x5e4d);
-		assert_true(pair_holds(p.b.buf, sizes[i], i + 1));
+		assert_true(pattern_holds(p.b.buf, sizes[i], i + 1));
 		memset(p.a.buf, 0, PAIR_BUF);
 		assert_int_equal(pair_send(&p.a, IBV_WR_RDMA_READ, 0, sizes[i], (uintptr_t)p.b.buf,
 					 p.b.mr->rkey),
@@ -40,7 +35,7 @@ static void write_and_read_move_every_byte(void **state)
 		assert_true(pair_poll(p.a.cq, &wc, 5000));
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		assert_int_equal(wc.opcode, IBV_WC_RDMA_READ);
-		assert_true(pair_holds(p.a.buf, sizes[i], i + 1));
+		assert_true(pattern_holds(p.a.buf, sizes[i], i + 1));
 	}
 	pair_free(&p);
 }
@@ -51,14 +46,14 @@ static void send_fills_the_posted_buffer(void **state)
 	struct ibv_wc wc;
 	pair_make(&p, 14, 7, 7);
 	pair_recv(&p.b, 4096, 100000, 77);
-	pair_fill(p.a.buf, 70001, 9);
+	pattern_fill(p.a.buf, 70001, 9);
 	assert_int_equal(pair_send(&p.a, IBV_WR_SEND, 0, 70001, 0, 0), 0);
 	assert_true(pair_poll(p.b.cq, &wc, 5000));
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	assert_int_equal(wc.opcode, IBV_WC_RECV);
 	assert_int_equal(wc.wr_id, 77);
 	assert_int_equal(wc.byte_len, 70001);
-	assert_true(pair_holds(p.b.buf + 4096, 70001, 9));
+	assert_true(pattern_holds(p.b.buf + 4096, 70001, 9));
 	assert_true(pair_poll(p.a.cq, &wc, 5000));
 	pair_free(&p);
 }
@@ -101,7 +96,7 @@ static void refused(uint64_t raddr_off, int64_t raddr_delta, uint32_t rkey_xor, 
 	struct pair p;
 	struct ibv_wc wc;
 	pair_make(&p, 14, 7, 7);
-	pair_fill(p.b.buf, PAIR_BUF, 3);
+	pattern_fill(p.b.buf, PAIR_BUF, 3);
 	struct ibv_mr *mr = ibv_reg_mr(p.pd, p.b.buf + 8192, 8192, access);
 	assert_non_null(mr);
 	assert_int_equal(
@@ -110,7 +105,7 @@ static void refused(uint64_t raddr_off, int64_t raddr_delta, uint32_t rkey_xor, 
 		0);
 	assert_true(pair_poll(p.a.cq, &wc, 5000));
 	assert_int_equal(wc.status, IBV_WC_REM_ACCESS_ERR);
-	assert_true(pair_holds(p.b.buf, PAIR_BUF, 3));
+	assert_true(pattern_holds(p.b.buf, PAIR_BUF, 3));
 	struct ibv_async_event ev;
 	assert_int_equal(ibv_get_async_event(p.ctx, &ev), 0);
 	while (ev.event_type == IBV_EVENT_COMM_EST) {
@@ -229,7 +224,7 @@ static void sending_unmapped_memory_is_a_local_protection_error(void **state)
 	pair_make(&p, 14, 7, 7);
 	uint8_t *m = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ibv_mr *mr = ibv_reg_mr(p.pd, m, 65536, RW);
-	pair_fill(m, 65536, 4);
+	pattern_fill(m, 65536, 4);
 	assert_int_equal(munmap(m + 16384, 16384), 0);
 	struct ibv_sge sge = {.addr = (uintptr_t)m, .length = 65536, .lkey = mr->lkey};
 	struct ibv_send_wr *bad, wr = {.opcode = IBV_WR_RDMA_WRITE, .sg_list = &sge, .num_sge = 1};
@@ -257,12 +252,12 @@ static void a_dma_buf_is_reached_by_its_descriptor(void **state)
 	int fd = memfd_create("dma-buf", MFD_CLOEXEC);
 	assert_int_equal(ftruncate(fd, BUF), 0);
 	uint8_t *seen = mmap(NULL, BUF, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	pair_fill(seen, BUF, 1);
+	pattern_fill(seen, BUF, 1);
 	struct ibv_mr *mr = ibv_reg_dmabuf_mr(p.pd, OFFSET, LEN, iova, fd, RW);
 	assert_non_null(mr);
 	close(fd);
 	assert_int_equal(mr->length, LEN);
-	pair_fill(p.a.buf, LEN, 2);
+	pattern_fill(p.a.buf, LEN, 2);
 	assert_int_equal(pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, LEN, iova, mr->rkey), 0);
 	assert_true(pair_poll(p.a.cq, &wc, 5000));
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
@@ -271,8 +266,8 @@ static void a_dma_buf_is_reached_by_its_descriptor(void **state)
 	assert_true(pair_poll(p.a.cq, &wc, 5000));
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	assert_memory_equal(p.a.buf, seen + OFFSET + 9, LEN - 9);
-	assert_true(pair_holds(seen + OFFSET, LEN, 2));
-	pair_fill(p.a.buf, BUF, 1);
+	assert_true(pattern_holds(seen + OFFSET, LEN, 2));
+	pattern_fill(p.a.buf, BUF, 1);
 	assert_memory_equal(seen, p.a.buf, OFFSET);
 	assert_memory_equal(seen + OFFSET + LEN, p.a.buf + OFFSET + LEN, BUF - OFFSET - LEN);
 	/* As the local side, too. */
@@ -284,7 +279,7 @@ static void a_dma_buf_is_reached_by_its_descriptor(void **state)
 	assert_int_equal(ibv_post_send(p.a.qp, &wr, &bad), 0);
 	assert_true(pair_poll(p.a.cq, &wc, 5000));
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
-	assert_true(pair_holds(p.b.buf, LEN, 2));
+	assert_true(pattern_holds(p.b.buf, LEN, 2));
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	munmap(seen, BUF);
 	pair_free(&p);
@@ -332,12 +327,12 @@ static void a_late_receive_is_waited_for(void **state)
 	struct pair p;
 	struct ibv_wc wc;
 	pair_make(&p, 14, 7, 7);
-	pair_fill(p.a.buf, 5000, 11);
+	pattern_fill(p.a.buf, 5000, 11);
 	assert_int_equal(pair_send(&p.a, IBV_WR_SEND, 0, 5000, 0, 0), 0);
 	assert_false(pair_poll(p.a.cq, &wc, 50));
 	pair_recv(&p.b, 0, 8192, 1);
 	assert_true(pair_poll(p.b.cq, &wc, 5000));
-	assert_true(pair_holds(p.b.buf, 5000, 11));
+	assert_true(pattern_holds(p.b.buf, 5000, 11));
 	assert_true(pair_poll(p.a.cq, &wc, 5000));
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	pair_free(&p);

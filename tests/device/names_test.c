@@ -2,14 +2,8 @@
 /* names_test.c - where there is no libibverbs, values have the words and the rates that it gives
  * them: the tables, against the library of this machine. */
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "preload/names.c"
 
 static struct rpwi_real none; /* found: false */

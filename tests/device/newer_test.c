@@ -4,15 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <rdma/rdma_user_cm.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 enum { LEN = 8192, RW = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
@@ -72,20 +66,20 @@ static void memory_is_registered_as_by_the_old_calls(void **state)
 	assert_non_null(mr);
 	assert_true(mr->addr == at && mr->length == LEN && mr->pd == p.pd);
 	assert_int_equal(pair_write_to(&p, 4, LEN, (uintptr_t)at, mr->rkey), IBV_WC_SUCCESS);
-	assert_true(pair_holds(at, LEN, 4));
+	assert_true(pattern_holds(at, LEN, 4));
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	a.comp_mask = ADDR | IOVA;
 	a.iova = 0x5000;
 	mr = ibv_reg_mr_ex(p.pd, &a);
 	assert_non_null(mr);
 	assert_int_equal(pair_write_to(&p, 5, LEN, 0x5000, mr->rkey), IBV_WC_SUCCESS);
-	assert_true(pair_holds(at, LEN, 5));
+	assert_true(pattern_holds(at, LEN, 5));
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	mr = ibv_reg_buf_mr(p.pd, buf, at + 64, LEN - 64, RW);
 	assert_non_null(mr);
 	assert_int_equal(
 		pair_write_to(&p, 6, LEN - 64, (uintptr_t)at + 64, mr->rkey), IBV_WC_SUCCESS);
-	assert_true(pair_holds(at + 64, LEN - 64, 6));
+	assert_true(pattern_holds(at + 64, LEN - 64, 6));
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	assert_null(ibv_reg_buf_mr(p.pd, buf, at + 64, LEN, RW));
 	assert_int_equal(errno, EINVAL);

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* no_memory_test.c - ibv_wr_start when memory is gone: it cannot fail, so ibv_wr_complete does. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 enum { BLOCK = 16 << 10, BLOCKS = 1 << 14 };

@@ -4,18 +4,12 @@
  * process may go on, nearly four times that (IB 9.7.6.1.3), and it is served until then.
  *
  * nobody_test [ROUNDS]: all of it; or a process that is stopped, so many times (patience.py). */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "peers.h"
 
 enum { TIMEOUT = 13, RETRY = 3, LEN = 64 }; /* 33.5 ms: 134 at least, 470 as a rule */
@@ -52,9 +46,9 @@ static double fails_after(struct side *s, struct side *peer)
 static void begin_pair(struct pair *p)
 {
 	pair_make(p, TIMEOUT, RETRY, 7);
-	pair_fill(p->a.buf, LEN, 1);
+	pattern_fill(p->a.buf, LEN, 1);
 	assert_int_equal(pair_write_to(p, 1, LEN, (uintptr_t)p->b.buf, p->b.mr->rkey), 0);
-	assert_true(pair_holds(p->b.buf, LEN, 1));
+	assert_true(pattern_holds(p->b.buf, LEN, 1));
 }
 
 /* On a loaded machine it may be later. */
@@ -109,7 +103,7 @@ static void a_qp_that_becomes_ready_gets_it(void **state)
 	struct ibv_wc wc;
 	begin_pair(&p);
 	to(p.b.qp, IBV_QPS_RESET);
-	pair_fill(p.a.buf, LEN, 2);
+	pattern_fill(p.a.buf, LEN, 2);
 	p.b.psn = p.a.psn;
 	assert_int_equal(
 		pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, LEN, (uintptr_t)p.b.buf, p.b.mr->rkey), 0);
@@ -120,7 +114,7 @@ static void a_qp_that_becomes_ready_gets_it(void **state)
 	side_connect_to(&p, &p.b, p.a.qp->qp_num, p.a.psn + 1);
 	assert_true(pair_poll(p.a.cq, &wc, 5000));
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
-	assert_true(pair_holds(p.b.buf, LEN, 2));
+	assert_true(pattern_holds(p.b.buf, LEN, 2));
 	pair_free(&p);
 }
 
@@ -142,7 +136,7 @@ static void peer_does(int sock)
 		else if (what == 'r')
 			pair_recv(&e.s, 0, LEN, 0);
 		else if (what == 'h')
-			what = pair_holds(e.s.buf, LEN, 3) ? 'y' : 'n';
+			what = pattern_holds(e.s.buf, LEN, 3) ? 'y' : 'n';
 		say(&e, &what, 1);
 	}
 	_exit(0);
@@ -165,7 +159,7 @@ static pid_t two(struct end *e)
 	/* by UDP at first, then over a lane */
 	for (int i = 0; i < 20; i++) {
 		struct ibv_wc wc;
-		pair_fill(e->s.buf, LEN, 2);
+		pattern_fill(e->s.buf, LEN, 2);
 		assert_int_equal(
 			pair_send(&e->s, IBV_WR_RDMA_WRITE, 0, LEN, e->peer.addr, e->peer.rkey), 0);
 		assert_true(pair_poll(e->s.cq, &wc, 5000));
@@ -206,7 +200,7 @@ static void a_process_that_is_stopped_for_a_while_is_waited_for(void **state)
 	struct end e;
 	struct ibv_wc wc;
 	pid_t pid = two(&e);
-	pair_fill(e.s.buf, LEN, 3);
+	pattern_fill(e.s.buf, LEN, 3);
 	assert_int_equal(tell(&e, 'r'), 'r');
 	stop(pid);
 	assert_int_equal(pair_send(&e.s, IBV_WR_SEND, 0, LEN, 0, 0), 0);

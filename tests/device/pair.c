@@ -2,14 +2,9 @@
 /* pair.c - see pair.h. */
 #include "pair.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "lib/test.h"
 
 struct ibv_context *pair_open_loopback(void)
 {
@@ -143,27 +138,6 @@ bool pair_poll(struct ibv_cq *cq, struct ibv_wc *wc, int ms)
 	return false;
 }
 
-static uint8_t pattern(size_t i, uint64_t seed)
-{
-	uint64_t x = (i / 8 + 1) * 0x9e3779b97f4a7c15ull ^ seed * 0xbf58476d1ce4e5b9ull;
-	x = (x ^ x >> 31) * 0x94d049bb133111ebull;
-	return (uint8_t)(x >> (i % 8 * 8));
-}
-
-void pair_fill(uint8_t *at, size_t n, uint64_t seed)
-{
-	for (size_t i = 0; i < n; i++)
-		at[i] = pattern(i, seed);
-}
-
-bool pair_holds(const uint8_t *at, size_t n, uint64_t seed)
-{
-	for (size_t i = 0; i < n; i++)
-		if (at[i] != pattern(i, seed))
-			return false;
-	return true;
-}
-
 int pair_send(struct side *s, enum ibv_wr_opcode op, uint64_t local_off, uint32_t len,
 	uint64_t raddr, uint32_t rkey)
 {
@@ -196,7 +170,7 @@ enum ibv_wc_status side_done(struct side *s)
 enum ibv_wc_status pair_write_to(
 	struct pair *p, uint64_t seed, uint32_t len, uint64_t addr, uint32_t rkey)
 {
-	pair_fill(p->a.buf, len, seed);
+	pattern_fill(p->a.buf, len, seed);
 	assert_int_equal(pair_send(&p->a, IBV_WR_RDMA_WRITE, 0, len, addr, rkey), 0);
 	return side_done(&p->a);
 }

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "lib/pattern.h"
+
 enum { PAIR_BUF = 1 << 20 };
 
 struct side {
@@ -38,9 +40,6 @@ void pair_make_mtu(struct pair *p, enum ibv_mtu mtu);
 void pair_free(struct pair *p);
 /* One completion within `ms`, or false. */
 bool pair_poll(struct ibv_cq *cq, struct ibv_wc *wc, int ms);
-/* Bytes that differ at every position and for every seed. */
-void pair_fill(uint8_t *at, size_t n, uint64_t seed);
-bool pair_holds(const uint8_t *at, size_t n, uint64_t seed);
 int pair_send(struct side *s, enum ibv_wr_opcode op, uint64_t local_off, uint32_t len,
 	uint64_t raddr, uint32_t rkey);
 /* The status of the next completion, within 5 s. */

@@ -2,14 +2,12 @@
 /* peers.c - see peers.h. */
 #include "peers.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "lib/test.h"
 
 void say(const struct end *e, const void *what, size_t n)
 {

@@ -2,18 +2,12 @@
 /* polled_test.c - programs that look at their memory instead of asking for completions. A thread
  * polls as they do: the last byte of a message (ib_write_lat, HERD), the last 8 bytes of each
  * 128-byte line (NCCL's LL128), any word. Then all that lies before it has to be there.
- * ROPEWAY_TEST_MESSAGES: how many of each kind. */
-#include <setjmp.h>
-#include <stdarg.h>
+ * TEST_ROUNDS: how many of each kind. */
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
 #include <pthread.h>
 
+#include "lib/test.h"
 #include "pair.h"
 
 enum { LINE_WORDS = 16 };
@@ -25,7 +19,7 @@ static struct {
 	enum pattern pattern;
 	_Alignas(64) _Atomic uint64_t asked, checked, until;
 	uint64_t missing;
-	uint64_t random;
+	struct rng rng;
 } poll_;
 
 /* Differs in each place, and the highest byte, which is stored last, with each message. */
@@ -56,8 +50,7 @@ static void poll_one(uint64_t message)
 		return;
 	}
 	if (poll_.pattern == ANY_WORD) {
-		poll_.random = poll_.random * 6364136223846793005ull + 1442695040888963407ull;
-		size_t at = (size_t)(poll_.random >> 33) % poll_.words;
+		size_t at = rng_below(&poll_.rng, poll_.words);
 		while (look(at) != word_of(message, at))
 			;
 		check(message, 0, at);
@@ -120,7 +113,7 @@ static void polled(enum ibv_wr_opcode op, enum ibv_mtu mtu, uint32_t bytes, uint
 	poll_.at = reads ? p.a.buf : p.b.buf;
 	poll_.words = bytes / 8;
 	poll_.until = messages;
-	poll_.random = messages ^ (uintptr_t)&p;
+	poll_.rng.state = test_seed_any();
 	assert_int_equal(pthread_create(&thread, NULL, poller, NULL), 0);
 	for (uint64_t message = 1; message <= messages; message++) {
 		fill(from, message);
@@ -144,10 +137,12 @@ static void polled(enum ibv_wr_opcode op, enum ibv_mtu mtu, uint32_t bytes, uint
 static void all_sizes(enum ibv_wr_opcode op)
 {
 	static const uint32_t sizes[] = {8, 64, 128, 1024, 4096, 39936, 1 << 20};
-	const char *given = getenv("ROPEWAY_TEST_MESSAGES");
-	uint64_t messages = given ? strtoull(given, NULL, 0) : 300;
+	enum { MESSAGES = 300 };
+	uint64_t messages = test_rounds(MESSAGES);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		polled(op, IBV_MTU_4096, sizes[i], given || sizes[i] < 1 << 20 ? messages : 30);
+		IN_CASE("bytes", sizes[i]);
+		polled(op, IBV_MTU_4096, sizes[i],
+			messages != MESSAGES || sizes[i] < 1 << 20 ? messages : 30);
 		if (sizes[i] == 39936)
 			polled(op, IBV_MTU_1024, sizes[i], messages);
 	}

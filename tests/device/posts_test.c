@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* posts_test.c - a post in each state of each kind of QP, of each opcode, in chains with a bad one
  * among them: refused with EINVAL and the bad request, flushed, kept or sent, and nothing else. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <errno.h>
 
+#include "lib/test.h"
 #include "pair.h"
 
 enum { LEN = 8, POSTS = 16 };

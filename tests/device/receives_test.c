@@ -3,18 +3,12 @@
  * domain, messages longer than their receive, a WRITE with immediate data and a bad key. With an
  * argument, `udp` or `auto`: by which wire. */
 #include <endian.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 enum { QKEY = 17, GRH = 40, LEN = 1000, SOON_MS = 5000, NOTHING_MS = 100 };
@@ -156,7 +150,7 @@ static void srq_of_another_domain(enum ibv_qp_type type, bool buffer_is_the_queu
 	struct ibv_mr *theirs = ibv_reg_mr(other, buf, sizeof(buf), IBV_ACCESS_LOCAL_WRITE);
 	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND};
 	pair_up(type, other);
-	pair_fill(buf, LEN, 3);
+	pattern_fill(buf, LEN, 3);
 	memset(buf + 8192, 0, LEN + GRH);
 	take(TAKES, 8192, LEN + GRH, buffer_is_the_queues ? theirs->lkey : mr->lkey);
 	struct ibv_ah *ah = NULL;
@@ -173,7 +167,7 @@ static void srq_of_another_domain(enum ibv_qp_type type, bool buffer_is_the_queu
 	gives(to.cq, TAKES, buffer_is_the_queues ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);
 	gives(from.cq, SENDS,
 		answers && !buffer_is_the_queues ? IBV_WC_REM_OP_ERR : IBV_WC_SUCCESS);
-	assert_true(pair_holds(buf + 8192 + (ah ? GRH : 0), LEN, 3) == buffer_is_the_queues);
+	assert_true(pattern_holds(buf + 8192 + (ah ? GRH : 0), LEN, 3) == buffer_is_the_queues);
 	if (ah)
 		assert_int_equal(ibv_destroy_ah(ah), 0);
 	pair_down();
@@ -205,7 +199,7 @@ static void a_message_too_long(enum ibv_qp_type type, bool shared)
 		wr.wr.ud.remote_qpn = to.qp->qp_num;
 		wr.wr.ud.remote_qkey = QKEY;
 	}
-	pair_fill(buf, LEN, 4);
+	pattern_fill(buf, LEN, 4);
 	memset(buf + 8192, 0, 2 * LEN);
 	take(TAKES, 8192, 140, mr->lkey);
 	post(&wr, LEN);
@@ -221,7 +215,7 @@ static void a_message_too_long(enum ibv_qp_type type, bool shared)
 	post(&wr, 100);
 	gives(from.cq, SENDS, IBV_WC_SUCCESS);
 	gives(to.cq, shared ? TAKES_NEXT : TAKES, IBV_WC_SUCCESS);
-	assert_true(pair_holds(buf + 8192 + lead, 100, 4));
+	assert_true(pattern_holds(buf + 8192 + lead, 100, 4));
 	struct ibv_qp_attr a;
 	struct ibv_qp_init_attr init;
 	assert_int_equal(ibv_query_qp(to.qp, &a, IBV_QP_STATE, &init), 0);

@@ -2,17 +2,10 @@
 /* regions_test.c - memory regions that change, that are on demand, and that have no memory.
  * Through the drop-in, as a program sees it. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/utsname.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 enum { RW = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
@@ -56,22 +49,22 @@ static void a_region_is_changed_in_each_way(void **state)
 	assert_int_equal(ibv_rereg_mr(mr, A, NULL, NULL, 0, RW), 0);
 	assert_int_equal(mr->rkey, key);
 	assert_int_equal(pair_write_to(&p, 1, 4096, (uintptr_t)b, key), IBV_WC_SUCCESS);
-	assert_true(pair_holds(b, 4096, 1));
+	assert_true(pattern_holds(b, 4096, 1));
 	/* Memory: the old key reaches none, the new one what lies elsewhere. */
 	assert_int_equal(ibv_rereg_mr(mr, T, NULL, b + 65536, 8192, 0), 0);
 	assert_int_not_equal(mr->rkey, key);
 	assert_true(mr->addr == b + 65536 && mr->length == 8192);
 	assert_int_equal(
 		pair_write_to(&p, 2, 8192, (uintptr_t)b + 65536, mr->rkey), IBV_WC_SUCCESS);
-	assert_true(pair_holds(b + 65536, 8192, 2));
-	assert_true(pair_holds(b, 4096, 1));
+	assert_true(pattern_holds(b + 65536, 8192, 2));
+	assert_true(pattern_holds(b, 4096, 1));
 	/* All at once; in the other PD nobody of ours may. */
 	assert_int_equal(ibv_rereg_mr(mr, T | PD | A, other, b, 64, IBV_ACCESS_LOCAL_WRITE), 0);
 	assert_ptr_equal(mr->pd, other);
 	assert_int_equal(ibv_dealloc_pd(other), EBUSY);
 	assert_int_equal(ibv_rereg_mr(mr, A, NULL, NULL, 0, RW), 0);
 	assert_int_equal(pair_write_to(&p, 3, 8, (uintptr_t)b, mr->rkey), IBV_WC_REM_ACCESS_ERR);
-	assert_true(pair_holds(b, 4096, 1));
+	assert_true(pattern_holds(b, 4096, 1));
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	assert_int_equal(ibv_dealloc_pd(other), 0);
 	pair_free(&p);
@@ -90,7 +83,7 @@ static void all_of_memory_is_one_region_on_demand(void **state)
 	/* Memory that was mapped after the registration, and taken away again. */
 	uint8_t *m = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_int_equal(pair_write_to(&p, 1, 65536, (uintptr_t)m, mr->rkey), IBV_WC_SUCCESS);
-	assert_true(pair_holds(m, 65536, 1));
+	assert_true(pattern_holds(m, 65536, 1));
 	/* As the local side, too. */
 	struct ibv_sge sge = {.addr = (uintptr_t)m, .length = 65536, .lkey = mr->lkey};
 	struct ibv_send_wr *bad, wr = {.sg_list = &sge,
@@ -99,11 +92,11 @@ static void all_of_memory_is_one_region_on_demand(void **state)
 					 .wr.rdma = {(uintptr_t)p.b.buf, p.b.mr->rkey}};
 	assert_int_equal(ibv_post_send(p.a.qp, &wr, &bad), 0);
 	assert_int_equal(side_done(&p.a), IBV_WC_SUCCESS);
-	assert_true(pair_holds(p.b.buf, 65536, 1));
+	assert_true(pattern_holds(p.b.buf, 65536, 1));
 	/* What is mapped to be read alone is not written; what is not mapped is an error. */
 	assert_int_equal(mprotect(m, 65536, PROT_READ), 0);
 	assert_int_equal(pair_write_to(&p, 2, 8, (uintptr_t)m, mr->rkey), IBV_WC_REM_ACCESS_ERR);
-	assert_true(pair_holds(m, 65536, 1));
+	assert_true(pattern_holds(m, 65536, 1));
 	munmap(m, 65536);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	errno = 0;
@@ -170,6 +163,7 @@ static void what_no_kernel_registers_is_refused(void **state)
 		{none, PAGE, L | IBV_ACCESS_ON_DEMAND, 0},
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		IN_CASE("row", i);
 		bool by_rights = rows[i].addr == (void *)ro || rows[i].addr == (void *)none ||
 				 rows[i].addr == (void *)mixed;
 		if (by_rights && rows[i].want && !kernel_tells_rights())
@@ -214,7 +208,7 @@ static void registering_brings_no_page_in(void **state)
 	assert_non_null(mr);
 	assert_int_equal(resident(m, LEN), 0);
 	assert_int_equal(pair_write_to(&p, 1, LEN, (uintptr_t)m, mr->rkey), IBV_WC_SUCCESS);
-	assert_true(pair_holds(m, LEN, 1));
+	assert_true(pattern_holds(m, LEN, 1));
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	munmap(m, LEN);
 	pair_free(&p);
@@ -294,7 +288,7 @@ static void a_region_without_memory_reads_as_zeros_and_drops_writes(void **state
 	pair_make_mtu(&p, IBV_MTU_4096);
 	struct ibv_mr *null = ibv_alloc_null_mr(p.pd);
 	assert_non_null(null);
-	pair_fill(p.b.buf, LEN, 1);
+	pattern_fill(p.b.buf, LEN, 1);
 	struct ibv_sge sge[3] = {{(uintptr_t)p.a.buf, 100, p.a.mr->lkey},
 		{0, LEN - 200, null->lkey}, {(uintptr_t)p.a.buf + 100, 100, p.a.mr->lkey}};
 	struct ibv_send_wr *bad, wr = {.sg_list = sge,
@@ -307,7 +301,7 @@ static void a_region_without_memory_reads_as_zeros_and_drops_writes(void **state
 	assert_memory_equal(p.a.buf, p.b.buf, 100);
 	assert_memory_equal(p.a.buf + 100, p.b.buf + LEN - 100, 100);
 	wr.opcode = IBV_WR_RDMA_WRITE;
-	pair_fill(p.a.buf, 200, 2);
+	pattern_fill(p.a.buf, 200, 2);
 	assert_int_equal(ibv_post_send(p.a.qp, &wr, &bad), 0);
 	assert_int_equal(side_done(&p.a), IBV_WC_SUCCESS);
 	assert_memory_equal(p.b.buf, p.a.buf, 100);

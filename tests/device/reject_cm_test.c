@@ -4,19 +4,12 @@
  * the data, each time. */
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "lib/test.h"
 
 enum { ROUNDS = 40, BUSY = 6, PORT = 18700, REJECTED_BY_CONSUMER = 28 };
 static const char reason[] = "no room today";
@@ -90,6 +83,7 @@ static void a_rejection_outlives_its_sender(void **state)
 			for (;;)
 				;
 	for (int round = 0; round < ROUNDS; round++) {
+		IN_CASE("round", round);
 		int ready[2];
 		char x;
 		assert_int_equal(pipe(ready), 0);

@@ -3,19 +3,12 @@
  * Through the drop-in, as a program sees it. */
 #include <errno.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 enum { RW = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
@@ -50,7 +43,7 @@ static void what_another_context_made_is_imported_by_its_descriptor(void **state
 	side_connect_to(&q, &q.b, q.a.qp->qp_num, 1);
 	assert_int_equal(
 		pair_write_to(&q, 4, 8192, (uintptr_t)p.b.buf, seen->rkey), IBV_WC_SUCCESS);
-	assert_true(pair_holds(p.b.buf, 8192, 4));
+	assert_true(pattern_holds(p.b.buf, 8192, 4));
 	/* Not theirs to end; and nothing of it is made any more once its owner has let it go. */
 	assert_int_equal(ibv_dereg_mr(seen), EINVAL);
 	assert_int_equal(ibv_dealloc_pd(shared), EINVAL);
@@ -301,9 +294,9 @@ static void an_atomic_write_puts_eight_bytes(void **state)
 	struct pair p;
 	struct ibv_wc wc;
 	pair_make(&p, 14, 7, 7);
-	pair_fill(p.b.buf, PAIR_BUF, 1);
+	pattern_fill(p.b.buf, PAIR_BUF, 1);
 	/* behind a long WRITE, and inline */
-	pair_fill(p.a.buf, PAIR_BUF, 2);
+	pattern_fill(p.a.buf, PAIR_BUF, 2);
 	assert_int_equal(
 		pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, 65536, (uintptr_t)p.b.buf + 64, p.b.mr->rkey),
 		0);

@@ -4,14 +4,6 @@
  *
  * What each saw is a word: the call that failed and its errno, or the event that ended it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -21,6 +13,8 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "lib/test.h"
 
 enum { PORT = 18631, EVENT_MS = 30000 };
 
@@ -199,6 +193,7 @@ static void rdma_cm_meets_faults(void **state)
 {
 	unsigned bad = 0;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		IN_CASE("row", i);
 		char saw[2][80];
 		int ready[2], from[2], status;
 		assert_int_equal(pipe(ready), 0);

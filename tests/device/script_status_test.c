@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* script_status_test.c - fault scripts: every ibv_wc_status is reached on RC, UC and UD, by sends,
  * receives and SRQs; by its cause where the device has one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "scripted.h"
 
 enum { SENDS = 3 };

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* script_test.c - fault scripts: every ibv_event_type is reached; calls fail as told; completions
  * are late; the port goes down, the device dies; and only the process that is meant is harmed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "scripted.h"
 
 /* ---- events ---- */

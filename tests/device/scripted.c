@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* scripted.c - see scripted.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include "lib/test.h"
 #include "scripted.h"
 
 /* ---- one process for each case ---- */

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* spin_test.c - when the service thread waits awake (device/spin.h): by the times that it is told,
  * no clock. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "device/spin.h"
 
 enum { ROUND_NS = 1000, US = 1000, MS = 1000000 };

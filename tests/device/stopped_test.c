@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* stopped_test.c - RDMA WRITEs to a process that is stopped are done, in order, each once, and what
  * it may not get it does not get; when it goes on it has what was written, and its QP goes on.
- * STOPPED_ROUNDS: how often it is stopped at a moment of chance. */
-#include <setjmp.h>
+ * TEST_ROUNDS: how often it is stopped at a moment of chance. */
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -16,8 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "peers.h"
 
 enum { LEN = PAIR_BUF, HALF = LEN / 2, SEED = 41, RECVS = 64 };
@@ -31,6 +24,8 @@ struct shared {
 static struct shared *both_see;
 
 /* ---- the passive side ---- */
+
+static struct rng naps;
 
 static void obey(struct end *e, int what)
 {
@@ -54,7 +49,7 @@ static void obey(struct end *e, int what)
 			both_see->rkey = 0;
 			assert_int_equal(ibv_dereg_mr(e->s.mr), 0);
 			memset(e->s.buf, 0x55, HALF);
-			usleep(rand() % 200);
+			usleep((unsigned)rng_below(&naps, 200));
 			assert_int_equal(e->s.buf[0], 0x55);
 			assert_memory_equal(e->s.buf, e->s.buf + 1, HALF - 1);
 			e->s.mr = ibv_reg_mr(e->p.pd, e->s.buf, LEN,
@@ -124,12 +119,12 @@ static bool there_is(struct end *e, uint64_t off, uint32_t len, uint64_t seed)
 	assert_int_equal(
 		pair_send(&e->s, IBV_WR_RDMA_READ, 0, len, e->peer.addr + off, e->peer.rkey), 0);
 	assert_int_equal(side_done(&e->s), IBV_WC_SUCCESS);
-	return pair_holds(e->s.buf, len, seed);
+	return pattern_holds(e->s.buf, len, seed);
 }
 
 static int write_peer(struct end *e, uint64_t off, uint32_t len, uint64_t seed, uint32_t rkey)
 {
-	pair_fill(e->s.buf, len, seed);
+	pattern_fill(e->s.buf, len, seed);
 	assert_int_equal(pair_send(&e->s, IBV_WR_RDMA_WRITE, 0, len, e->peer.addr + off, rkey), 0);
 	return side_done(&e->s);
 }
@@ -150,6 +145,7 @@ static void a_stopped_process_is_written(void **state)
 	pid_t pid = both(&e);
 	stop(pid);
 	for (unsigned i = 0; i < sizeof(lens) / sizeof(*lens); i++) {
+		IN_CASE("bytes", lens[i]);
 		double began = seconds();
 		assert_int_equal(
 			write_peer(&e, 3 * i, lens[i], SEED + i, e.peer.rkey), IBV_WC_SUCCESS);
@@ -171,7 +167,7 @@ static void what_was_done_comes_once(void **state)
 		stop(pid);
 		for (unsigned i = 0; i < N; i++) {
 			uint64_t at = (uint64_t)i * each[k];
-			pair_fill(e.s.buf + at, each[k], SEED + i);
+			pattern_fill(e.s.buf + at, each[k], SEED + i);
 			assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_WRITE, at, each[k],
 						 e.peer.addr + at, e.peer.rkey),
 				0);
@@ -215,7 +211,7 @@ static void what_may_not_be_written_is_not(void **state)
 		if (i == 0)
 			tell('d');
 		stop(pid);
-		pair_fill(e.s.buf, 64, SEED);
+		pattern_fill(e.s.buf, 64, SEED);
 		assert_int_equal(
 			pair_send(&e.s, IBV_WR_RDMA_WRITE, 0, 64,
 				e.peer.addr + (i == 1 ? LEN - 63 : 0), e.peer.rkey + (i == 2)),
@@ -234,7 +230,7 @@ static void behind_a_send_it_waits(void **state)
 	struct ibv_wc wc;
 	pid_t pid = both(&e);
 	stop(pid);
-	pair_fill(e.s.buf, 200, SEED);
+	pattern_fill(e.s.buf, 200, SEED);
 	assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_WRITE, 0, 64, e.peer.addr, e.peer.rkey), 0);
 	assert_int_equal(pair_send(&e.s, IBV_WR_SEND, 0, 64, 0, 0), 0);
 	assert_int_equal(
@@ -254,23 +250,23 @@ static void behind_a_send_it_waits(void **state)
  * older one seen, and each is there when it has completed. */
 static void stopped_at_moments_of_chance(void **state)
 {
-	const char *given = getenv("STOPPED_ROUNDS");
-	unsigned rounds = given ? (unsigned)atoi(given) : 40;
+	unsigned rounds = (unsigned)test_rounds(40);
+	struct rng rng = {test_seed(7)};
 	struct end e;
 	struct ibv_wc wc;
 	pid_t pid = both(&e);
 	uint64_t n = 0, done = 0;
-	srand(7);
 	for (unsigned r = 0; r < rounds; r++) {
+		IN_CASE("round", r);
 		uint32_t len = r % 3 ? 8 : r % 2 ? 20000 : 3000;
 		bool stops = r % 2;
-		double until = seconds() + 0.001 * (rand() % 8);
+		double until = seconds() + 0.001 * (double)rng_below(&rng, 8);
 		if (stops)
 			stop(pid);
 		for (uint64_t first = n; seconds() < until || n < first + 4;) {
 			if (n - done < 16) {
 				uint64_t at = n % 16 * 20000;
-				pair_fill(e.s.buf + at, len, n);
+				pattern_fill(e.s.buf + at, len, n);
 				assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_WRITE, at, len,
 							 e.peer.addr, e.peer.rkey),
 					0);
@@ -281,8 +277,8 @@ static void stopped_at_moments_of_chance(void **state)
 				done++;
 			}
 		}
-		if (!(rand() % 3)) /* in the middle of what is done for it */
-			usleep((unsigned)rand() % 3000);
+		if (rng_one_in(&rng, 3)) /* in the middle of what is done for it */
+			usleep((unsigned)rng_below(&rng, 3000));
 		if (stops)
 			kill(pid, SIGCONT);
 		while (done < n) {
@@ -300,14 +296,14 @@ static void stopped_at_moments_of_chance(void **state)
  * that was not registered (the passive side looks). */
 static void no_late_write(void **state)
 {
-	const char *given = getenv("STOPPED_ROUNDS");
-	unsigned rounds = given ? (unsigned)atoi(given) / 30 : 3, good = 0;
+	unsigned rounds = (unsigned)test_rounds(90) / 30, good = 0;
+	struct rng rng = {test_seed(9)};
 	struct end e;
 	struct ibv_wc wc;
 	pid_t pid = both(&e);
-	srand(9);
 	both_see->rkey = e.peer.rkey;
 	for (unsigned r = 0; r < rounds; r++) {
+		IN_CASE("round", r);
 		both_see->word = 'n';
 		while (both_see->word) {
 			uint32_t rkey = both_see->rkey;
@@ -317,11 +313,11 @@ static void no_late_write(void **state)
 			}
 			stop(pid);
 			if (both_see->rkey == rkey) { /* it is registered while it does not run */
-				pair_fill(e.s.buf, 64, r);
+				pattern_fill(e.s.buf, 64, r);
 				assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_WRITE, 0, 60000,
 							 e.peer.addr, rkey),
 					0);
-				usleep((unsigned)rand() % 12000);
+				usleep((unsigned)rng_below(&rng, 12000));
 				kill(pid, SIGCONT);
 				assert_true(pair_poll(e.s.cq, &wc, 5000));
 				if (wc.status != IBV_WC_SUCCESS) {

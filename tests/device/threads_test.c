@@ -7,19 +7,13 @@
  */
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "../io/descriptors.h"
 #include "pair.h"
 
@@ -51,7 +45,7 @@ static void *write_and_check(void *arg)
 	uint8_t want[MSG];
 	for (uint64_t i = 0; i < MSGS; i++) {
 		uint64_t at = i % 16 * 4096;
-		pair_fill(w->from->buf + at, MSG, w->seed + i);
+		pattern_fill(w->from->buf + at, MSG, w->seed + i);
 		memcpy(want, w->from->buf + at, MSG);
 		if (pair_send(w->from, IBV_WR_RDMA_WRITE, at, MSG, (uintptr_t)w->to->buf + at,
 			    w->to->mr->rkey))
@@ -266,7 +260,7 @@ static void *churn(void *arg)
 		struct pair p;
 		struct ibv_wc wc;
 		pair_make(&p, 14, 7, 7);
-		pair_fill(p.a.buf, 100, ++seed);
+		pattern_fill(p.a.buf, 100, ++seed);
 		if (pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, 100, (uintptr_t)p.b.buf, p.b.mr->rkey) ||
 			!pair_poll(p.a.cq, &wc, WAIT_MS) || wc.status)
 			return must(false);
@@ -355,11 +349,11 @@ static void one_waits_while_others_post_and_destroy(void **state)
 static bool exchange(struct pair *p, uint64_t seed)
 {
 	struct ibv_wc wc;
-	pair_fill(p->a.buf, 50000, seed);
+	pattern_fill(p->a.buf, 50000, seed);
 	if (pair_send(&p->a, IBV_WR_RDMA_WRITE, 0, 50000, (uintptr_t)p->b.buf, p->b.mr->rkey) ||
 		!pair_poll(p->a.cq, &wc, WAIT_MS) || wc.status)
 		return false;
-	return pair_holds(p->b.buf, 50000, seed);
+	return pattern_holds(p->b.buf, 50000, seed);
 }
 
 /* As a daemon does: the parent connects, the child goes on, the parent ends. */
@@ -535,6 +529,7 @@ static void a_thousand_objects_come_and_go(void **state)
 	struct ibv_pd *pd = ibv_alloc_pd(c);
 	uint8_t *buf = malloc(N * 64);
 	for (int round = 0; round < 3; round++) {
+		IN_CASE("round", round);
 		unsigned before = open_descriptors();
 		for (int i = 0; i < N; i++) {
 			cq[i] = ibv_create_cq(c, 4, NULL, NULL, 0);

@@ -2,14 +2,8 @@
 /* windows_test.c - memory windows of both types: rights, bounds, invalidation, refusals.
  * Through the drop-in, as a program sees it. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 
 enum { RW = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
@@ -48,7 +42,7 @@ static void a_window_of_type_1_opens_a_part(void **state)
 	struct ibv_mw_bind bind = {.send_flags = IBV_SEND_SIGNALED,
 		.bind_info = {
 			mr, (uintptr_t)p.b.buf + WINDOW_AT, WINDOW_LEN, IBV_ACCESS_REMOTE_WRITE}};
-	pair_fill(p.b.buf, PAIR_BUF, 1);
+	pattern_fill(p.b.buf, PAIR_BUF, 1);
 	uint32_t first = mw->rkey;
 	assert_int_equal(ibv_bind_mw(p.b.qp, mw, &bind), 0);
 	assert_int_not_equal(mw->rkey, first);
@@ -59,7 +53,7 @@ static void a_window_of_type_1_opens_a_part(void **state)
 	assert_int_equal(wc.opcode, IBV_WC_BIND_MW);
 	assert_int_equal(pair_write_to(&p, 2, WINDOW_LEN, (uintptr_t)p.b.buf + WINDOW_AT, mw->rkey),
 		IBV_WC_SUCCESS);
-	assert_true(pair_holds(p.b.buf + WINDOW_AT, WINDOW_LEN, 2));
+	assert_true(pattern_holds(p.b.buf + WINDOW_AT, WINDOW_LEN, 2));
 	/* A region with a window is not to be had back, nor changed. */
 	assert_int_equal(ibv_dereg_mr(mr), EBUSY);
 	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, RW),
@@ -71,7 +65,7 @@ static void a_window_of_type_1_opens_a_part(void **state)
 	assert_int_equal(side_done(&p.b), IBV_WC_SUCCESS);
 	assert_int_equal(pair_write_to(&p, 3, 8, (uintptr_t)p.b.buf + WINDOW_AT, old),
 		IBV_WC_REM_ACCESS_ERR);
-	assert_true(pair_holds(p.b.buf + WINDOW_AT, WINDOW_LEN, 2));
+	assert_true(pattern_holds(p.b.buf + WINDOW_AT, WINDOW_LEN, 2));
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	pair_free(&p);
@@ -88,8 +82,8 @@ static enum ibv_wc_status through_window(unsigned access, enum ibv_wr_opcode op,
 	struct ibv_mw *mw = ibv_alloc_mw(p.pd, IBV_MW_TYPE_2);
 	uint32_t key = ibv_inc_rkey(mw->rkey);
 	uint64_t base = access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)p.b.buf + WINDOW_AT;
-	pair_fill(p.a.buf, PAIR_BUF, 7);
-	pair_fill(p.b.buf, PAIR_BUF, 8);
+	pattern_fill(p.a.buf, PAIR_BUF, 7);
+	pattern_fill(p.b.buf, PAIR_BUF, 8);
 	assert_int_equal(
 		post_bind(&p.b, mw, key, mr, (uintptr_t)p.b.buf + WINDOW_AT, WINDOW_LEN, access),
 		0);
@@ -100,7 +94,7 @@ static enum ibv_wc_status through_window(unsigned access, enum ibv_wr_opcode op,
 		if (status == IBV_WC_SUCCESS && op == IBV_WR_RDMA_WRITE) {
 			assert_memory_equal(p.b.buf + WINDOW_AT + at, p.a.buf, len);
 		} else {
-			assert_true(pair_holds(p.b.buf, PAIR_BUF, 8));
+			assert_true(pattern_holds(p.b.buf, PAIR_BUF, 8));
 			if (status == IBV_WC_SUCCESS)
 				assert_memory_equal(p.a.buf, p.b.buf + WINDOW_AT + at, len);
 		}
@@ -128,7 +122,7 @@ static void a_bind_takes_the_lowest_byte_of_the_key(void **state)
 	assert_int_equal(mw->rkey, key);
 	assert_int_equal(pair_write_to(&p, 3, WINDOW_LEN, (uintptr_t)p.b.buf + WINDOW_AT, key),
 		IBV_WC_SUCCESS);
-	assert_true(pair_holds(p.b.buf + WINDOW_AT, WINDOW_LEN, 3));
+	assert_true(pattern_holds(p.b.buf + WINDOW_AT, WINDOW_LEN, 3));
 	assert_int_equal(
 		pair_write_to(&p, 4, WINDOW_LEN, (uintptr_t)p.b.buf + WINDOW_AT, key ^ 0x5a5a00),
 		IBV_WC_REM_ACCESS_ERR);
@@ -164,6 +158,7 @@ static void a_window_of_type_2_has_its_own_rights_and_bounds(void **state)
 	};
 	enum ibv_wc_status bound;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		IN_CASE("row", i);
 		assert_int_equal(through_window(rows[i].access, rows[i].op, (uint64_t)rows[i].at,
 					 rows[i].len, LW, &bound),
 			rows[i].want);
@@ -190,7 +185,7 @@ static void invalidation_closes_a_window_of_type_2(void **state)
 			post_bind(&p.b, mw, key, mr, at, WINDOW_LEN, IBV_ACCESS_REMOTE_WRITE), 0);
 		assert_int_equal(side_done(&p.b), IBV_WC_SUCCESS);
 		assert_int_equal(pair_write_to(&p, i, 64, at, key), IBV_WC_SUCCESS);
-		assert_true(pair_holds(p.b.buf + WINDOW_AT, 64, i));
+		assert_true(pattern_holds(p.b.buf + WINDOW_AT, 64, i));
 		if (i % 2) {
 			local_inv(&p.b, key);
 			assert_int_equal(side_done(&p.b), IBV_WC_SUCCESS);
@@ -205,9 +200,9 @@ static void invalidation_closes_a_window_of_type_2(void **state)
 			assert_int_equal(side_done(&p.a), IBV_WC_SUCCESS);
 		}
 	}
-	pair_fill(p.b.buf, PAIR_BUF, 5);
+	pattern_fill(p.b.buf, PAIR_BUF, 5);
 	assert_int_equal(pair_write_to(&p, 6, 64, at, key), IBV_WC_REM_ACCESS_ERR);
-	assert_true(pair_holds(p.b.buf, PAIR_BUF, 5));
+	assert_true(pattern_holds(p.b.buf, PAIR_BUF, 5));
 	assert_int_equal(ibv_dereg_mr(mr), 0); /* nothing is bound any more */
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
 	pair_free(&p);
@@ -355,7 +350,7 @@ static void the_newer_calls_post_them_too(void **state)
 	struct ibv_qp_ex *x = ibv_qp_to_qp_ex(qp);
 	uint32_t key = ibv_inc_rkey(mw->rkey);
 	uint64_t value = 0x1122334455667788;
-	pair_fill(p.b.buf, PAIR_BUF, 3);
+	pattern_fill(p.b.buf, PAIR_BUF, 3);
 	ibv_wr_start(x);
 	ibv_wr_bind_mw(x, mw, key, &info);
 	ibv_wr_atomic_write(x, key, (uintptr_t)p.b.buf + WINDOW_AT + 8, &value);
@@ -366,7 +361,7 @@ static void the_newer_calls_post_them_too(void **state)
 		assert_int_equal(side_done(&p.a), IBV_WC_SUCCESS);
 	value = 0x1122334455667788;
 	assert_memory_equal(p.b.buf + WINDOW_AT + 8, &value, 8);
-	assert_true(pair_holds(p.b.buf, WINDOW_AT + 8, 3));
+	assert_true(pattern_holds(p.b.buf, WINDOW_AT + 8, 3));
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	assert_int_equal(ibv_destroy_qp(qp), 0);

@@ -304,7 +304,7 @@ static void ask_request_data(const struct question *q)
 	uint8_t data[PDATA];
 	struct ends e;
 
-	fill(data, sizeof(data), 31);
+	pattern_fill(data, sizeof(data), 31);
 	param.private_data = data;
 	param.private_data_len = (uint8_t)q->a;
 	listen_on(&e, RDMA_PS_TCP, 4);
@@ -314,7 +314,7 @@ static void ask_request_data(const struct question *q)
 	if (!hear(e.server, &e.heard, 1000))
 		return;
 	say("%u bytes heard", e.heard.pdata_len);
-	if (!holds(e.heard.pdata, (size_t)q->a, 31))
+	if (!pattern_holds(e.heard.pdata, (size_t)q->a, 31))
 		wrong_bytes("private data of a request");
 }
 
@@ -326,14 +326,15 @@ static void ask_reply_data(const struct question *q)
 
 	request(&e, NULL);
 	add_qp(e.accepted);
-	fill(data, sizeof(data), 32);
+	pattern_fill(data, sizeof(data), 32);
 	param.private_data = data;
 	param.private_data_len = (uint8_t)q->a;
 	say_rc("rdma_accept", rdma_accept(e.accepted, &param));
 	if (!hear(e.client, &e.heard, 1000))
 		return;
 	say("%s, %u bytes heard", word(e.heard.type), e.heard.pdata_len);
-	if (e.heard.type == RDMA_CM_EVENT_ESTABLISHED && !holds(e.heard.pdata, (size_t)q->a, 32))
+	if (e.heard.type == RDMA_CM_EVENT_ESTABLISHED &&
+		!pattern_holds(e.heard.pdata, (size_t)q->a, 32))
 		wrong_bytes("private data of a reply");
 }
 
@@ -343,14 +344,14 @@ static void ask_reject(const struct question *q)
 	struct ends e;
 
 	request(&e, NULL);
-	fill(data, sizeof(data), 33);
+	pattern_fill(data, sizeof(data), 33);
 	say_rc("rdma_reject", rdma_reject(e.accepted, data, (uint8_t)q->a));
 	if (!hear(e.client, &e.heard, 1000)) {
 		say("no event");
 		return;
 	}
 	say("%s %d, %u bytes heard", word(e.heard.type), e.heard.status, e.heard.pdata_len);
-	if (e.heard.pdata_len && !holds(e.heard.pdata, (size_t)q->a, 33))
+	if (e.heard.pdata_len && !pattern_holds(e.heard.pdata, (size_t)q->a, 33))
 		wrong_bytes("private data of a rejection");
 }
 

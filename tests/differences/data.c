@@ -23,7 +23,7 @@ static void ask_move(const struct question *q)
 
 	make_pair(&a, &b, NULL);
 	to = is_read ? a.buf : is_write ? b.buf + PAGE : b.buf;
-	fill(is_read ? b.buf + PAGE : a.buf, n, 21);
+	pattern_fill(is_read ? b.buf + PAGE : a.buf, n, 21);
 	if (takes)
 		MUST(!post_receive(&b, 0, 8192));
 	MUST(!post(&a, opcode, 0, n, (uintptr_t)b.buf + PAGE, b.mr->rkey));
@@ -35,7 +35,7 @@ static void ask_move(const struct question *q)
 		is_read && wc.byte_len == n ? ", byte_len right" : "", wc.wc_flags);
 	if (takes && poll_for(b.cq, &wc, 3000))
 		say_wc(&wc);
-	if (!holds(to, n, 21) || to[n])
+	if (!pattern_holds(to, n, 21) || to[n])
 		wrong_bytes(opcode_word(wc.opcode));
 }
 
@@ -101,7 +101,7 @@ static void ask_gather(const struct question *q)
 			.lkey = b.mr->lkey};
 		n += in[i];
 	}
-	fill(got, n, 33);
+	pattern_fill(got, n, 33);
 	for (int i = 0; i < 4; i++) {
 		memcpy(a.buf + (size_t)i * 8192 + 1, got + m, in[i]);
 		m += in[i];
@@ -118,7 +118,7 @@ static void ask_gather(const struct question *q)
 		memcpy(got + m, b.buf + (size_t)i * 8192 + 3, k);
 		m += k;
 	}
-	if (!holds(got, n, 33))
+	if (!pattern_holds(got, n, 33))
 		wrong_bytes("gather and scatter");
 }
 
@@ -133,13 +133,13 @@ static void ask_inline(const struct question *q)
 
 	(void)q;
 	make_pair(&a, &b, NULL);
-	fill(a.buf, 64, 5);
+	pattern_fill(a.buf, 64, 5);
 	sge = (struct ibv_sge){.addr = (uintptr_t)a.buf, .length = 64};
 	MUST(!post_receive(&b, 0, 64));
 	say_rc("post", post_wr(&a, &wr));
 	memset(a.buf, 0, 64);
 	say_completion("SEND", a.cq, false);
-	if (!holds(b.buf, 64, 5))
+	if (!pattern_holds(b.buf, 64, 5))
 		wrong_bytes("inline data that was overwritten after the post");
 }
 
@@ -162,12 +162,12 @@ static void ask_to_itself(const struct question *q)
 	open_device();
 	make_side(&a, &usual);
 	climb(a.qp, a.qp->qp_num, IBV_QPS_RTS);
-	fill(a.buf, 64, 8);
+	pattern_fill(a.buf, 64, 8);
 	MUST(!post_receive(&a, PAGE, 64));
 	MUST(!post(&a, IBV_WR_SEND, 0, 64, 0, 0));
 	say_completion("one", a.cq, false);
 	say_completion("other", a.cq, false);
-	if (!holds(a.buf + PAGE, 64, 8))
+	if (!pattern_holds(a.buf + PAGE, 64, 8))
 		wrong_bytes("a QP connected to itself");
 }
 
@@ -236,7 +236,7 @@ static void ask_new_calls(const struct question *q)
 	climb(qp, b.qp->qp_num, IBV_QPS_RTS);
 	climb(b.qp, qp->qp_num, IBV_QPS_RTS);
 	qpx = ibv_qp_to_qp_ex(qp);
-	fill(b.buf, 100, 4);
+	pattern_fill(b.buf, 100, 4);
 	ibv_wr_start(qpx);
 	qpx->wr_id = 1;
 	qpx->wr_flags = IBV_SEND_SIGNALED;
@@ -244,7 +244,7 @@ static void ask_new_calls(const struct question *q)
 	ibv_wr_set_sge(qpx, b.mr->lkey, (uintptr_t)b.buf, 100);
 	say_rc("ibv_wr_complete", ibv_wr_complete(qpx));
 	say_completion("WRITE", cq, false);
-	if (!holds(b.buf + PAGE, 100, 4))
+	if (!pattern_holds(b.buf + PAGE, 100, 4))
 		wrong_bytes("ibv_wr_rdma_write");
 	ibv_wr_start(qpx);
 	ibv_wr_rdma_write(qpx, b.mr->rkey, (uintptr_t)b.buf + PAGE);

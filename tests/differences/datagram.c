@@ -39,7 +39,7 @@ static void ask_ud(const struct question *q)
 	struct side a, b;
 
 	make_ud(&a, &b);
-	fill(a.buf, (size_t)q->a, 11);
+	pattern_fill(a.buf, (size_t)q->a, 11);
 	MUST(!post_receive(&b, 0, 4096));
 	say_rc("post", post_datagram(&a, make_ah(), b.qp->qp_num, QKEY, (uint32_t)q->a, q->b));
 	say_completion("SEND", a.cq, false);
@@ -49,7 +49,7 @@ static void ask_ud(const struct question *q)
 	}
 	say_wc(&wc);
 	say("src_qp %s", wc.src_qp == a.qp->qp_num ? "right" : "wrong");
-	if (!holds(b.buf + GRH, (size_t)q->a, 11))
+	if (!pattern_holds(b.buf + GRH, (size_t)q->a, 11))
 		wrong_bytes("a datagram");
 }
 
@@ -238,7 +238,7 @@ static void ask_ud_group(const struct question *q)
 		say_made("ibv_create_ah", ah);
 		return;
 	}
-	fill(a.buf, 64, 12);
+	pattern_fill(a.buf, 64, 12);
 	MUST(!post_receive(&b, 0, 200));
 	say_rc("post", post_datagram(&a, ah, 0xffffff, QKEY, 64, false));
 	say_completion("SEND", a.cq, false);
@@ -247,7 +247,7 @@ static void ask_ud_group(const struct question *q)
 		return;
 	}
 	say_wc(&wc);
-	if (!holds(b.buf + GRH, 64, 12))
+	if (!pattern_holds(b.buf + GRH, 64, 12))
 		wrong_bytes("a datagram to a group");
 }
 
@@ -261,7 +261,7 @@ static void ask_uc(const struct question *q)
 	struct side a, b;
 
 	make_pair(&a, &b, &how);
-	fill(a.buf, (size_t)q->b, 13);
+	pattern_fill(a.buf, (size_t)q->b, 13);
 	MUST(!post_receive(&b, 0, 8192));
 	MUST(!post(&a, (enum ibv_wr_opcode)q->a, 0, (uint32_t)q->b, (uintptr_t)b.buf + PAGE,
 		b.mr->rkey));
@@ -269,7 +269,7 @@ static void ask_uc(const struct question *q)
 	sleep_ms(100);
 	if (q->a != IBV_WR_RDMA_WRITE && poll_for(b.cq, &wc, 1000))
 		say_wc(&wc);
-	if (!holds(b.buf + (is_write ? PAGE : 0), (size_t)q->b, 13))
+	if (!pattern_holds(b.buf + (is_write ? PAGE : 0), (size_t)q->b, 13))
 		wrong_bytes("UC");
 }
 

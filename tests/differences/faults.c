@@ -172,13 +172,13 @@ static void ask_rnr_late(const struct question *q)
 
 	(void)q;
 	make_pair(&a, &b, NULL);
-	fill(a.buf, 64, 2);
+	pattern_fill(a.buf, 64, 2);
 	MUST(!post(&a, IBV_WR_SEND, 0, 64, 0, 0));
 	sleep_ms(300);
 	MUST(!post_receive(&b, 0, 64));
 	say_completion("SEND", a.cq, false);
 	say_completion("receive", b.cq, false);
-	if (!holds(b.buf, 64, 2))
+	if (!pattern_holds(b.buf, 64, 2))
 		wrong_bytes("a receive posted late");
 }
 
@@ -189,11 +189,11 @@ static void ask_imm_no_receive(const struct question *q)
 
 	(void)q;
 	make_pair(&a, &b, &how);
-	fill(a.buf, 64, 2);
+	pattern_fill(a.buf, 64, 2);
 	MUST(!post(&a, IBV_WR_RDMA_WRITE_WITH_IMM, 0, 64, (uintptr_t)b.buf, b.mr->rkey));
 	say_completion("WRITE_WITH_IMM", a.cq, false);
 	sleep_ms(100);
-	say("bytes %s", holds(b.buf, 64, 2) ? "written" : "not written");
+	say("bytes %s", pattern_holds(b.buf, 64, 2) ? "written" : "not written");
 }
 
 /* What follows a request that fails. */
@@ -246,10 +246,10 @@ static void ask_psn(const struct question *q)
 	MUST(!ibv_modify_qp(b.qp, &attr, mask));
 	MUST(!to_rts(b.qp, &how));
 	MUST(!to_rtr(a.qp, b.qp->qp_num, &how) && !to_rts(a.qp, &how));
-	fill(a.buf, 64, 6);
+	pattern_fill(a.buf, 64, 6);
 	MUST(!post(&a, IBV_WR_RDMA_WRITE, 0, 64, (uintptr_t)b.buf, b.mr->rkey));
 	say_completion("WRITE", a.cq, false);
-	say("bytes %s", holds(b.buf, 64, 6) ? "written" : "not written");
+	say("bytes %s", pattern_holds(b.buf, 64, 6) ? "written" : "not written");
 	say("QPs %s and %s", state_word(state_of(a.qp)), state_word(state_of(b.qp)));
 }
 

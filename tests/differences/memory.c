@@ -145,10 +145,10 @@ static void ask_iova_use(const struct question *q)
 		say_made("ibv_reg_mr_iova", mr);
 		return;
 	}
-	fill(a.buf, 64, 1);
+	pattern_fill(a.buf, 64, 1);
 	MUST(!post(&a, IBV_WR_RDMA_WRITE, 0, 64, 0x10000 + 100, mr->rkey));
 	say_completion("WRITE", a.cq, false);
-	if (!holds(b.buf + 100, 64, 1))
+	if (!pattern_holds(b.buf + 100, 64, 1))
 		wrong_bytes("a region with an address of its own");
 }
 
@@ -164,10 +164,10 @@ static void ask_zero_based(const struct question *q)
 		say_made("ibv_reg_mr", mr);
 		return;
 	}
-	fill(a.buf, 64, 1);
+	pattern_fill(a.buf, 64, 1);
 	MUST(!post(&a, IBV_WR_RDMA_WRITE, 0, 64, 100, mr->rkey));
 	say_completion("WRITE to offset 100", a.cq, false);
-	say("bytes %s", holds(b.buf + 100, 64, 1) ? "arrived" : "did not arrive");
+	say("bytes %s", pattern_holds(b.buf + 100, 64, 1) ? "arrived" : "did not arrive");
 }
 
 static void ask_dereg_posted(const struct question *q)
@@ -276,10 +276,10 @@ static void ask_bind_1(const struct question *q)
 	say_completion("bind", b.cq, true);
 	if (!q->a)
 		return;
-	fill(a.buf, 64, 3);
+	pattern_fill(a.buf, 64, 3);
 	MUST(!post(&a, IBV_WR_RDMA_WRITE, 0, 64, (uintptr_t)b.buf, mw->rkey));
 	say_completion("WRITE through it", a.cq, false);
-	say("bytes %s", holds(b.buf, 64, 3) ? "arrived" : "did not arrive");
+	say("bytes %s", pattern_holds(b.buf, 64, 3) ? "arrived" : "did not arrive");
 }
 
 enum {
@@ -317,11 +317,11 @@ static void ask_bind_2(const struct question *q)
 	say("QP %s", state_word(state_of(b.qp)));
 	if (q->a != PLAIN && q->a != ATOMIC && q->a != ZERO_BASED && q->a != SAME_KEY)
 		return;
-	fill(a.buf, 64, 3);
+	pattern_fill(a.buf, 64, 3);
 	MUST(!post(&a, IBV_WR_RDMA_WRITE, 0, 64, q->a == ZERO_BASED ? 32 : (uintptr_t)b.buf + 32,
 		rkey));
 	say_completion("WRITE through it", a.cq, false);
-	if (holds(b.buf + 32, 64, 3) != (state_of(a.qp) == IBV_QPS_RTS))
+	if (pattern_holds(b.buf + 32, 64, 3) != (state_of(a.qp) == IBV_QPS_RTS))
 		wrong_bytes("a window");
 }
 

@@ -95,28 +95,6 @@ uint8_t *pages(size_t bytes)
 	return at;
 }
 
-static uint8_t pattern(size_t i, unsigned seed)
-{
-	uint32_t x = (uint32_t)(i + 1) * 0x9e3779b9U ^ seed * 0x85ebca6bU;
-
-	x = (x ^ x >> 15) * 0x2c1b3c6dU;
-	return (uint8_t)(x >> 24);
-}
-
-void fill(uint8_t *at, size_t n, unsigned seed)
-{
-	for (size_t i = 0; i < n; i++)
-		at[i] = pattern(i, seed);
-}
-
-bool holds(const uint8_t *at, size_t n, unsigned seed)
-{
-	for (size_t i = 0; i < n; i++)
-		if (at[i] != pattern(i, seed))
-			return false;
-	return true;
-}
-
 /* ---- queue pairs ---- */
 
 struct ibv_cq *make_cq(int cqe)

@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "lib/pattern.h"
+
 struct question {
 	const char *name; /* subject.what */
 	const char *what; /* the page's words for it */
@@ -79,8 +81,6 @@ enum {
 };
 
 uint8_t *pages(size_t bytes);
-void fill(uint8_t *at, size_t n, unsigned seed);
-bool holds(const uint8_t *at, size_t n, unsigned seed);
 
 /* ---- queue pairs ---- */
 

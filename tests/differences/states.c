@@ -437,11 +437,12 @@ static void ask_again(const struct question *q)
 	climb(a.qp, b.qp->qp_num, IBV_QPS_RTS);
 	climb(b.qp, a.qp->qp_num, IBV_QPS_RTS);
 	MUST(!post_receive(&b, PAGE, 64));
-	fill(a.buf, 32, 9);
+	pattern_fill(a.buf, 32, 9);
 	MUST(!post(&a, IBV_WR_SEND, 0, 32, 0, 0));
 	say_completion("SEND", a.cq, false);
 	say_completion("receive", b.cq, false);
-	say("into the receive posted %s RESET", holds(b.buf + PAGE, 32, 9) ? "after" : "before");
+	say("into the receive posted %s RESET",
+		pattern_holds(b.buf + PAGE, 32, 9) ? "after" : "before");
 }
 
 #define WITHOUT(to, attr) \

@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* script_test.c - the language of fault scripts: what is read, and every mistake with its place. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
-#include <stdio.h>
 
+#include "lib/test.h"
 #include "fault/fault.h"
 #include "wire/mad.h"
 #include "wire/packet.h"
@@ -156,6 +149,7 @@ static void mistakes_have_a_place(void **state)
 			"1:1: |63 characters"},
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++) {
+		IN_CASE("row", i);
 		char why[RPWI_WHY_LEN] = "";
 		struct rpwi_script *s;
 		const char *says = strchr(rows[i].why, '|');

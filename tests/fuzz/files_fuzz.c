@@ -260,7 +260,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	memset(&run, 0, sizeof(run));
 	run.in = (struct fuzz_input){data, len};
 	rpwi_log_level_cached = RPWI_LOG_ERROR;
-	fake = (struct fake_knobs){.seed = 1, .eager_max = 2048, .frame_max = 8192};
+	fake = (struct fake_knobs){.rng = {1}, .eager_max = 2048, .frame_max = 8192};
 	outside_make();
 	char in[96];
 	snprintf(in, sizeof(in), "%s/in", outside);

@@ -596,8 +596,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	run.in = (struct fuzz_input){data, len};
 	rpwi_log_level_cached = RPWI_LOG_ERROR;
 	fake = (struct fake_knobs){
-		.seed = 1 + fuzz_u8(&run.in), .eager_max = 2048, .frame_max = 8192};
-	if (fake.seed & 1) { /* "fake_b" reaches it by itself; what it writes is there at once */
+		.rng = {1 + fuzz_u8(&run.in)}, .eager_max = 2048, .frame_max = 8192};
+	if (fake.rng.state &
+		1) { /* "fake_b" reaches it by itself; what it writes is there at once */
 		fake.gpu_write = fake_device_writes;
 		fake.gpu_read = fake_device_reads;
 		fake_ordering = 100;

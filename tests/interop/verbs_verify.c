@@ -21,6 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/pattern.h"
+
 enum {
 	SIZE_MAX_BYTES = 256 * 1024,
 	GUARD_BYTES = 4096,
@@ -92,47 +94,10 @@ __attribute__((noreturn, format(printf, 1, 2))) static void die(const char *fmt,
 	exit(1);
 }
 
-static uint64_t mix(uint64_t x)
-{
-	x += 0x9e3779b97f4a7c15ull;
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-	return x ^ x >> 31;
-}
-
-static uint64_t pattern_word(uint64_t seed, size_t word)
-{
-	return mix(seed ^ (uint64_t)word << 20);
-}
-
-static void pattern_fill(uint8_t *p, size_t n, uint64_t seed)
-{
-	for (size_t i = 0; i < n; i += 8) {
-		uint64_t word = pattern_word(seed, i / 8);
-		memcpy(p + i, &word, n - i < 8 ? n - i : 8);
-	}
-}
-
-/* The first position in [from, to) that differs from the pattern, or `to`. */
-static size_t pattern_differs(const uint8_t *p, size_t from, size_t to, uint64_t seed)
-{
-	for (size_t i = from; i < to;) {
-		uint64_t word = pattern_word(seed, i / 8);
-		if (i % 8 == 0 && to - i >= 8 && !memcmp(p + i, &word, 8)) {
-			i += 8;
-			continue;
-		}
-		if (p[i] != (uint8_t)(word >> (i % 8 * 8)))
-			return i;
-		i++;
-	}
-	return to;
-}
-
 static void pattern_check(
 	struct side *s, const uint8_t *p, size_t n, uint64_t seed, const char *what)
 {
-	size_t at = pattern_differs(p, 0, n, seed);
+	size_t at = pattern_wrong(p, n, seed);
 	if (at < n)
 		die("%s of %zu bytes: mismatch at byte %zu, which is %02x", what, n, at, p[at]);
 	s->checked_bytes += n;
@@ -149,8 +114,10 @@ static void target_reset(struct side *s)
 static void target_check_outside(struct side *s, size_t n, const char *what)
 {
 	size_t total = SIZE_MAX_BYTES + 2 * GUARD_BYTES;
-	size_t before = pattern_differs(s->mem_in, 0, GUARD_BYTES, SEED_STALE);
-	size_t behind = pattern_differs(s->mem_in, GUARD_BYTES + n, total, SEED_STALE);
+	size_t before = pattern_wrong(s->mem_in, GUARD_BYTES, SEED_STALE);
+	size_t behind = GUARD_BYTES + n +
+			pattern_wrong_from(s->mem_in + GUARD_BYTES + n, total - GUARD_BYTES - n,
+				SEED_STALE, GUARD_BYTES + n);
 	if (before < GUARD_BYTES || behind < total)
 		die("%s of %zu bytes: mismatch outside the target, at offset %zd", what, n,
 			(ssize_t)(before < GUARD_BYTES ? before : behind) - GUARD_BYTES);
@@ -288,7 +255,8 @@ static void connect_qp(struct side *s)
 	union ibv_gid gid;
 	if (ibv_query_port(s->ctx, 1, &port) || ibv_query_gid(s->ctx, 1, s->gid_index, &gid))
 		die("query of the port or GID %d: %m", s->gid_index);
-	uint32_t psn = (uint32_t)mix((uint64_t)getpid() << 32 ^ (uint64_t)time(NULL)) & 0xffffff;
+	uint32_t psn =
+		(uint32_t)rng_mix((uint64_t)getpid() << 32 ^ (uint64_t)time(NULL)) & 0xffffff;
 	struct hello mine = {htobe32(s->qp->qp_num), htobe32(psn), htobe32(s->mr_in->rkey),
 		htobe32(s->mr_out->rkey), htobe64((uintptr_t)s->in), htobe64((uintptr_t)s->out),
 		{0}, s->atomic_writes};
@@ -399,7 +367,7 @@ static void wait_all(struct side *s, unsigned count, enum op op)
 static void step_plain(struct side *s, enum op op, uint32_t n, bool acts, uint64_t seed)
 {
 	bool takes = op == OP_SEND || op == OP_SEND_IMM || op == OP_WRITE_IMM;
-	uint32_t imm = (uint32_t)mix(seed);
+	uint32_t imm = (uint32_t)rng_mix(seed);
 	if (acts) {
 		pattern_fill(s->out, n, seed);
 		meet(s, seed);
@@ -450,7 +418,7 @@ static void step_read(
 
 static void step_atomic(struct side *s, enum op op, bool acts, uint64_t seed)
 {
-	uint64_t before = mix(seed), operand = mix(before), swap = mix(operand), value;
+	uint64_t before = rng_mix(seed), operand = rng_mix(before), swap = rng_mix(operand), value;
 	for (int hit = 0; hit < 2; hit++) {
 		uint64_t after = op == OP_FADD ? before + operand : hit ? swap : before;
 		if (!acts)

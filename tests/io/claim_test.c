@@ -219,6 +219,7 @@ static void race(void **state)
 	for (unsigned i = 0; i < RACERS; i++)
 		o[i] = start();
 	for (unsigned round = 0; round < ROUNDS; round++) {
+		IN_CASE("round", round);
 		unsigned winners_all = 0, winners_one = 0;
 		for (unsigned i = 0; i < RACERS; i++) {
 			struct order what = {

@@ -118,6 +118,7 @@ static void race_to_make(void **state)
 {
 	enum { N = 8, ROUNDS = 25 };
 	for (unsigned r = 0; r < ROUNDS; r++) {
+		IN_CASE("round", r);
 		int go[2], done[2];
 		char c[N];
 		pid_t pid[N];

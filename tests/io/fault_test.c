@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Fault injection: the same seed does the same harm, in the asked measure, and wrong settings are
  * named. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "lib/test.h"
 
 #include <errno.h>
 
@@ -116,6 +113,7 @@ static void wrong_settings_are_named(void **state)
 		"=1",
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(wrong); i++) {
+		IN_CASE("row", i);
 		struct rpwi_fault *f = (void *)1;
 		char why[300] = "";
 		assert_int_equal(rpwi_fault_parse(wrong[i], &f, why, sizeof(why)), -EINVAL);

@@ -1,28 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* lane_ring_pair.h - a lane's memory with both of its ends, for the tests of lane_ring.c; and
- * chance, whose seed each run prints. LANE_SEED runs it again. */
+ * chance. */
 #ifndef ROPEWAY_TESTS_IO_LANE_RING_PAIR_H
 #define ROPEWAY_TESTS_IO_LANE_RING_PAIR_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
-
+#include "lib/pattern.h"
+#include "lib/test.h"
 #include "io/lane_ring.h"
 
-static uint64_t seed, state;
-static __attribute__((unused)) uint32_t chance(uint32_t n)
-{
-	state = state * 6364136223846793005ull + 1442695040888963407ull;
-	return (uint32_t)((state >> 33) % n);
-}
+static struct rng rng;
+static __attribute__((unused)) uint32_t chance(uint32_t n) { return (uint32_t)rng_below(&rng, n); }
 
 struct ring {
 	struct lane_mem *mem;
@@ -40,7 +29,7 @@ static int ring_new(void **out)
 	rpwi_lane_writer_init(&g->w, g->mem);
 	if (rpwi_lane_reader_init(&g->r, g->mem))
 		return -1;
-	state = seed;
+	rng.state = test_seed_any();
 	*out = g;
 	return 0;
 }
@@ -73,11 +62,6 @@ static __attribute__((unused)) struct lane_way way_no(
 	return way;
 }
 
-static uint8_t pattern(uint64_t number, uint32_t at)
-{
-	return (uint8_t)((number * 0x9e3779b97f4a7c15ull >> 32) + at * 131u + (at >> 8));
-}
-
 /* Packet `number`: its sizes follow from it, and so does each byte. */
 static uint32_t len_of(uint64_t number)
 {
@@ -100,9 +84,9 @@ static __attribute__((unused)) bool write_packet(struct lane_writer *w, uint64_t
 	struct rpwi_txpkt t = {.hdr_len = hdr_len_of(number), .payload_len = len, .iov_count = 2};
 	const struct rpwi_iov parts[2] = {{bytes, cut}, {bytes + cut, len - cut}};
 	for (unsigned i = 0; i < t.hdr_len; i++)
-		t.hdr[i] = pattern(number, 10000 + i);
+		t.hdr[i] = pattern_byte(number, 10000 + i);
 	for (uint32_t i = 0; i < len; i++)
-		bytes[i] = pattern(number, i);
+		bytes[i] = pattern_byte(number, i);
 	struct lane_way way = way_no(w, number % LANE_FLOWS, (uint8_t)number, 7);
 	return rpwi_lane_writer_packet(w, &way, &t, parts, NULL, 0);
 }
@@ -114,19 +98,12 @@ static __attribute__((unused)) bool is_packet(const struct lane_packet *p, uint6
 		    p->ttl == (uint8_t)number && p->tos == 7 && p->flow->sport == f->sport &&
 		    rpwi_addr_eq(&p->flow->dst, &f->dst) && rpwi_addr_eq(&p->flow->src, &f->src);
 	for (unsigned i = 0; good && i < p->hdr_len; i++)
-		good = p->data[i] == pattern(number, 10000 + i);
+		good = p->data[i] == pattern_byte(number, 10000 + i);
 	for (uint32_t i = 0; good && i < p->len; i++)
-		good = p->payload[i] == pattern(number, i);
+		good = p->payload[i] == pattern_byte(number, i);
 	return good;
 }
 
 #define RING_TEST(f) cmocka_unit_test_setup_teardown(f, ring_new, ring_free)
-
-static void seed_chosen(void)
-{
-	const char *given = getenv("LANE_SEED");
-	seed = given ? strtoull(given, NULL, 0) : rpwi_random64();
-	fprintf(stderr, "# LANE_SEED=%llu\n", (unsigned long long)seed);
-}
 
 #endif

@@ -59,7 +59,7 @@ static void far_begins(struct ring *g)
 {
 	memset(&far, 0, sizeof(far));
 	for (uint32_t i = 0; i < sizeof(far.bytes); i++)
-		far.bytes[i] = pattern(7, i);
+		far.bytes[i] = pattern_byte(7, i);
 	g->r.pull = far_pull;
 	g->r.pull_arg = &far;
 	g->r.place = near_place;
@@ -252,6 +252,7 @@ static void a_slot_that_has_too_many_is_refused(void **arg)
 	assert_true(refer_at(&g->w, RPWI_OP_SEND_FIRST, 0, false, 0, 1024));
 	rpwi_lane_writer_publish(&g->w);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(more); i++) {
+		IN_CASE("row", i);
 		g->mem->slot[0].bulk = more[i];
 		assert_int_equal(rpwi_lane_reader_next(&g->r, &p), -EPROTO);
 	}
@@ -320,6 +321,5 @@ int main(void)
 		RING_TEST(what_cannot_be_fetched_takes_no_other_along),
 		RING_TEST(a_reference_that_nobody_asked_for_is_refused),
 	};
-	seed_chosen();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static bool write_led(struct lane_writer *w, uint32_t len, uint32_t psn)
 	struct rpwi_txpkt t = {.payload_len = len, .iov_count = 1};
 	const struct rpwi_iov part = {bytes, len};
 	for (uint32_t i = 0; i < len; i++)
-		bytes[i] = pattern(psn, i);
+		bytes[i] = pattern_byte(psn, i);
 	assert_int_equal(rpwi_pkt_encode(&a, ack), LANE_ACK_HDR_LEN);
 	t.hdr_len = (uint16_t)rpwi_pkt_encode(&h, t.hdr);
 	bool leads = rpwi_lane_ack_may_lead(&t);
@@ -63,6 +63,7 @@ static void an_ack_leads_a_short_packet(void **arg)
 	struct lane_packet p, one;
 	struct rpwi_pkt got, ack;
 	for (uint32_t len = 0; len <= LANE_DATA_BYTES; len++) {
+		IN_CASE("len", len);
 		uint32_t psn = len * 7919;
 		bool led = write_led(&g->w, len, psn);
 		assert_int_equal(led, len + RPWI_BTH_LEN <= LANE_AETH_AT);
@@ -99,7 +100,7 @@ static void an_ack_leads_a_short_packet(void **arg)
 		assert_int_equal(got.psn, psn + 100);
 		assert_int_equal(got.payload_len, len);
 		for (uint32_t i = 0; i < len; i++)
-			assert_int_equal(one.payload[i], pattern(psn, i));
+			assert_int_equal(one.payload[i], pattern_byte(psn, i));
 		rpwi_lane_reader_done(&g->r);
 	}
 }
@@ -111,6 +112,7 @@ static void room_is_what_can_be_written(void **arg)
 	const uint8_t bytes[RPWI_PACKET_MAX] = {1};
 	struct lane_way way = way_no(&g->w, 0, 1, 2);
 	for (unsigned round = 0; round < 2000; round++) {
+		IN_CASE("round", round);
 		uint32_t len = 1 + chance(RPWI_PACKET_MAX);
 		unsigned room = rpwi_lane_writer_room(&g->w, 64, len), n = chance(65);
 		assert_true(room <= 64);
@@ -223,6 +225,7 @@ static void a_writer_that_lies_is_caught(void **arg)
 	struct ring *g = *arg;
 	unsigned caught = 0, taken = 0;
 	for (unsigned round = 0; round < 300000; round++) {
+		IN_CASE("round", round);
 		struct lane_reader r = g->r;
 		struct lane_packet p;
 		struct lane_slot *s = &g->mem->slot[r.pos % LANE_SLOTS];
@@ -230,8 +233,8 @@ static void a_writer_that_lies_is_caught(void **arg)
 		s->kind = (uint8_t)(1 + chance(4));
 		s->flow = 0;
 		s->hdr_len = (uint8_t)chance(50);
-		s->len = chance(3) ? chance(RPWI_PACKET_MAX + 64) : (uint32_t)state;
-		s->bulk = chance(3) ? chance(LANE_BULK_BYTES + 64) : (uint32_t)state;
+		s->len = chance(3) ? chance(RPWI_PACKET_MAX + 64) : (uint32_t)rng_next(&rng);
+		s->bulk = chance(3) ? chance(LANE_BULK_BYTES + 64) : (uint32_t)rng_next(&rng);
 		for (unsigned n = chance(4); n; n--)
 			b[4 + chance(sizeof(*s) - 4)] = (uint8_t)chance(256);
 		g->mem->flow[0].src.family = g->mem->flow[0].dst.family = (uint8_t)(4 + chance(4));
@@ -301,6 +304,5 @@ int main(void)
 		RING_TEST(a_reader_that_lies_stops_the_writer),
 		RING_TEST(another_build_is_refused),
 	};
-	seed_chosen();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,18 +8,14 @@
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/pattern.h"
+#include "lib/test.h"
 #include "io/io_priv.h"
 
 static inline bool ns_write(const char *path, const char *text)
@@ -71,7 +67,7 @@ static const struct rpwi_addr lo6 = {.family = 6, .bytes = {[15] = 1}};
 /* A byte of packet k at offset i of stream `tag`: no two packets alike. */
 static inline uint8_t pattern(unsigned tag, unsigned k, size_t i)
 {
-	return (uint8_t)((i * 2654435761u >> 7) ^ k * 37 ^ tag * 101 ^ i);
+	return pattern_byte((uint64_t)tag << 32 | k, i);
 }
 
 /* One SEND ONLY packet of `len` payload bytes to qpn; the PSN tells which. */

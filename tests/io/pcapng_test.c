@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Captures: read back with a parser written here, from children that set ROPEWAY_PCAP as a user
  * does. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "lib/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -252,6 +248,7 @@ static void a_limit_not_reached_leaves_nothing_out(void **state)
 {
 	static const char *const limits[] = {"20", "29", "30", "1000"};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(limits); i++) {
+		IN_CASE("row", i);
 		assert_int_equal(child(path, limits[i], tap_30), 0);
 		struct capture c = read_capture(path);
 		assert_int_equal(c.count, 30);

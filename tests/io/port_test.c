@@ -188,6 +188,7 @@ static void an_ack_ends_the_first_run_behind_it(void **state)
 	unsigned order[20];
 	struct rpwi_port *p = open_port(&lo4);
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		IN_CASE("row", i);
 		unsigned ack = cases[i].ack ? cases[i].ack - 1 : 0;
 		p->gso_off = false;
 		assert_int_equal(order_of(p, cases[i].lens, cases[i].n, cases[i].ack, order),
@@ -268,6 +269,7 @@ static void hop_limit_and_class(const struct rpwi_addr *a)
 	struct rpwi_port *p = open_port(a);
 	rpwi_port_want_ttl(p, true);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		IN_CASE("row", i);
 		struct rpwi_av av = av_to(a, cases[i].hop);
 		struct rpwi_rx rx;
 		unsigned sent;

@@ -226,6 +226,7 @@ static void whom_to_trust(void **state)
 	} lengths[] = {{64, 0}, {64, 65}, {65, 64}, {0, 0}, {UINT32_MAX, 64},
 		{UINT32_MAX - 60, UINT32_MAX - 60}};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lengths); i++) {
+		IN_CASE("row", i);
 		broken = k;
 		broken.len = lengths[i].len;
 		broken.seg_len = lengths[i].seg_len;
@@ -369,6 +370,7 @@ static void descriptors_of_strange_messages_are_closed(void **state)
 	open_self(&lo4);
 	unsigned had = open_descriptors();
 	for (size_t len = 0; len <= sizeof(nonsense); len += sizeof(nonsense) / 2) {
+		IN_CASE("len", len);
 		int fd = rpwi_name_connect(
 			    rpwi_dest_name(&(struct io_dest){.slot = members[0].slot}, name), &who),
 		    fds[2] = {fd, fd};

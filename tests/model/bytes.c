@@ -40,26 +40,13 @@ void image_make(struct image *im)
 	memset(im->sink, BLANK, SINK_LEN);
 }
 
-void image_fill(uint8_t *at, size_t n, uint64_t seed)
-{
-	uint64_t x = mix(seed + 0x1234567);
-	for (; n >= 8; n -= 8, at += 8) {
-		x ^= x << 13;
-		x ^= x >> 7;
-		x ^= x << 17;
-		memcpy(at, &x, 8);
-	}
-	for (; n; n--)
-		*at++ = (uint8_t)(x = x * 5 + 1);
-}
-
 void image_round(struct image *im, const struct stream *st)
 {
-	image_fill(im->tx, st->tx_len, st->seed);
+	pattern_fill(im->tx, st->tx_len, st->seed);
 	memset(im->sink, BLANK, st->sink_used + 64 < SINK_LEN ? st->sink_used + 64 : SINK_LEN);
 }
 
-void image_target(struct image *im, uint64_t seed) { image_fill(im->tgt, TGT_LEN, seed); }
+void image_target(struct image *im, uint64_t seed) { pattern_fill(im->tgt, TGT_LEN, seed); }
 
 void image_payload(struct image *im, const struct stream *st, const struct step *p)
 {
@@ -93,7 +80,7 @@ bool image_apply(struct image *im, const struct stream *st, struct step *p)
 	} else if (kind_is_atomic(p->kind)) {
 		memcpy(&was, im->tgt + p->to, 8);
 		memcpy(im->sink + p->sink_at, &was, 8);
-		now = p->kind == K_ADD ? was + p->cut : p->cut % 2 ? mix(p->cut) : was;
+		now = p->kind == K_ADD ? was + p->cut : p->cut % 2 ? rng_mix(p->cut) : was;
 		p->compare = p->cut % 2 ? was : ~was;
 		memcpy(im->tgt + p->to, &now, 8);
 	}

@@ -35,7 +35,6 @@ struct image {
 	uint8_t *tx, *sink, *tgt, *msg; /* msg: the payload of the step applied last */
 };
 void image_make(struct image *im);
-void image_fill(uint8_t *at, size_t n, uint64_t seed);
 /* A new round, or a new pair of QPs. */
 void image_round(struct image *im, const struct stream *st);
 void image_target(struct image *im, uint64_t seed);

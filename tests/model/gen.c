@@ -82,8 +82,9 @@ static bool is_atomic(uint8_t kind) { return kind == K_CAS || kind == K_ADD || k
 static struct op some_op(struct rng *r, const struct conn *c, const struct taste *taste,
 	unsigned dir, enum size size, uint32_t *rx, uint32_t *sink)
 {
-	struct op o = {
-		.dir = (uint8_t)dir, .kind = some_kind(r, c->type, taste), .cut = rng_next(r)};
+	struct op o = {.dir = (uint8_t)dir,
+		.kind = some_kind(r, c->type, taste),
+		.cut = (uint32_t)rng_next(r)};
 	uint32_t most = MSG_MAX;
 	if (is_send(o.kind) && c->srq[!dir])
 		most = SLOT;
@@ -211,7 +212,7 @@ static void happen_together(struct rng *r, struct script *s, const uint32_t *cou
 
 struct script *gen_script(uint64_t seed, enum wire wire, const struct limits *l)
 {
-	struct rng r = {mix(seed * 31 + wire)};
+	struct rng r = {rng_mix(seed * 31 + wire)};
 	struct script *s = script_new(l->ops + 4096);
 	s->seed = seed;
 	s->wire = (uint8_t)wire;

@@ -111,14 +111,6 @@ static void same(const char *what, const uint8_t *is, const uint8_t *should, siz
 		differ, n, first, last, is[first], should[first]);
 }
 
-static void fill(uint8_t *at, size_t n, uint64_t seed)
-{
-	for (size_t i = 0; i < n; i += 8) {
-		uint64_t x = mix(seed + i);
-		memcpy(at + i, &x, 8);
-	}
-}
-
 /* ---- the plan ---- */
 
 static uint32_t length(struct rng *r)
@@ -170,7 +162,7 @@ static void plan_make(struct plan *p, uint64_t seed, unsigned ops)
 			for (unsigned i = 0; i < s->pieces; i++)
 				s->get[i] = !p->fenced && rng_one_in(&r, 3);
 		}
-		s->tag = rng_below(&r, TAGS) | (uint64_t)rng_next(&r) << 8;
+		s->tag = rng_below(&r, TAGS) | rng_next(&r) << 8;
 		if (s->what == SEND || s->what == OBJECT) {
 			s->to = p->to;
 			s->room = !rng_one_in(&r, 16) ? s->len + rng_below(&r, 2) * GAP
@@ -441,12 +433,12 @@ static void meet(void)
 
 static void one_round(unsigned ops)
 {
-	uint64_t seed = mix(self.seed * 1000 + self.round);
+	uint64_t seed = rng_mix(self.seed * 1000 + self.round);
 	rpw_request *r = NULL;
 	plan_make(&self.mine, seed + self.me, ops);
 	plan_make(&self.theirs, seed + !self.me, ops);
-	fill(self.src, self.mine.from, seed + 17 + self.me);
-	fill(self.their_src, self.theirs.from, seed + 17 + !self.me);
+	pattern_fill(self.src, self.mine.from, seed + 17 + self.me);
+	pattern_fill(self.their_src, self.theirs.from, seed + 17 + !self.me);
 	memset(self.rx, BLANK, self.theirs.to);
 	memset(self.rx_image, BLANK, self.theirs.to);
 	memset(self.sink, BLANK, self.mine.from);
@@ -523,10 +515,10 @@ _Noreturn static void side_main(
 	struct shared *sh, unsigned me, uint64_t seed, unsigned ops, const char *transport)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	self = (struct side){.sh = sh, .me = me, .seed = seed, .rng = {mix(seed * 2 + me)}};
+	self = (struct side){.sh = sh, .me = me, .seed = seed, .rng = {rng_mix(seed * 2 + me)}};
 	static const size_t eager[] = {0, 256, 4096};
 	rpw_context_options o = RPW_CONTEXT_OPTIONS_INIT;
-	struct rng both = {mix(seed)};
+	struct rng both = {rng_mix(seed)};
 	o.transports = transport;
 	o.eager_bytes_max = eager[rng_below(&both, 3)];
 	o.polled = rng_one_in(&both, 4);
@@ -540,9 +532,9 @@ _Noreturn static void side_main(
 		&self.image, &self.remote};
 	for (unsigned i = 0; i < sizeof(own) / sizeof(*own); i++)
 		*own[i] = malloc(BYTES);
-	fill(self.mem, TARGET, seed + 3 + self.me);
-	fill(self.image, TARGET, seed + 3 + self.me);
-	fill(self.remote, TARGET, seed + 3 + !self.me);
+	pattern_fill(self.mem, TARGET, seed + 3 + self.me);
+	pattern_fill(self.image, TARGET, seed + 3 + self.me);
+	pattern_fill(self.remote, TARGET, seed + 3 + !self.me);
 	sh->key_len[me] = rpw_rkey_pack(self.target, sh->key[me], RPW_RKEY_BYTES_MAX);
 	need(sh->key_len[me], "a key");
 	meet();

@@ -18,6 +18,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "lib/pattern.h"
+
 enum {
 	PROCS_MAX = 4,
 	CONNS_MAX = 12,
@@ -141,27 +143,5 @@ struct script *gen_script(uint64_t seed, enum wire wire, const struct limits *li
 /* script.c: the text form, one operation a line */
 void script_write(const struct script *s, FILE *to);
 struct script *script_read(const char *path); /* says why not, and ends the process */
-
-/* Random numbers that are the same everywhere. */
-static inline uint64_t mix(uint64_t x)
-{
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-	return x ^ x >> 31;
-}
-struct rng {
-	uint64_t state;
-};
-static inline uint32_t rng_next(struct rng *r)
-{
-	r->state += 0x9e3779b97f4a7c15ull;
-	return (uint32_t)(mix(r->state) >> 32);
-}
-/* below n */
-static inline uint32_t rng_below(struct rng *r, uint32_t n)
-{
-	return (uint32_t)((uint64_t)rng_next(r) * n >> 32);
-}
-static inline bool rng_one_in(struct rng *r, uint32_t n) { return rng_below(r, n) == 0; }
 
 #endif

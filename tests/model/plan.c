@@ -7,7 +7,7 @@
 /* The n-th number that belongs to a `cut`. */
 static uint32_t hash(uint32_t cut, uint32_t n)
 {
-	return (uint32_t)(mix((uint64_t)cut << 32 | n) >> 16);
+	return (uint32_t)(rng_mix((uint64_t)cut << 32 | n) >> 16);
 }
 
 struct span plan_round(const struct script *s, unsigned round)
@@ -105,7 +105,7 @@ void plan_stream(
 		.conn_number = (uint16_t)conn,
 		.round = (uint16_t)round,
 		.dir = (uint8_t)dir,
-		.seed = mix(s->seed ^ mix((uint64_t)round << 16 | conn << 4 | dir)),
+		.seed = rng_mix(s->seed ^ rng_mix((uint64_t)round << 16 | conn << 4 | dir)),
 		.shared = c->srq[!dir]};
 	/* what may be lost leaves its receive to the next message, whichever that is */
 	for (uint32_t i = 0; i < ops.n; i++) {
@@ -167,7 +167,7 @@ void plan_stream(
 		if (quiet == UNSIGNALED_MAX || p->bad)
 			p->flags |= F_SIGNALED, quiet = 0;
 		/* unique, and nowhere near a small number */
-		p->imm = (uint32_t)mix(st->seed + st->n) << 10 | st->n;
+		p->imm = (uint32_t)rng_mix(st->seed + st->n) << 10 | st->n;
 		most = p->len > most ? p->len : most;
 		st->n++;
 	}

@@ -128,7 +128,7 @@ static void list(struct side *m, struct end *e, struct request *q, uint32_t firs
 			wr[i].wr.atomic.remote_addr = q[i].raddr;
 			wr[i].wr.atomic.rkey = q[i].rkey;
 			wr[i].wr.atomic.compare_add = p->kind == K_ADD ? p->cut : p->compare;
-			wr[i].wr.atomic.swap = mix(p->cut);
+			wr[i].wr.atomic.swap = rng_mix(p->cut);
 		} else {
 			wr[i].wr.rdma.remote_addr = q[i].raddr;
 			wr[i].wr.rdma.rkey = q[i].rkey;
@@ -165,7 +165,7 @@ static void one_of_batch(struct end *e, const struct request *q, const struct st
 		ibv_wr_rdma_read(x, q->rkey, q->raddr);
 		break;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
-		ibv_wr_atomic_cmp_swp(x, q->rkey, q->raddr, p->compare, mix(p->cut));
+		ibv_wr_atomic_cmp_swp(x, q->rkey, q->raddr, p->compare, rng_mix(p->cut));
 		break;
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		ibv_wr_atomic_fetch_add(x, q->rkey, q->raddr, p->cut);
@@ -268,7 +268,7 @@ void post_srq(struct side *m, unsigned n)
 	for (unsigned i = 0; i < n; i++) {
 		uint32_t s = m->srq_posted + i;
 		uintptr_t at = (uintptr_t)m->srq_mem + (size_t)(s % SRQ_SLOTS) * SLOT;
-		uint32_t cut = (uint32_t)mix(s) % 3 ? SLOT : (uint32_t)mix(s) % SLOT;
+		uint32_t cut = (uint32_t)rng_mix(s) % 3 ? SLOT : (uint32_t)rng_mix(s) % SLOT;
 		m->slot[s % SRQ_SLOTS] = (struct slot){0};
 		sge[i][0] = (struct ibv_sge){at, cut, m->srq_mr->lkey};
 		sge[i][1] = (struct ibv_sge){at + cut, SLOT - cut, m->srq_mr->lkey};

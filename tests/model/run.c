@@ -64,7 +64,7 @@ void meet(struct side *m, bool poll)
 /* What both sides of a connection know alike. */
 static uint64_t target_seed(const struct side *m, unsigned conn, unsigned dir)
 {
-	return mix(m->s->seed + 77) ^ ((uint64_t)m->round << 8 | conn << 1 | dir);
+	return rng_mix(m->s->seed + 77) ^ ((uint64_t)m->round << 8 | conn << 1 | dir);
 }
 
 static void blank(struct end *e, enum mr which, size_t n) { memset(e->mem[which], BLANK, n); }
@@ -251,7 +251,7 @@ static void *work(void *arg)
 {
 	struct worker *w = arg;
 	struct side *m = w->m;
-	struct rng r = {mix(m->sh->salt + (m->round * 64u + m->me * 8u + w->number))};
+	struct rng r = {rng_mix(m->sh->salt + (m->round * 64u + m->me * 8u + w->number))};
 	struct end *own[2 * CONNS_MAX];
 	unsigned n = 0, idle = 0;
 	for (unsigned i = 0; i < m->nends; i++)
@@ -421,7 +421,7 @@ int side_run(struct shared *sh, unsigned me, bool again)
 	struct side *m = &side;
 	*m = (struct side){.sh = sh, .s = &sh->script, .me = me, .again = again};
 	m->tally = &sh->tally[me];
-	m->rng = (struct rng){mix(sh->salt + me)};
+	m->rng = (struct rng){rng_mix(sh->salt + me)};
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	side_open(m);
 	for (unsigned c = 0; c < m->s->conns; c++)

@@ -115,7 +115,7 @@ static void refused(struct side *m, struct end *e, const char *state)
 void end_make_qp(struct side *m, struct end *e)
 {
 	const struct conn *c = e->conn;
-	struct rng r = {m->s->seed ^ mix((uint64_t)m->round << 8 | e->number << 1 | e->side)};
+	struct rng r = {m->s->seed ^ rng_mix((uint64_t)m->round << 8 | e->number << 1 | e->side)};
 	e->scq = rng_below(&r, m->s->cqs);
 	e->rcq = rng_below(&r, m->s->cqs);
 	struct ibv_qp_init_attr_ex a = {.send_cq = m->cq[e->scq],
@@ -159,7 +159,7 @@ void end_make_qp(struct side *m, struct end *e)
 	refused(m, e, "INIT");
 	struct pub *p = e->pub;
 	p->qpn = e->qp->qp_num;
-	p->psn = rng_one_in(&r, 2) ? 0xffffff - rng_below(&r, 40) : rng_next(&r) >> 8;
+	p->psn = rng_one_in(&r, 2) ? 0xffffff - rng_below(&r, 40) : (uint32_t)rng_next(&r) >> 8;
 	p->rkey = e->mr[MR_TGT]->rkey;
 	p->rx_rkey = e->mr[MR_RX]->rkey;
 	p->addr = (uintptr_t)e->mem[MR_TGT];

@@ -110,8 +110,8 @@ static uint64_t seed_of(enum who who, uint64_t n) { return (uint64_t)who << 32 |
 static size_t size_of(enum who who, uint64_t n)
 {
 	static const size_t most[] = {1, 64, 4096, 20000, 300000, BYTES_MAX};
-	uint64_t r = mix(seed_of(who, n) + 99);
-	return (size_t)(mix(r) % most[r % 6]);
+	uint64_t r = rng_mix(seed_of(who, n) + 99);
+	return (size_t)(rng_mix(r) % most[r % 6]);
 }
 
 static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,

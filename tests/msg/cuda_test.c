@@ -33,7 +33,7 @@ static void fake_gpu(void)
 static int quiet(void **state)
 {
 #ifdef MSG_FAKE
-	fake = (struct fake_knobs){.seed = 0x5eed, .eager_max = 2048, .frame_max = 8192};
+	fake = (struct fake_knobs){.rng = {0x5eed}, .eager_max = 2048, .frame_max = 8192};
 	fake_gpu();
 #else
 	*cuda.dmabuf = way == DMABUF;
@@ -496,6 +496,7 @@ static void into_lists_of_the_host(void **state)
 		for (int i = 0; i < count; i++)
 			iov[i] = (struct iovec){in + (size_t)i * EACH, EACH};
 		for (size_t len = 7000; len <= room + 100; len += (room + 100 - 7000) / 2) {
+			IN_CASE("len", len);
 			/* the last is longer than the lists */
 			rpw_request *s = NULL, *r = NULL;
 			rpw_recv_iov(p.b, NULL, iov, count, 3, ALL, &r);
@@ -590,8 +591,9 @@ static void closed_in_the_middle(void **state)
 static void over_a_path_that_breaks(void **state)
 {
 	unsigned breaks = 0;
-	for (uint64_t seed = 1; seed <= 40; seed++) {
-		fake = (struct fake_knobs){.seed = seed,
+	FOR_SEEDS (seeds, 40) {
+		uint64_t seed = seeds.seed;
+		fake = (struct fake_knobs){.rng = {seed},
 			.eager_max = 2048,
 			.frame_max = 8192,
 			.again_percent = 10,

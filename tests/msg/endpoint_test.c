@@ -278,7 +278,7 @@ static void a_thousand_endpoints(void **state)
 	assert_int_equal(crowd.n, N);
 	static uint64_t in[N];
 	for (int i = 0; i < N; i++) {
-		uint64_t v = mix((uint64_t)i);
+		uint64_t v = rng_mix((uint64_t)i);
 		rpw_request *s;
 		assert_true(rpw_send(ep[i], &v, 8, 7, &s) >= 0);
 		assert_int_equal(finish(&p, s, NULL), RPW_OK);
@@ -294,7 +294,7 @@ static void a_thousand_endpoints(void **state)
 	uint64_t sum = 0, expect = 0;
 	for (int i = 0; i < N; i++) {
 		sum += in[i];
-		expect += mix((uint64_t)i);
+		expect += rng_mix((uint64_t)i);
 	}
 	assert_int_equal(sum, expect);
 	rpw_context_destroy(p.a);

@@ -8,8 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/rng.h"
+
 struct fake_knobs {
-	uint64_t seed;
+	struct rng rng;
 	unsigned again_percent; /* send, rma and flush say RPWI_LATER */
 	unsigned late_percent;  /* a frame or an operation stays for another round of progress */
 	/* "fake_b": a round of progress breaks the path; what was under way is lost */

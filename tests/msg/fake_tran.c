@@ -10,15 +10,9 @@
 #include "ropeway.h"
 #include "tran/tran.h"
 
-struct fake_knobs fake = {.seed = 1, .eager_max = 2048, .frame_max = 8192};
+struct fake_knobs fake = {.rng = {1}, .eager_max = 2048, .frame_max = 8192};
 
-uint64_t fake_random(void)
-{
-	fake.seed ^= fake.seed << 13;
-	fake.seed ^= fake.seed >> 7;
-	fake.seed ^= fake.seed << 17;
-	return fake.seed;
-}
+uint64_t fake_random(void) { return rng_next(&fake.rng); }
 static bool chance(unsigned percent) { return percent && fake_random() % 100 < percent; }
 
 enum what { IS_FRAME, IS_DONE };

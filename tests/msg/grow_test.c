@@ -35,7 +35,7 @@ static uint64_t seed_of(unsigned p, unsigned e, unsigned r, bool back)
 }
 static size_t size_of(unsigned e, unsigned r)
 {
-	return e % 50 == 7 ? LARGE : mix(e * 64ull + r) % 3000;
+	return e % 50 == 7 ? LARGE : rng_mix(e * 64ull + r) % 3000;
 }
 static bool is_closed_early(unsigned e) { return e % 7 == 3; }
 
@@ -312,9 +312,9 @@ static void a_thousand_with_a_key(void **state)
 	char file[] = "/tmp/ropeway-grow-XXXXXX";
 	int fd = mkstemp(file);
 	assert_true(fd >= 0);
-	assert_true(
-		dprintf(fd, "%016llx%016llx%016llx\n", (unsigned long long)mix((uint64_t)getpid()),
-			0x0123456789abcdefull, 0xfedcba9876543210ull) > 0);
+	assert_true(dprintf(fd, "%016llx%016llx%016llx\n",
+			    (unsigned long long)rng_mix((uint64_t)getpid()), 0x0123456789abcdefull,
+			    0xfedcba9876543210ull) > 0);
 	close(fd);
 	key_file = file;
 	a_thousand(state);

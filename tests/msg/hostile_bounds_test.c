@@ -28,7 +28,7 @@ static size_t resident(void)
 static void open_pair(struct pair *p)
 {
 	rpw_context_options o = {.size = sizeof(o), .unexpected_bytes_max = POOL};
-	fake = (struct fake_knobs){.seed = 5, .eager_max = 2048, .frame_max = 8192};
+	fake = (struct fake_knobs){.rng = {5}, .eager_max = 2048, .frame_max = 8192};
 	pair_open_with(p, "fake_a", &o);
 }
 
@@ -79,6 +79,7 @@ static size_t one_of(const struct flood *f, uint64_t i)
 static void floods_end_the_endpoint_that_sends_them(void **state)
 {
 	for (size_t k = 0; k < RPWI_ARRAY_LEN(floods); k++) {
+		IN_CASE("row", k);
 		struct pair p;
 		int status = RPW_OK;
 		open_pair(&p);
@@ -104,6 +105,7 @@ static void floods_end_the_endpoint_that_sends_them(void **state)
 static void what_one_peer_can_fill(void **state)
 {
 	for (size_t k = 0; k < RPWI_ARRAY_LEN(floods); k++) {
+		IN_CASE("row", k);
 		struct pair p;
 		int status = RPW_OK;
 		rpw_statistics s = {.size = sizeof(s)};
@@ -155,6 +157,7 @@ static void announced_sizes_cost_nothing(void **state)
 	rpw_context_on_am(p.b, 3, on_am, NULL);
 	size_t before = allocated();
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(sizes); i++) {
+		IN_CASE("bytes", sizes[i]);
 		uint8_t body[64];
 		struct frame_head h = {.type = FRAME_RTS, .flags = RTS_AM, .tag = am_word(3, 0)};
 		size_t len = put_rts(body, 77 + i, sizes[i]);
@@ -167,6 +170,7 @@ static void announced_sizes_cost_nothing(void **state)
 	assert_int_equal(status, RPW_OK); /* each was refused, and the endpoint goes on */
 	pair_close(&p);
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(absurd); i++) {
+		IN_CASE("row", i);
 		uint8_t body[64];
 		open_pair(&p);
 		struct frame_head h = {.type = FRAME_RTS, .flags = RTS_AM, .tag = am_word(3, 0)};
@@ -221,6 +225,7 @@ static void answers_that_nobody_takes(void **state)
 {
 	static const uint8_t types[] = {FRAME_FLUSH, FRAME_ATOMIC};
 	for (size_t k = 0; k < RPWI_ARRAY_LEN(types); k++) {
+		IN_CASE("row", k);
 		struct pair p;
 		int status = RPW_OK;
 		struct atomic_body b = {.region = 1};
@@ -309,7 +314,7 @@ static void talks_between_parts(uint64_t seed, void (*talk)(struct pair *p, uint
 	rpw_request *r[2] = {NULL, NULL};
 	bool talked = false;
 	pattern_fill(body, sizeof(body), seed);
-	fake = (struct fake_knobs){.seed = seed, .eager_max = 8192, .frame_max = 8192};
+	fake = (struct fake_knobs){.rng = {seed}, .eager_max = 8192, .frame_max = 8192};
 	pair_open_with(&p, "fake_b", NULL);
 	fake.late_percent = 100;
 	assert_int_equal(rpw_send_obj(p.ea, body, sizeof(body), &r[0]), RPW_IN_PROGRESS);
@@ -337,9 +342,9 @@ static void talks_between_parts(uint64_t seed, void (*talk)(struct pair *p, uint
 
 static void words_between_the_parts_of_a_body(void **state)
 {
-	for (uint64_t seed = 1; seed <= 20; seed++) {
-		talks_between_parts(seed, inject_fin);
-		talks_between_parts(seed, inject_ack);
+	FOR_SEEDS (s, 20) {
+		talks_between_parts(s.seed, inject_fin);
+		talks_between_parts(s.seed, inject_ack);
 	}
 }
 

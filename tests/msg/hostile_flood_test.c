@@ -64,7 +64,7 @@ static int flood_one(struct pair *p, const struct flood *f, uint64_t i)
 	uint8_t body[RTS_BODY_MAX];
 	struct tran_desc desc = {.len = 40};
 	for (unsigned k = 0; k < desc.len; k++)
-		desc.bytes[k] = (uint8_t)mix(i * 64 + k);
+		desc.bytes[k] = (uint8_t)rng_mix(i * 64 + k);
 	struct frame_head h = frame_head_make(f->type, f->flags, p->ea->link.rx_count,
 		p->ea->link.rx_limit, f->type == FRAME_RTS ? 77 : i % 4096 << 32 | i % 64);
 	struct iovec iov = {
@@ -77,6 +77,7 @@ static int flood_one(struct pair *p, const struct flood *f, uint64_t i)
 static void floods_are_refused_or_forgotten(void **state)
 {
 	for (size_t k = 0; k < RPWI_ARRAY_LEN(floods); k++) {
+		IN_CASE("row", k);
 		const struct flood *f = &floods[k];
 		struct pair p;
 		open_pair(&p);

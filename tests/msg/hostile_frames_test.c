@@ -11,9 +11,9 @@
 static void hostile_frames(void **state)
 {
 	static char region[4096];
-	for (int round = 0; round < 400; round++) {
+	FOR_SEEDS (seeds, 400) {
 		struct pair p;
-		fake.seed = (uint64_t)round * 7919 + 3;
+		fake.rng = seeds.rng;
 		pair_open(&p, transport);
 		rpw_memory *m;
 		rpw_memory_register(p.b, region, sizeof(region), RPW_MEMORY_HOST, 7, &m);
@@ -23,7 +23,7 @@ static void hostile_frames(void **state)
 		size_t obj_len;
 		for (int i = 0; i < 8; i++)
 			rpw_recv(p.b, p.eb, in[i], sizeof(in[i]), (uint64_t)i, 7, &r[i]);
-		if (round & 1)
+		if (seeds.seed & 1)
 			rpw_recv_obj(p.b, p.eb, NULL, NULL, &obj, &obj_len, NULL);
 		rpw_send_obj(p.eb, region, sizeof(region), NULL);
 		rpw_send(p.eb, region, sizeof(region), 1, NULL);
@@ -74,9 +74,9 @@ static void hostile_frames(void **state)
 /* Well-formed words at the wrong time, with wrong counts, and garbled ones. */
 static void hostile_words(void **state)
 {
-	for (int round = 0; round < 400; round++) {
+	FOR_SEEDS (seeds, 400) {
 		struct pair p;
-		fake.seed = (uint64_t)round * 104729 + 11;
+		fake.rng = seeds.rng;
 		pair_open(&p, transport);
 		rpw_request *r;
 		rpw_recv(p.b, p.eb, &(uint64_t){0}, 8, 1, ALL, &r);

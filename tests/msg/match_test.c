@@ -1,24 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* match_test.c - the table of queues by key, against a list that is searched from its beginning. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "msg/match.h"
 
 enum { NODES = 3000, STEPS = 60000 };
 
-static uint64_t state;
-static uint64_t roll(void)
-{
-	state = state * 6364136223846793005ull + 1442695040888963407ull;
-	return state >> 33;
-}
+static struct rng rng;
+static uint64_t roll(void) { return rng_next(&rng) >> 33; }
 
 /* Each node in the order in which it was added; 0: is not in the table. */
 static struct match_node node[NODES];
@@ -60,7 +48,7 @@ static void random_steps(uint64_t seed, unsigned tags, unsigned full)
 {
 	struct match_table t;
 	unsigned in = 0;
-	state = seed;
+	rng.state = test_seed(seed);
 	memset(added, 0, sizeof(added));
 	assert_true(match_init(&t, roll() << 32 | roll()));
 	expect(&t, 0, 0);

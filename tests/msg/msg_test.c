@@ -16,7 +16,7 @@ const char *transport;
 int quiet(void **state)
 {
 #ifdef MSG_FAKE
-	fake = (struct fake_knobs){.seed = 0x5eed, .eager_max = 2048, .frame_max = 8192};
+	fake = (struct fake_knobs){.rng = {0x5eed}, .eager_max = 2048, .frame_max = 8192};
 #endif
 	return 0;
 }

@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pair.h - two contexts in one thread, connected; patterns that tell every byte of every message
- * apart. */
+/* pair.h - two contexts in one thread, connected. */
 #ifndef TESTS_MSG_PAIR_H
 #define TESTS_MSG_PAIR_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "base/base.h"
+#include "lib/pattern.h"
 #include "ropeway.h"
 
 struct pair {
@@ -23,28 +15,6 @@ struct pair {
 };
 
 static unsigned pair_timeout_ms; /* 0: the default */
-
-static inline uint64_t mix(uint64_t x)
-{
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-	return x ^ x >> 31;
-}
-static inline void pattern_fill(void *buf, size_t len, uint64_t seed)
-{
-	uint8_t *p = buf;
-	for (size_t i = 0; i < len; i++)
-		p[i] = (uint8_t)(mix(seed * 0x9e3779b97f4a7c15ull + (i >> 3)) >> (i & 7) * 8);
-}
-/* The first byte that is wrong, or len. */
-static inline size_t pattern_wrong(const void *buf, size_t len, uint64_t seed)
-{
-	const uint8_t *p = buf;
-	for (size_t i = 0; i < len; i++)
-		if (p[i] != (uint8_t)(mix(seed * 0x9e3779b97f4a7c15ull + (i >> 3)) >> (i & 7) * 8))
-			return i;
-	return len;
-}
 
 static inline void pair_accept(rpw_listener *l, rpw_endpoint *ep, void *arg)
 {

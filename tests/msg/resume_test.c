@@ -9,7 +9,7 @@ enum { AM_ID = 5, LEN = 5000 /* fetched: over eager_max, below put_min */, ROUND
 
 static int quiet(void **state)
 {
-	fake = (struct fake_knobs){.seed = 0x5eed, .eager_max = 2048, .frame_max = 8192};
+	fake = (struct fake_knobs){.rng = {0x5eed}, .eager_max = 2048, .frame_max = 8192};
 	return 0;
 }
 

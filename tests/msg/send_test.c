@@ -374,7 +374,7 @@ static void many_posted_receives(void **state)
 	for (int i = N - 1; i >= 0; i--) {
 		if (i % 3 == 0 || i == 1)
 			continue;
-		uint64_t v = mix((uint64_t)i);
+		uint64_t v = rng_mix((uint64_t)i);
 		rpw_send(p.ea, &v, 8, (uint64_t)i, &s);
 		if (s || i % 16 == 0)
 			assert_int_equal(finish(&p, s, NULL), RPW_OK), both(&p);
@@ -385,7 +385,7 @@ static void many_posted_receives(void **state)
 		int status = finish(&p, r[i], NULL);
 		assert_int_equal(status, i % 3 == 0 || i == 1 ? RPW_ERR_CANCELED : RPW_OK);
 		if (!status)
-			assert_int_equal(in[i], mix((uint64_t)i));
+			assert_int_equal(in[i], rng_mix((uint64_t)i));
 	}
 	free(in);
 	free(r);

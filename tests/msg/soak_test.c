@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* soak_test.c - random operations of random sizes, both ways at once, by a seed (MSG_SEED); every
+/* soak_test.c - random operations of random sizes, both ways at once, by a seed; every
  * byte that is reported done is checked. */
 #include "msg_test.h"
 
@@ -27,8 +27,8 @@ struct soak_side {
 	uint64_t rma_seed;
 	bool rma_get;
 };
-static uint64_t soak_state;
-static uint64_t soak_random(void) { return soak_state = mix(soak_state + 0x9e3779b97f4a7c15ull); }
+static struct rng soak_rng;
+static uint64_t soak_random(void) { return rng_next(&soak_rng); }
 
 static size_t soak_size(void)
 {
@@ -55,10 +55,10 @@ static uint64_t soak_seed(uint64_t side, uint64_t tag, uint64_t n)
 /* Both sides know the size of the n-th message of a tag from its seed. */
 static size_t soak_size_of(uint64_t seed)
 {
-	uint64_t keep = soak_state;
-	soak_state = seed;
+	struct rng keep = soak_rng;
+	soak_rng.state = seed;
 	size_t n = soak_size();
-	soak_state = keep;
+	soak_rng = keep;
 	return n;
 }
 
@@ -178,7 +178,7 @@ static void soak_key(struct soak_side *s, const struct soak_side *peer)
 static void soak_run(struct pair *p, uint64_t seed, uint64_t ops)
 {
 	struct soak_side s[2];
-	soak_state = seed;
+	soak_rng.state = seed;
 	soak_open(&s[0], p->a, p->ea, 0, ops);
 	soak_open(&s[1], p->b, p->eb, 1, ops);
 	soak_key(&s[0], &s[1]);
@@ -194,10 +194,9 @@ static void soak_run(struct pair *p, uint64_t seed, uint64_t ops)
 		}
 		idle = s[0].receives + s[1].receives == before ? idle + 1 : 0;
 		if (idle > 3000000) {
-			print_message("soak is stuck: seed %llu, received %llu and %llu of %llu\n",
-				(unsigned long long)seed, (unsigned long long)s[0].receives,
+			fail_msg("the soak is stuck: received %llu and %llu of %llu",
+				(unsigned long long)s[0].receives,
 				(unsigned long long)s[1].receives, (unsigned long long)ops);
-			fail();
 		}
 	}
 	for (int i = 0; i < 2; i++) {
@@ -221,26 +220,21 @@ static void soak_run(struct pair *p, uint64_t seed, uint64_t ops)
 		rpw_memory_destroy(s[i].m);
 }
 
-static uint64_t soak_seed_given(void)
-{
-	const char *s = getenv("MSG_SEED");
-	return s ? strtoull(s, NULL, 0) : 20261121;
-}
-
 static void soak(void **state)
 {
 	struct pair p;
 	pair_open(&p, transport);
-	soak_run(&p, soak_seed_given(), 4000);
+	soak_run(&p, test_seed(20261121), 4000);
 	pair_close(&p);
 }
 
 #ifdef MSG_FAKE
 static void soak_with_misbehaviour(void **state)
 {
-	for (uint64_t seed = soak_seed_given(); seed < soak_seed_given() + 5; seed++) {
+	FOR_SEEDS (seeds, 5) {
+		uint64_t seed = seeds.seed;
 		struct pair p;
-		fake = (struct fake_knobs){.seed = seed,
+		fake = (struct fake_knobs){.rng = {seed},
 			.again_percent = 20,
 			.late_percent = 30,
 			.eager_max = 1500,
@@ -258,9 +252,10 @@ static void soak_with_broken_paths(void **state)
 	if (strcmp(transport, "fake_b"))
 		return;
 	unsigned breaks = 0, placed = 0;
-	for (uint64_t seed = soak_seed_given(); seed < soak_seed_given() + 10; seed++) {
+	FOR_SEEDS (seeds, 10) {
+		uint64_t seed = seeds.seed;
 		struct pair p;
-		fake = (struct fake_knobs){.seed = seed,
+		fake = (struct fake_knobs){.rng = {seed},
 			.again_percent = 10,
 			.late_percent = 30,
 			.eager_max = 6000,

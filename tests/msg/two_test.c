@@ -105,7 +105,7 @@ static void slow_pong(struct here *h)
 		rpw_request *r;
 		rpw_recv(h->c, h->ep, &in, 8, i, ALL, &r);
 		expect(rpw_request_wait(r, PATIENCE_MS, NULL) == RPW_OK, "pong");
-		expect(in == mix(i), "what came");
+		expect(in == rng_mix(i), "what came");
 		rpw_request_destroy(r);
 		if (i % 3 == 0)
 			usleep(2000);
@@ -124,7 +124,7 @@ static void sleepers_are_woken(void **state)
 	struct here h;
 	pid_t pid = two(&h, slow_pong);
 	for (uint64_t i = 0; i < ROUNDS; i++) {
-		uint64_t out = mix(i), in = 0;
+		uint64_t out = rng_mix(i), in = 0;
 		rpw_request *r, *s;
 		rpw_recv(h.c, NULL, &in, 8, i, ALL, &r);
 		if (i % 4 == 0)
@@ -152,7 +152,7 @@ static void sleepers_are_woken(void **state)
 enum { STREAM = 1500, WINDOW = 16 };
 static size_t size_of(uint64_t side, uint64_t i)
 {
-	uint64_t x = mix(side * 1000003 + i);
+	uint64_t x = rng_mix(side * 1000003 + i);
 	return x % 5 == 0 ? x % 300000 : x % 5 == 1 ? x % 10000 : x % 200;
 }
 static void stream(struct here *h, uint64_t own)
@@ -166,7 +166,8 @@ static void stream(struct here *h, uint64_t own)
 			rpw_completion done = RPW_COMPLETION_INIT;
 			expect(rpw_request_wait(r[k], PATIENCE_MS, &done) == RPW_OK, "receive");
 			expect(done.length == size_of(!own, was), "its length");
-			expect(pattern_wrong(in[k], done.length, mix(was) + !own) == done.length,
+			expect(pattern_wrong(in[k], done.length, rng_mix(was) + !own) ==
+					done.length,
 				"its bytes");
 			expect(!s[k] || rpw_request_wait(s[k], PATIENCE_MS, NULL) == RPW_OK,
 				"send");
@@ -179,7 +180,7 @@ static void stream(struct here *h, uint64_t own)
 			continue;
 		out[k] = malloc(300000);
 		in[k] = malloc(300000);
-		pattern_fill(out[k], size_of(own, i), mix(i) + own);
+		pattern_fill(out[k], size_of(own, i), rng_mix(i) + own);
 		expect(rpw_recv(h->c, h->ep, in[k], 300000, i % 3, 3, &r[k]) == RPW_IN_PROGRESS,
 			"post");
 		expect(rpw_send(h->ep, out[k], size_of(own, i), i % 3, &s[k]) >= 0, "send");
@@ -376,7 +377,7 @@ static void takes_back(struct here *h)
 		expect(taken->key_len > 0, "pack");
 		taken->ready = i;
 		spin_until(&taken->began, i, NULL);
-		for (uint64_t spins = mix(i) % 40000; spins; spins--) {
+		for (uint64_t spins = rng_mix(i) % 40000; spins; spins--) {
 			atomic_signal_fence(memory_order_seq_cst);
 			if (i & 2 && !(spins % 128))
 				rpw_context_progress(h->c);

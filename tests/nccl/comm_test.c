@@ -156,7 +156,7 @@ void close_after_sending(void **unused)
 	uint8_t from[BYTES], to[BYTES];
 	pair_open(&p, 12);
 	for (int i = 0; i < COUNT; i++) {
-		pair_fill(from, BYTES, (unsigned)i);
+		pattern_fill(from, BYTES, (unsigned)i);
 		OK(pair_wait(&p, pair_isend(&p, from, BYTES, i), NULL));
 	}
 	uint64_t began = rpwi_now_ns();

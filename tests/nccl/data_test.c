@@ -9,11 +9,12 @@ void truncation_is_an_error(void **unused)
 	static const size_t sizes[][2] = {
 		{64, 63}, {1, 0}, {200000, 100}, {4 << 20, (4 << 20) - 1}};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(sizes); i++) {
+		IN_CASE("bytes", sizes[i]);
 		struct pair p;
 		char word[100];
 		uint8_t *from = malloc(sizes[i][0]), *to = malloc(sizes[i][1] + 16);
 		pair_open(&p, 8);
-		pair_fill(from, sizes[i][0], 3);
+		pattern_fill(from, sizes[i][0], 3);
 		memset(to, 0x77, sizes[i][1] + 16);
 		void *r = pair_irecv(&p, to, sizes[i][1], 3),
 		     *s = pair_isend(&p, from, sizes[i][0], 3);
@@ -54,6 +55,7 @@ static size_t group_size(int g, int m)
 void groups_in_any_order(void **unused)
 {
 	for (size_t k = 0; k < RPWI_ARRAY_LEN(some_versions); k++) {
+		IN_CASE("row", k);
 		struct pair p;
 		static uint8_t from[GROUPS][MEMBERS][30000], to[GROUPS][MEMBERS][30000];
 		void *recvs[GROUPS], *sends[GROUPS * MEMBERS];
@@ -66,7 +68,7 @@ void groups_in_any_order(void **unused)
 				data[m] = to[g][m];
 				rooms[m] = sizeof(to[g][m]);
 				tags[m] = 100 + m;
-				pair_fill(
+				pattern_fill(
 					from[g][m], group_size(g, m), (unsigned)(g * MEMBERS + m));
 			}
 			recvs[g] = NULL;
@@ -126,7 +128,7 @@ void bound_of_requests(void **unused)
 	int tag = 1;
 	pair_open(&p, 9);
 	for (int i = 0; i < PLUGIN_REQUESTS; i++) {
-		pair_fill(from[i], 8, (unsigned)i);
+		pattern_fill(from[i], 8, (unsigned)i);
 		recvs[i] = pair_irecv(&p, to[i], 8, 1);
 		sends[i] = pair_isend(&p, from[i], 8, 1);
 	}
@@ -184,7 +186,7 @@ void quiet_sender(void **unused)
 	struct pair p;
 	uint8_t *from = malloc((size_t)COUNT * BYTES), *to = malloc(BYTES);
 	pair_open(&p, 12);
-	pair_fill(from, (size_t)COUNT * BYTES, 11);
+	pattern_fill(from, (size_t)COUNT * BYTES, 11);
 	for (int i = 0; i < COUNT; i++)
 		pair_isend(&p, from + (size_t)i * BYTES, BYTES, i);
 	usleep(100000);
@@ -193,7 +195,7 @@ void quiet_sender(void **unused)
 		OK(pair_wait(&p, pair_irecv(&p, to, BYTES, i), &size));
 		assert_int_equal(size, BYTES);
 		for (int k = 0; k < BYTES; k += 97)
-			assert_int_equal(to[k], pair_byte(11, (size_t)i * BYTES + (size_t)k));
+			assert_int_equal(to[k], pattern_byte(11, (size_t)i * BYTES + (size_t)k));
 	}
 	pair_close(&p);
 	free(from);
@@ -211,7 +213,7 @@ static void *send_many(void *arg)
 	struct pair *p = arg;
 	static const unsigned seed = 77;
 	uint8_t *from = malloc(200000);
-	pair_fill(from, 200000, seed);
+	pattern_fill(from, 200000, seed);
 	void *requests[DEPTH] = {NULL};
 	for (int i = 0; i < ROUNDS + DEPTH; i++) {
 		if (requests[i % DEPTH])

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "../io/descriptors.h"
+#include "lib/pattern.h"
 
 enum { PAUSE_US = 200, TAG = 5 };
 
@@ -129,32 +130,8 @@ int side_accept(struct side *s, unsigned timeout_ms)
 	return STILL_WAITS;
 }
 
-static uint64_t word(uint64_t seq, size_t at)
-{
-	uint64_t x = seq * 0x9e3779b97f4a7c15 + at * 0xd6e8feb86659fd93;
-	x = (x ^ x >> 32) * 0xbf58476d1ce4e5b9;
-	return x ^ x >> 29;
-}
-
-/* Sizes are multiples of 8. */
-static void fill(const struct flight *f)
-{
-	for (size_t i = 0; i < f->size / 8; i++) {
-		uint64_t w = word(f->seq, i);
-		memcpy(f->buf + i * 8, &w, 8);
-	}
-}
-
-static bool holds(const struct flight *f)
-{
-	uint64_t wrong = 0;
-	for (size_t i = 0; i < f->size / 8; i++) {
-		uint64_t w;
-		memcpy(&w, f->buf + i * 8, 8);
-		wrong |= w ^ word(f->seq, i);
-	}
-	return !wrong;
-}
+static void fill(const struct flight *f) { pattern_fill(f->buf, f->size, f->seq); }
+static bool holds(const struct flight *f) { return pattern_holds(f->buf, f->size, f->seq); }
 
 static int post(struct side *s, size_t size)
 {

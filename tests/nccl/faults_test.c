@@ -13,16 +13,11 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "../io/descriptors.h"
 
 enum { EAGER = 512, LONG = BYTES_MAX };
@@ -244,6 +239,7 @@ static void assert_over(void)
 static void killed_while_i_send(void **state)
 {
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(kinds); i++) {
+		IN_CASE("row", i);
 		i_send();
 		a_few_messages();
 		assert_int_equal(side_post(&me, FLIGHTS, kinds[i]), NCCL_SUCCESS);
@@ -260,6 +256,7 @@ static void killed_while_i_send(void **state)
 static void killed_while_i_receive(void **state)
 {
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(kinds); i++) {
+		IN_CASE("row", i);
 		i_receive();
 		a_few_messages();
 		assert_int_equal(side_post(&me, FLIGHTS, kinds[i]), NCCL_SUCCESS);

@@ -36,6 +36,7 @@ static uint8_t *real(void *p) { return cuda.bytes((uintptr_t)p, ROOM); }
 static void advertised_as_it_is(void **unused)
 {
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(some_versions); i++) {
+		IN_CASE("version", some_versions[i]);
 		struct pair p;
 		struct ncclnet_properties props;
 		int abi = some_versions[i];
@@ -74,6 +75,7 @@ static void refused_with_what_is_missing(struct pair *p, void *data)
 static void nobody_copies(void **unused)
 {
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(some_versions); i++) {
+		IN_CASE("version", some_versions[i]);
 		struct pair p;
 		void *from = gpu_new(), *to = gpu_new(), *from_handle = NULL, *to_handle = NULL;
 		int fd = -1;
@@ -89,10 +91,11 @@ static void nobody_copies(void **unused)
 			close(fd); /* as NCCL does */
 		unsigned long copies = *cuda.copies, flushes = *cuda.flushes;
 		for (size_t size = 0; from_handle && size < ROOM; size = size * 9 + 1) {
+			IN_CASE("size", size);
 			int sent[NCCL_NET_GROUP_MAX] = {-1}, got[NCCL_NET_GROUP_MAX] = {-1},
 			    flush_size = (int)size;
 			unsigned seed = ++p.seed;
-			pair_fill(real(from), size, seed);
+			pattern_fill(real(from), size, seed);
 			memset(real(to), 0x5a, ROOM);
 			void *r = pair_irecv(&p, to, ROOM, 3), *s = pair_isend(&p, from, size, 3);
 			pair_wait_two(&p, s, r, sent, got);

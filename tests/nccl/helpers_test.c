@@ -77,6 +77,7 @@ void helpers_come_and_go(void **unused)
 	runs(NULL, usual);
 	static const char *const wrong[] = {"9", "-1", "two", "1 "};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(wrong); i++) {
+		IN_CASE("row", i);
 		runs(wrong[i], usual);
 		REFUSED(0, 0, "expected helper threads, 0 to 8");
 	}
@@ -101,7 +102,7 @@ void who_posts_gets_in(void **unused)
 	uint8_t *from = malloc((size_t)COUNT * BYTES), *to = malloc((size_t)COUNT * BYTES);
 	void *sends[COUNT], *recvs[COUNT];
 	pair_open(&p, 12);
-	pair_fill(from, (size_t)COUNT * BYTES, 21);
+	pattern_fill(from, (size_t)COUNT * BYTES, 21);
 	for (int i = 0; i < COUNT; i++) {
 		sends[i] = pair_isend(&p, from + (size_t)i * BYTES, BYTES, 0);
 		recvs[i] = pair_irecv(&p, to + (size_t)i * BYTES, BYTES, 0);

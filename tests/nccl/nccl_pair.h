@@ -4,17 +4,14 @@
 #ifndef ROPEWAY_TESTS_NCCL_PAIR_H
 #define ROPEWAY_TESTS_NCCL_PAIR_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-
 #include "ncclnet/host/host.h"
 
-#include <cmocka.h>
+#include "lib/pattern.h"
 #include <fnmatch.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
+
+#include "lib/test.h"
 
 enum { PAIR_WAIT_S = 60 };
 
@@ -41,22 +38,12 @@ static inline void pair_breathe(uint64_t until)
 	sched_yield();
 }
 
-/* Byte i of a message depends on its seed and on all of i. */
-static inline uint8_t pair_byte(unsigned seed, size_t i)
-{
-	return (uint8_t)((i * 2654435761u ^ seed * 40503u) >> 7);
-}
-static inline void pair_fill(uint8_t *p, size_t n, unsigned seed)
-{
-	for (size_t i = 0; i < n; i++)
-		p[i] = pair_byte(seed, i);
-}
 static inline void pair_verify(const uint8_t *p, size_t n, unsigned seed)
 {
-	for (size_t i = 0; i < n; i++)
-		if (p[i] != pair_byte(seed, i))
-			fail_msg("byte %zu of %zu is 0x%02x, sent was 0x%02x", i, n, p[i],
-				pair_byte(seed, i));
+	size_t i = pattern_wrong(p, n, seed);
+	if (i < n)
+		fail_msg("byte %zu of %zu is 0x%02x, sent was 0x%02x", i, n, p[i],
+			pattern_byte(seed, i));
 }
 
 /* What it warned of last; all that it says goes to stderr where PAIR_LOG is set. */
@@ -180,7 +167,7 @@ static inline void pair_message(struct pair *p, size_t size, int tag)
 	int sent[NCCL_NET_GROUP_MAX] = {-1}, got[NCCL_NET_GROUP_MAX] = {-1};
 	uint8_t *from = malloc(size + 1), *to = malloc(size + 1);
 	unsigned seed = ++p->seed;
-	pair_fill(from, size, seed);
+	pattern_fill(from, size, seed);
 	memset(to, 0x5a, size + 1);
 	void *r = pair_irecv(p, to, size, tag), *s = pair_isend(p, from, size, tag);
 	pair_wait_two(p, s, r, sent, got);

@@ -171,6 +171,7 @@ static void memory_types(void **unused)
 	OK(ncclnet_dereg(p.n, p.send, mhandle));
 	static const int wrong[] = {0, 3, 7, 8, -1};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(wrong); i++) {
+		IN_CASE("row", i);
 		char word[64];
 		snprintf(word, sizeof(word), "unknown memory type %d", wrong[i]);
 		REFUSED(ncclnet_reg(p.n, p.send, data, sizeof(data), wrong[i], &mhandle),

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cost_test.c - which of two ways is gone, when their costs change. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "near/cost.h"
 
 /* Both ways by their true costs, in ns for 64 KiB; how often the second was gone in `n`. A way that
@@ -35,6 +30,7 @@ static void the_cheaper_way_is_gone_also_after_a_change(void **state)
 		{7000, 6000}, {6000, 7000}, {25000, 6000}, {1500, 6000}};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(costs); i++)
 		for (size_t k = 0; k < RPWI_ARRAY_LEN(costs); k++) {
+			IN_CASE("row", k);
 			struct two t = {.first = costs[i][0], .second = costs[i][1], .last = 2};
 			goes(&t, 2000);
 			unsigned n = goes(&t, 10000);

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* near_test.c - what each part of src/near promises to both of its users, the lanes of the device
  * and the transport of messages; with a process on the other side that means no good. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "base/base.h"
 #include "near/memory.h"
 #include "near/name.h"
@@ -20,8 +13,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>

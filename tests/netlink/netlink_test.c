@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* netlink_test.c - requests and what is answered, byte by byte where it matters. What rxe in a
  * kernel says beside it is in tests/interop/beside.py. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "lib/test.h"
 
 #include <errno.h>
 
@@ -249,6 +246,7 @@ static void a_summary_of_objects(void **state)
 		const struct nlattr *all = attr_of(message(d), RDMA_NLDEV_ATTR_RES_SUMMARY);
 		assert_non_null(all);
 		for (unsigned i = 0; i < RPWI_ARRAY_LEN(names); i++) {
+			IN_CASE("row", i);
 			const struct nlattr *e =
 				attr_within(all, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY, i);
 			assert_string_equal(
@@ -310,6 +308,7 @@ static void lists_of_objects_of_any_length(void **state)
 static void one_object(void **state)
 {
 	for (unsigned k = 0; k < RPWI_ARRAY_LEN(kinds); k++) {
+		IN_CASE("row", k);
 		struct nlmsghdr *h = begin(kinds[k].command, 0);
 		with_u32(h, RDMA_NLDEV_ATTR_DEV_INDEX, ETH0);
 		expect_error(h, -EINVAL);
@@ -365,6 +364,7 @@ static void nothing_can_be_changed(void **state)
 		RDMA_NLDEV_CMD_STAT_DEL};
 	struct rpwi_nl_world w = world;
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(all); i++) {
+		IN_CASE("row", i);
 		struct nlmsghdr *h = begin(all[i], NLM_F_ACK);
 		with_u32(h, RDMA_NLDEV_ATTR_DEV_INDEX, LO);
 		expect_error(h, -EPERM);
@@ -409,6 +409,7 @@ static void whose_answer_it_is(void **state)
 		{200, 0, 0, RPWI_NL_KERNELS},
 	};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		IN_CASE("row", i);
 		struct nlmsghdr *h = begin(cases[i].command, cases[i].flags);
 		if (cases[i].device)
 			with_u32(h, RDMA_NLDEV_ATTR_DEV_INDEX, cases[i].device);
@@ -447,6 +448,7 @@ static void requests_that_are_none(void **state)
 	with_u32(h, RDMA_NLDEV_ATTR_DEV_INDEX, ETH0);
 	struct nlattr *a = NLMSG_DATA(h);
 	for (unsigned len = 0; len < 70; len++) {
+		IN_CASE("len", len);
 		a->nla_len = (uint16_t)len;
 		answer(h);
 		if (len != 8)
@@ -473,6 +475,7 @@ static void messages_that_are_cut(void **state)
 		assert_null(rpwi_nl_message(h, len));
 	assert_non_null(rpwi_nl_message(h, h->nlmsg_len));
 	for (uint32_t len = 0; len < NLMSG_HDRLEN; len++) {
+		IN_CASE("len", len);
 		h->nlmsg_len = len;
 		assert_null(rpwi_nl_message(h, 512));
 	}

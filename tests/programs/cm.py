@@ -167,7 +167,7 @@ class Place:
         with self.lock:
             if compiler == "mpicc" and not self.mpi:
                 self.mpi = tempfile.TemporaryDirectory(prefix="ropeway-mpi.")
-                done = subprocess.run(["mpicc", "-O2", "-o", f"{self.mpi.name}/mpi_pattern", str(HERE / "cm" / "mpi_pattern.c")], capture_output=True, text=True)
+                done = subprocess.run(["mpicc", "-O2", f"-I{HERE.parent}", "-o", f"{self.mpi.name}/mpi_pattern", str(HERE / "cm" / "mpi_pattern.c")], capture_output=True, text=True)
                 if done.returncode:
                     raise Failed(f"mpicc: {done.stderr}")
             return self.mpi.name if self.mpi else ""

@@ -50,4 +50,4 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_report_header(config):
-    return f"ROPEWAY_TEST_SEED={SEED}"
+    return f"TEST_SEED={SEED}"

@@ -13,7 +13,7 @@ import threading
 import time
 
 DEADLINE_S = float(os.environ.get("ROPEWAY_TEST_DEADLINE_S", "30"))
-SEED = int(os.environ.get("ROPEWAY_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+SEED = int(os.environ.get("TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -59,7 +59,7 @@ def python(code, *args, env=None, stdin=None):
     """Another Python process with this code; it is killed at the end, if it has not ended. The code
     can import helpers. Its standard output is a pipe of lines."""
     full = dict(os.environ, PYTHONPATH=os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")]))
-    full["ROPEWAY_TEST_SEED"] = str(SEED)
+    full["TEST_SEED"] = str(SEED)
     full["PYTHONUNBUFFERED"] = "1"
     full.update(env or {})
     p = subprocess.Popen(

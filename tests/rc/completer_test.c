@@ -164,6 +164,7 @@ static void nobody_there_costs_the_least_that_the_attributes_allow(void **state)
 		int timeout, retry;
 	} rows[] = {{14, 3}, {14, 0}, {14, 1}, {14, 7}, {5, 7}, {9, 7}, {10, 7}, {18, 5}};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		IN_CASE("row", i);
 		pair(CONFIG(.timeout = rows[i].timeout, .retry = rows[i].retry));
 		doom(RPWI_OP_WRITE_ONLY, UINT32_MAX, 1000);
 		S[0].rejected = true;

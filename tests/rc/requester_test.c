@@ -9,6 +9,7 @@ static const uint32_t sizes[] = {
 static void write_of_every_size_arrives(void **state)
 {
 	for (unsigned k = 0; k < RPWI_ARRAY_LEN(sizes); k++) {
+		IN_CASE("bytes", sizes[k]);
 		pair(CONFIG());
 		uint8_t after = S[1].mem[RAT + sizes[k]];
 		assert_int_equal(post(0, IBV_WR_RDMA_WRITE, 7, AT, sizes[k], RAT, SIG), 0);
@@ -25,6 +26,7 @@ static void write_of_every_size_arrives(void **state)
 static void send_with_immediate_and_invalidate_fill_the_completion(void **state)
 {
 	for (unsigned k = 0; k < RPWI_ARRAY_LEN(sizes); k++) {
+		IN_CASE("bytes", sizes[k]);
 		pair(CONFIG());
 		for (int m = 0; m < 4; m++)
 			post_recv(1, 100 + (uint64_t)m, RAT, MEM - RAT);
@@ -65,6 +67,7 @@ static void send_with_immediate_and_invalidate_fill_the_completion(void **state)
 static void read_of_every_size_arrives(void **state)
 {
 	for (unsigned k = 0; k < RPWI_ARRAY_LEN(sizes); k++) {
+		IN_CASE("bytes", sizes[k]);
 		pair(CONFIG());
 		assert_int_equal(post(0, IBV_WR_RDMA_READ, 9, AT, sizes[k], RAT, SIG), 0);
 		settle();
@@ -194,6 +197,7 @@ static void unsignaled_requests_retire_in_silence(void **state)
 {
 	pair(CONFIG(.send_wr = 4));
 	for (int round = 0; round < 5; round++) {
+		IN_CASE("round", round);
 		for (int k = 0; k < 3; k++)
 			assert_int_equal(post(0, IBV_WR_RDMA_WRITE, 1, AT, 10, RAT, 0), 0);
 		assert_int_equal(post(0, IBV_WR_RDMA_WRITE, 2, AT, 10, RAT, SIG), 0);

@@ -262,6 +262,7 @@ static void invalid_requests_are_refused(void **state)
 		{"READ of too much", {forged(RPWI_OP_READ_REQ, PSN0, NULL, 0)}, 1},
 	};
 	for (unsigned k = 0; k < RPWI_ARRAY_LEN(bad); k++) {
+		IN_CASE("row", k);
 		pair(CONFIG());
 		bool multi = bad[k].n == 2;
 		bad[k].p[0].dma_len = multi || rpwi_pkt_op(&bad[k].p[0]) == RPWI_OP_WRITE_FIRST

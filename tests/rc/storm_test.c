@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* All operations, both ways, a bad wire, for a little while; the simulator (tests/rc/sim) does it
- * at length. RC_SEED=N runs one seed. */
+ * at length. */
 #include "rc/internal.h"
 #include "wire_pair.h"
 
-static uint64_t rng;
-static uint32_t rnd(uint32_t n)
-{
-	rng ^= rng << 13;
-	rng ^= rng >> 7;
-	rng ^= rng << 17;
-	return (uint32_t)((rng >> 11) % n);
-}
+static struct rng rng;
+static uint32_t rnd(uint32_t n) { return (uint32_t)rng_below(&rng, n); }
 
 struct want {
 	enum ibv_wr_opcode op;
@@ -27,7 +21,7 @@ static void storm(uint64_t seed)
 	unsigned posted[2] = {0}, sends[2] = {0};
 	uint64_t sum[2] = {0};
 
-	rng = seed * 0x9e3779b97f4a7c15ull + 1;
+	rng.state = seed;
 	pair(CONFIG(.send_wr = 16, .recv_wr = 64, .rd = 1 + rnd(5), .cwnd = 4 + rnd(60),
 		.rnr_retry = 7, .rnr_timer = 1));
 	for (int i = 0; i < 2; i++) {
@@ -39,7 +33,7 @@ static void storm(uint64_t seed)
 	 * half a target; OPS slots of 8 KiB fit each. */
 	for (long guard = 0;; guard++) {
 		if (guard > 200000)
-			fail_msg("seed %lu hangs", (unsigned long)seed);
+			fail_msg("it hangs");
 		for (int i = 0; i < 2; i++) {
 			if (posted[i] < OPS && rnd(3) == 0) {
 				static const enum ibv_wr_opcode all[] = {IBV_WR_SEND,
@@ -154,13 +148,8 @@ static void storm(uint64_t seed)
 
 static void storms(void **state)
 {
-	const char *one = getenv("RC_SEED");
-	uint64_t first = one ? strtoull(one, NULL, 0) : 1, last = one ? first : 300;
-	for (uint64_t seed = first; seed <= last; seed++) {
-		if (one)
-			print_message("# seed %lu\n", (unsigned long)seed);
-		storm(seed);
-	}
+	FOR_SEEDS (s, 300)
+		storm(s.seed);
 }
 
 int main(void)

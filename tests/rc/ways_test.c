@@ -2,7 +2,7 @@
 /* Each short way beside the general one, from the same state: the packets, the completions and each
  * byte of the queue pair afterwards are the same, or the short way has declined and changed
  * nothing. The states are random: in each state of the QP, full queues, windows of every size,
- * packets lost, READs and RNR NAKs under way, ACKs and NAKs owed. WAYS_STEPS: how many. */
+ * packets lost, READs and RNR NAKs under way, ACKs and NAKs owed. TEST_ROUNDS: how many. */
 #include <malloc.h>
 
 #include "rc/internal.h"
@@ -12,13 +12,8 @@ enum { SQ = 8, SGES = 2, INL = 16, LEN_MAX = 3 * MTU, SHORT = 8, BIG_WINDOW = 40
 
 static unsigned long shorts, declined, posts, rows, reads, states[IBV_QPS_ERR + 1], slow[8];
 
-static uint32_t chance(uint64_t *x, uint32_t n)
-{
-	*x ^= *x << 13;
-	*x ^= *x >> 7;
-	*x ^= *x << 17;
-	return (uint32_t)(*x >> 32) % n;
-}
+static struct rng rng;
+static uint32_t chance(uint32_t n) { return (uint32_t)rng_below(&rng, n); }
 
 /* ---- a state, kept ---- */
 
@@ -174,15 +169,15 @@ static void general(struct packets *out)
 /* ---- the ways ---- */
 
 /* Into a line of a lane, without a batch. */
-static void short_beside_batch(uint64_t *x)
+static void short_beside_batch(void)
 {
 	static struct packets want;
 	struct rpwi_short s;
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(slow); i++)
 		slow[i] += S[0].qp.slow >> i & 1;
-	if (S[0].qp.sq_cur == S[0].qp.sq_tail && chance(x, 2))
-		post(0, chance(x, 2) ? IBV_WR_SEND : IBV_WR_RDMA_WRITE, 8, AT, chance(x, SHORT + 1),
-			RAT, SIG | (chance(x, 3) ? 0 : IBV_SEND_INLINE));
+	if (S[0].qp.sq_cur == S[0].qp.sq_tail && chance(2))
+		post(0, chance(2) ? IBV_WR_SEND : IBV_WR_RDMA_WRITE, 8, AT, chance(SHORT + 1), RAT,
+			SIG | (chance(3) ? 0 : IBV_SEND_INLINE));
 	unsigned since = S[0].nwc;
 	keep(&before, since);
 	bool taken = rpwi_qp_tx_short(&S[0].qp, &s, SHORT, now);
@@ -233,26 +228,25 @@ static void row_beside_each(void)
 	bring_back(&before);
 }
 
-static void random_wr(uint64_t *x, struct ibv_send_wr *wr, struct ibv_sge *sge)
+static void random_wr(struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
 	static const enum ibv_wr_opcode ops[] = {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_SEND,
 		IBV_WR_RDMA_WRITE, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
 		IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
 		IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV,
 		(enum ibv_wr_opcode)RPWI_WR_ATOMIC_WRITE, (enum ibv_wr_opcode)77};
-	enum ibv_wr_opcode op = ops[chance(x, RPWI_ARRAY_LEN(ops))];
-	*wr = (struct ibv_send_wr){.wr_id = chance(x, 1000), .opcode = op, .sg_list = sge};
-	wr->num_sge = chance(x, 8) ? 1 : (int)chance(x, SGES + 2);
+	enum ibv_wr_opcode op = ops[chance(RPWI_ARRAY_LEN(ops))];
+	*wr = (struct ibv_send_wr){.wr_id = chance(1000), .opcode = op, .sg_list = sge};
+	wr->num_sge = chance(8) ? 1 : (int)chance(SGES + 2);
 	for (int i = 0; i < wr->num_sge; i++)
-		sge[i] = (struct ibv_sge){.addr = (uintptr_t)S[0].mem + AT + 8 * chance(x, 8),
-			.length = chance(x, 3)   ? SHORT
-				  : chance(x, 2) ? chance(x, SHORT + 1)
-						 : chance(x, LEN_MAX),
-			.lkey = chance(x, 30) ? KEY : KEY_BAD};
-	wr->send_flags =
-		(chance(x, 2) ? IBV_SEND_SIGNALED : 0) | (chance(x, 6) ? 0 : IBV_SEND_INLINE) |
-		(chance(x, 8) ? 0 : IBV_SEND_FENCE) | (chance(x, 6) ? 0 : IBV_SEND_SOLICITED);
-	wr->imm_data = chance(x, UINT32_MAX);
+		sge[i] = (struct ibv_sge){.addr = (uintptr_t)S[0].mem + AT + 8 * chance(8),
+			.length = chance(3)   ? SHORT
+				  : chance(2) ? chance(SHORT + 1)
+					      : chance(LEN_MAX),
+			.lkey = chance(30) ? KEY : KEY_BAD};
+	wr->send_flags = (chance(2) ? IBV_SEND_SIGNALED : 0) | (chance(6) ? 0 : IBV_SEND_INLINE) |
+			 (chance(8) ? 0 : IBV_SEND_FENCE) | (chance(6) ? 0 : IBV_SEND_SOLICITED);
+	wr->imm_data = chance(UINT32_MAX);
 	wr->wr.rdma.remote_addr = (uintptr_t)S[1].mem + RAT;
 	wr->wr.rdma.rkey = KEY;
 	if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
@@ -262,12 +256,12 @@ static void random_wr(uint64_t *x, struct ibv_send_wr *wr, struct ibv_sge *sge)
 }
 
 /* Stays posted. */
-static void plain_beside_any(uint64_t *x)
+static void plain_beside_any(void)
 {
 	struct ibv_sge sge[SGES + 2];
 	struct ibv_send_wr wr;
 	unsigned since = S[0].nwc;
-	random_wr(x, &wr, sge);
+	random_wr(&wr, sge);
 	keep(&before, since);
 	int want = rpwi_qp_post_any(&S[0].qp, &wr, NULL);
 	keep(&other, since);
@@ -280,22 +274,22 @@ static void plain_beside_any(uint64_t *x)
 
 /* READs of a QP that is quiet, all at once or in their turn. Of some the peer's memory cannot be
  * read: those go by packets. */
-static void reads_beside_turns(uint64_t *x)
+static void reads_beside_turns(void)
 {
 	static struct packets want, got;
-	unsigned since = S[0].nwc, n = 1 + chance(x, 3);
+	unsigned since = S[0].nwc, n = 1 + chance(3);
 	if (!rpwi_qp_is_quiet(&S[0].qp))
 		return;
 	struct ibv_sge sge[SGES + 2];
 	struct ibv_send_wr wr;
 	keep(&before, since);
 	for (unsigned i = 0; i < n; i++) {
-		random_wr(x, &wr, sge);
+		random_wr(&wr, sge);
 		wr.opcode = IBV_WR_RDMA_READ;
 		wr.send_flags &= ~(unsigned)IBV_SEND_INLINE;
-		wr.wr.rdma.remote_addr += 8 * chance(x, 4);
+		wr.wr.rdma.remote_addr += 8 * chance(4);
 		for (int k = 0; k < wr.num_sge; k++)
-			sge[k].length = chance(x, 2 * SHORT);
+			sge[k].length = chance(2 * SHORT);
 		rpwi_qp_post_send(&S[0].qp, &wr, NULL);
 	}
 	struct kept posted = before;
@@ -329,48 +323,48 @@ static const uint8_t *read_some(
 
 /* ---- random states ---- */
 
-static void lose_one(uint64_t *x)
+static void lose_one(void)
 {
 	if (wire_n)
-		take_off(chance(x, wire_n));
+		take_off(chance(wire_n));
 }
 
-static bool change_state(uint64_t *x)
+static bool change_state(void)
 {
 	static const enum ibv_qp_state to[] = {IBV_QPS_SQD, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_ERR};
-	struct ibv_qp_attr a = {.qp_state = to[chance(x, RPWI_ARRAY_LEN(to))]};
-	if (a.qp_state == IBV_QPS_ERR && chance(x, 20))
+	struct ibv_qp_attr a = {.qp_state = to[chance(RPWI_ARRAY_LEN(to))]};
+	if (a.qp_state == IBV_QPS_ERR && chance(20))
 		return true;
 	rpwi_qp_modify(&S[0].qp, &a, IBV_QP_STATE, NULL, now);
 	return true;
 }
 
-static void step(uint64_t *x)
+static void step(void)
 {
-	switch (chance(x, 12)) {
+	switch (chance(12)) {
 	case 0:
 	case 1:
-		emit_held(0, chance(x, 2));
+		emit_held(0, chance(2));
 		break;
 	case 2:
 	case 3:
-		emit_held(1, chance(x, 2));
+		emit_held(1, chance(2));
 		break;
 	case 4:
 	case 5:
 		flush_wire();
 		break;
 	case 6:
-		if (!chance(x, 3))
-			lose_one(x);
+		if (!chance(3))
+			lose_one();
 		break;
 	case 7:
-		now += chance(x, 30000);
-		if (!chance(x, 10))
+		now += chance(30000);
+		if (!chance(10))
 			tick();
 		break;
 	case 8:
-		post(1, chance(x, 2) ? IBV_WR_SEND : IBV_WR_RDMA_READ, 5, AT, SHORT, RAT, SIG);
+		post(1, chance(2) ? IBV_WR_SEND : IBV_WR_RDMA_READ, 5, AT, SHORT, RAT, SIG);
 		break;
 	case 9:
 		if (rpwi_rq_count(&S[0].rq) < 8)
@@ -381,8 +375,8 @@ static void step(uint64_t *x)
 			post_recv(1, 7, RAT + 4096, LEN_MAX);
 		break;
 	default:
-		if (!chance(x, 12))
-			change_state(x);
+		if (!chance(12))
+			change_state();
 	}
 }
 
@@ -395,13 +389,13 @@ static void slow_is_as_the_state(const struct rpwi_qp *q)
 }
 
 /* New, or straight into one of the states before RTS. */
-static void a_new_pair(uint64_t *x)
+static void a_new_pair(void)
 {
 	struct config c = CONFIG(.send_wr = SQ, .sge = SGES, .inl = INL,
-		.cwnd = 1 + chance(x, 8 * RPWI_TXB_PKTS), .rd = chance(x, 5), .recv_wr = 8,
-		.timeout = chance(x, 4) ? 14 : 0);
+		.cwnd = 1 + chance(8 * RPWI_TXB_PKTS), .rd = chance(5), .recv_wr = 8,
+		.timeout = chance(4) ? 14 : 0);
 	static struct rpwi_qp_ops some;
-	unsigned upto = chance(x, 12);
+	unsigned upto = chance(12);
 	wire_n = 0;
 	fate = NULL;
 	for (int i = 0; i < 2; i++) {
@@ -420,33 +414,33 @@ static void a_new_pair(uint64_t *x)
 
 static void each_short_way_equals_the_general_one(void **unused)
 {
-	const char *given = getenv("WAYS_STEPS");
-	unsigned long steps = given ? strtoul(given, NULL, 0) : 1000000;
-	uint64_t x = 0x9e3779b97f4a7c15ull;
+	enum { STEPS = 1000000 };
+	unsigned long steps = test_rounds(STEPS);
+	rng.state = test_seed(1);
 	now = 1000000;
-	a_new_pair(&x);
+	a_new_pair();
 	for (unsigned long i = 0; i < steps; i++) {
-		if (!chance(&x, 200) || S[0].nwc > WCS - 100 || S[1].nwc > WCS - 100 ||
+		if (!chance(200) || S[0].nwc > WCS - 100 || S[1].nwc > WCS - 100 ||
 			S[0].nevent > EVENTS - 10 || S[1].nevent > EVENTS - 10 ||
-			wire_n > WIRE / 2 || (S[0].qp.state == IBV_QPS_ERR && !chance(&x, 20))) {
+			wire_n > WIRE / 2 || (S[0].qp.state == IBV_QPS_ERR && !chance(20))) {
 			unpair();
-			a_new_pair(&x);
+			a_new_pair();
 		}
 		states[S[0].qp.state]++;
-		switch (chance(&x, 4)) {
+		switch (chance(4)) {
 		case 0:
-			plain_beside_any(&x);
+			plain_beside_any();
 			break;
 		case 1:
 			row_beside_each();
 			break;
 		case 2:
-			reads_beside_turns(&x);
+			reads_beside_turns();
 			break;
 		default:
-			short_beside_batch(&x);
+			short_beside_batch();
 		}
-		step(&x);
+		step();
 		slow_is_as_the_state(&S[0].qp);
 		slow_is_as_the_state(&S[1].qp);
 	}
@@ -456,7 +450,7 @@ static void each_short_way_equals_the_general_one(void **unused)
 		"RESET %lu, INIT %lu, RTR %lu, RTS %lu, SQD %lu, ERR %lu\n",
 		shorts, declined, posts, rows, reads, states[IBV_QPS_RESET], states[IBV_QPS_INIT],
 		states[IBV_QPS_RTR], states[IBV_QPS_RTS], states[IBV_QPS_SQD], states[IBV_QPS_ERR]);
-	if (given)
+	if (steps < STEPS)
 		return;
 	assert_true(
 		shorts > 10000 && declined > 10000 && posts > 10000 && rows > 1000 && reads > 1000);

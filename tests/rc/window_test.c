@@ -200,29 +200,21 @@ static void who_yields_takes_nothing_but_what_is_lent(void **state)
 	unpair_both();
 }
 
-static uint32_t chance(uint64_t *x, uint32_t n)
-{
-	*x ^= *x << 13;
-	*x ^= *x >> 7;
-	*x ^= *x << 17;
-	return (uint32_t)(*x >> 32) % n;
-}
-
 /* Both post and lose at random, in a window of a few packets; the sums are right after each step,
  * and each way was gone. */
 static void at_any_moment_the_sums_are_right(void **state)
 {
 	unsigned long lent = 0, silent = 0, slow = 0, blocked = 0, done = 0;
-	for (uint64_t seed = 1; seed <= 200; seed++) {
-		uint64_t x = seed * 0x9e3779b97f4a7c15ull;
-		pair_in_one_window(4 + chance(&x, 20));
+	FOR_SEEDS (s, 200) {
+		struct rng *r = &s.rng;
+		pair_in_one_window(4 + (uint32_t)rng_below(r, 20));
 		for (unsigned step = 0; step < 300; step++) {
-			int i = (int)chance(&x, 2);
-			uint32_t len = chance(&x, 2) ? LEN : 1 + chance(&x, 6 * MTU);
-			switch (chance(&x, 6)) {
+			int i = (int)rng_below(r, 2);
+			uint32_t len = rng_below(r, 2) ? LEN : 1 + (uint32_t)rng_below(r, 6 * MTU);
+			switch (rng_below(r, 6)) {
 			case 0:
-				post(i, chance(&x, 3) ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, step,
-					AT, len, RAT, SIG);
+				post(i, rng_below(r, 3) ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
+					step, AT, len, RAT, SIG);
 				break;
 			case 1:
 				emit(i);
@@ -235,14 +227,14 @@ static void at_any_moment_the_sums_are_right(void **state)
 				break;
 			case 3:
 				flush_wire();
-				now += chance(&x, 100000);
+				now += rng_below(r, 100000);
 				break;
 			case 4:
-				if (!chance(&x, 3))
+				if (!rng_below(r, 3))
 					drop_all_of(i);
 				break;
 			default:
-				if (!chance(&x, 4))
+				if (!rng_below(r, 4))
 					tick();
 			}
 			the_sums_are_right();

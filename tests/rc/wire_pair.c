@@ -155,16 +155,7 @@ static const struct rpwi_qp_ops ops = {
 
 /* ---- making a pair ---- */
 
-void fill(struct side *s, uint32_t salt)
-{
-	uint64_t x = 0x9e3779b97f4a7c15ull * (salt + 1);
-	for (size_t i = 0; i < MEM; i += 8) {
-		x ^= x << 13;
-		x ^= x >> 7;
-		x ^= x << 17;
-		memcpy(s->mem + i, &x, 8);
-	}
-}
+void fill(struct side *s, uint32_t salt) { pattern_fill(s->mem, MEM, salt); }
 
 struct rpwi_av av_between(int me)
 {

@@ -4,11 +4,8 @@
 #ifndef TESTS_RC_WIRE_PAIR_H
 #define TESTS_RC_WIRE_PAIR_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "lib/pattern.h"
+#include "lib/test.h"
 
 #include <errno.h>
 

@@ -30,7 +30,7 @@ static size_t message_len(enum kind kind, uint64_t key)
 }
 static uint64_t tag_of(unsigned from, unsigned i, uint64_t key)
 {
-	return MARK | (uint64_t)from << 48 | (uint64_t)i << 8 | mix(key + 5) % CHANNELS;
+	return MARK | (uint64_t)from << 48 | (uint64_t)i << 8 | rng_mix(key + 5) % CHANNELS;
 }
 static unsigned tag_index(uint64_t tag) { return (unsigned)(tag >> 8 & 0xffffffff); }
 
@@ -134,9 +134,9 @@ void message_am(struct peer *p)
 	if (!o)
 		return;
 	uint64_t key = message_key(me.id, p->id, KIND_AM, i), number = i;
-	size_t len = 8 + mix(key + 1) % (RPW_AM_HEADER_MAX - 7);
+	size_t len = 8 + rng_mix(key + 1) % (RPW_AM_HEADER_MAX - 7);
 	memcpy(header, &number, 8);
-	pattern_fill(header + 8, len - 8, key + 3, 8);
+	pattern_fill_from(header + 8, len - 8, key + 3, 8);
 	posted(o, KIND_AM,
 		rpw_am_send(p->ep, AM_ID, header, len, o->s.v[0].iov_base, o->s.len,
 			chance(20) ? NULL : &o->r));
@@ -330,8 +330,7 @@ static bool object_is(struct peer *p, unsigned i, const struct op *o)
 {
 	const struct message *m = &p->in->message[KIND_OBJECT][i];
 	return m->len == o->done.length &&
-	       pattern_wrong(o->obj, m->len, message_key(p->id, me.id, KIND_OBJECT, i), 0) ==
-		       m->len;
+	       pattern_wrong(o->obj, m->len, message_key(p->id, me.id, KIND_OBJECT, i)) == m->len;
 }
 
 static void object_received(struct op *o)
@@ -387,12 +386,12 @@ static void handler(rpw_endpoint *ep, const void *header, size_t header_len, con
 		if (!p->in->message[KIND_AM][k].cancel_asked && !excused(p))
 			wrong("active message %u of side %u came before %u", (unsigned)i, p->id, k);
 	p->next[KIND_AM] = (unsigned)i + 1;
-	if (header_len != 8 + mix(key + 1) % (RPW_AM_HEADER_MAX - 7) ||
-		pattern_wrong((const char *)header + 8, header_len - 8, key + 3, 8) !=
+	if (header_len != 8 + rng_mix(key + 1) % (RPW_AM_HEADER_MAX - 7) ||
+		pattern_wrong_from((const char *)header + 8, header_len - 8, key + 3, 8) !=
 			header_len - 8)
 		wrong("the header of active message %u of side %u, %zu bytes, is not what was sent",
 			(unsigned)i, p->id, header_len);
-	size_t bad = pattern_wrong(data, len, key, 0);
+	size_t bad = pattern_wrong(data, len, key);
 	if (bad != len)
 		wrong("active message %u of side %u: byte %zu of %zu is wrong", (unsigned)i, p->id,
 			bad, len);

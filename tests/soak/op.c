@@ -11,12 +11,12 @@ void spread_make(struct spread *s, size_t len, int pieces)
 	enum { GAP = 16 };
 	*s = (struct spread){.room = len + (size_t)(pieces + 1) * GAP,
 		.len = len,
-		.poison = mix2(me.random, 77),
+		.poison = rng_mix2(me.rng.state, 77),
 		.n = pieces};
 	s->mem = malloc(s->room);
 	if (!s->mem)
 		wrong("no memory for a buffer of %zu bytes", s->room);
-	pattern_fill(s->mem, s->room, s->poison, 0);
+	pattern_fill(s->mem, s->room, s->poison);
 	size_t at = GAP, left = len;
 	for (int i = 0; i < pieces; i++) {
 		size_t n = i + 1 == pieces ? left
@@ -36,7 +36,7 @@ void spread_free(struct spread *s)
 		return;
 	/* Whoever still reads it sends rubbish; whoever still writes it is seen by ASan, or hits
 	 * unmapped memory. */
-	pattern_fill(s->mem, s->room, ~s->poison, 0);
+	pattern_fill(s->mem, s->room, ~s->poison);
 	free(s->mem);
 	me.under_way -= s->room;
 	s->mem = NULL;
@@ -46,7 +46,7 @@ void spread_fill(struct spread *s, uint64_t key)
 {
 	size_t at = 0;
 	for (int i = 0; i < s->n; at += s->v[i].iov_len, i++)
-		pattern_fill(s->v[i].iov_base, s->v[i].iov_len, key, at);
+		pattern_fill_from(s->v[i].iov_base, s->v[i].iov_len, key, at);
 }
 
 const char *spread_wrong(const struct spread *s, size_t len, uint64_t key)
@@ -57,7 +57,7 @@ const char *spread_wrong(const struct spread *s, size_t len, uint64_t key)
 	for (int i = 0; i <= s->n; i++) {
 		size_t gap = (size_t)((i < s->n ? (char *)s->v[i].iov_base : s->mem + s->room) -
 				      end),
-		       bad = pattern_wrong(end, gap, s->poison, (size_t)(end - s->mem));
+		       bad = pattern_wrong_from(end, gap, s->poison, (size_t)(end - s->mem));
 		if (bad != gap) {
 			snprintf(text, sizeof(text),
 				"byte %zu between pieces %d and %d (of %d) of its buffer was "
@@ -69,13 +69,14 @@ const char *spread_wrong(const struct spread *s, size_t len, uint64_t key)
 			break;
 		char *p = s->v[i].iov_base;
 		size_t n = s->v[i].iov_len, valid = at >= len ? 0 : len - at < n ? len - at : n;
-		bad = pattern_wrong(p, valid, key, at);
+		bad = pattern_wrong_from(p, valid, key, at);
 		if (bad != valid) {
 			snprintf(text, sizeof(text), "byte %zu of %zu is 0x%02x; 0x%02x was sent",
 				at + bad, len, (uint8_t)p[bad], pattern_byte(key, at + bad));
 			return text;
 		}
-		bad = pattern_wrong(p + valid, n - valid, s->poison, (size_t)(p + valid - s->mem));
+		bad = pattern_wrong_from(
+			p + valid, n - valid, s->poison, (size_t)(p + valid - s->mem));
 		if (bad != n - valid) {
 			snprintf(text, sizeof(text),
 				"byte %zu was overwritten, beyond the %zu of the message",

@@ -16,7 +16,7 @@ static size_t words_at(void) { return area_at(config.sides); }
 static size_t region_len(void) { return words_at() + WORDS * 8 + CANARY; }
 static uint64_t region_key(unsigned owner)
 {
-	return mix2(mix2(config.seed, config.life), (uint64_t)me.session << 8 | owner);
+	return rng_mix2(rng_mix2(config.seed, config.life), (uint64_t)me.session << 8 | owner);
 }
 static uint64_t put_key(unsigned from, unsigned to, unsigned i) { return way_key(from, to, 20, i); }
 
@@ -44,13 +44,13 @@ void remote_open(void)
 	} else {
 		me.around = memory(n + 2 * CANARY);
 		me.base = me.around + CANARY;
-		pattern_fill(me.around, CANARY, key, 1 << 30);
-		pattern_fill(me.base + n, CANARY, key, 1 << 29);
+		pattern_fill_from(me.around, CANARY, key, 1 << 30);
+		pattern_fill_from(me.base + n, CANARY, key, 1 << 29);
 		if (rpw_memory_register(me.c, me.base, n, RPW_MEMORY_HOST,
 			    RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC, &me.memory))
 			wrong("rpw_memory_register: %s", rpw_last_error());
 	}
-	pattern_fill(me.base, n, key, 0);
+	pattern_fill(me.base, n, key);
 	memcpy(own->words_were, me.base + words_at(), sizeof(own->words_were));
 	own->key_len = rpw_rkey_pack(me.memory, own->key, sizeof(own->key));
 	if (own->key_len <= 0)
@@ -60,8 +60,8 @@ void remote_open(void)
 		p->image = memory(AREA);
 		p->expect = memory(AREA);
 		p->known = memory(AREA);
-		pattern_fill(p->image, AREA, region_key(p->id), area_at(me.id));
-		pattern_fill(p->expect, AREA, key, area_at(p->id));
+		pattern_fill_from(p->image, AREA, region_key(p->id), area_at(me.id));
+		pattern_fill_from(p->expect, AREA, key, area_at(p->id));
 		memset(p->known, 1, AREA);
 	}
 }
@@ -163,11 +163,11 @@ static void transfer_add(struct peer *p, struct op *o, char *local, bool is_get,
 	u->notify = notify;
 	u->state = STATE_POSTED;
 	p->out->puts = i + 1;
-	pattern_fill(local, len, u->key, 0);
-	pattern_fill(p->image + offset, len, u->key, 0);
+	pattern_fill(local, len, u->key);
+	pattern_fill(p->image + offset, len, u->key);
 }
 
-static uint64_t notify_data(unsigned i, uint64_t key) { return mix(key + 9) << 32 | i; }
+static uint64_t notify_data(unsigned i, uint64_t key) { return rng_mix(key + 9) << 32 | i; }
 
 /* A put, a get or several of them. */
 static void transfers(struct peer *p, unsigned n, bool notify)
@@ -400,7 +400,7 @@ void remote_notified(rpw_endpoint *ep, uint64_t data, size_t len, void *arg)
 		wrong("notification %u of side %u came twice", i, p->id);
 	p->notified[i] = true;
 	size_t bad = pattern_wrong(
-		me.base + area_at(p->id) + p->in->put[i].offset, len, put_key(p->id, me.id, i), 0);
+		me.base + area_at(p->id) + p->in->put[i].offset, len, put_key(p->id, me.id, i));
 	if (bad != len)
 		wrong("notification %u of side %u came before byte %zu of its %zu", i, p->id, bad,
 			len);
@@ -417,7 +417,7 @@ bool remote_missing(const struct peer *p)
 
 static void canary_check(const char *at, size_t len, uint64_t key, size_t from, const char *what)
 {
-	size_t bad = pattern_wrong(at, len, key, from);
+	size_t bad = pattern_wrong_from(at, len, key, from);
 	if (bad != len)
 		wrong("byte %zu of the canary %s was overwritten", bad, what);
 }
@@ -436,7 +436,7 @@ void remote_check(struct peer *p)
 		if (u->offset > AREA || u->len > AREA - u->offset)
 			continue; /* half written when its side was killed */
 		if (flushed_one)
-			pattern_fill(p->expect + u->offset, u->len, u->key, 0);
+			pattern_fill(p->expect + u->offset, u->len, u->key);
 		certain &= flushed_one;
 		memset(p->known + u->offset, flushed_one, u->len);
 		if (flushed_one && u->notify && !p->lost && !p->notified[i])

@@ -69,11 +69,7 @@ void wrong(const char *fmt, ...)
 	_exit(1);
 }
 
-uint64_t rnd(uint64_t below)
-{
-	me.random += 0x9e3779b97f4a7c15ull;
-	return below ? mix(me.random) % below : 0;
-}
+uint64_t rnd(uint64_t below) { return rng_below(&me.rng, below); }
 bool chance(unsigned one_in) { return !rnd(one_in); }
 
 uint64_t now_ns(void)
@@ -85,14 +81,15 @@ uint64_t now_ns(void)
 
 uint64_t way_key(unsigned from, unsigned to, unsigned what, uint64_t index)
 {
-	return mix2(mix2(mix2(config.seed, config.life), (uint64_t)me.session << 32 | me.round),
+	return rng_mix2(
+		rng_mix2(rng_mix2(config.seed, config.life), (uint64_t)me.session << 32 | me.round),
 		(uint64_t)from << 60 | (uint64_t)to << 56 | (uint64_t)what << 48 | index);
 }
 
 /* Log-uniform, from 0; most of them up to 64 KiB. */
 size_t size_of(uint64_t key)
 {
-	uint64_t k = mix(key);
+	uint64_t k = rng_mix(key);
 	size_t most = k & 3 ? 64 << 10 : config.len_max;
 	unsigned bits = 0;
 	while (most >> bits > 1)
@@ -444,7 +441,7 @@ static void check(void)
 
 static void round_begin(void)
 {
-	me.random = way_key(me.id, me.id, 98, 0);
+	me.rng.state = way_key(me.id, me.id, 98, 0);
 	EACH_PEER(p)
 	{
 		message_round(p);
@@ -638,7 +635,7 @@ int side_run(unsigned id)
 {
 	me.id = id;
 	totals = &arena->side[id].totals;
-	me.random = config.seed;
+	me.rng.state = config.seed;
 	if (config.rings)
 		fault_no_vm();
 	/* large buffers come and go as mappings: whoever caches registrations meets stale ones */

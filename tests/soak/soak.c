@@ -27,7 +27,7 @@ static struct {
 	double seconds;
 	const char *fault, *program;
 	bool resets, blackouts, given, shm_apart;
-	uint64_t random;
+	struct rng rng;
 	pid_t pid[SIDES_MAX];
 	bool ended[SIDES_MAX];
 	unsigned stops, cut_streams, cut_controls, kills, closes, lives, black;
@@ -49,11 +49,7 @@ static const struct {
 	[MUTANT_LEAK] = {"leak", "descriptors before the session"},
 };
 
-static uint64_t draw(uint64_t below)
-{
-	d.random += 0x9e3779b97f4a7c15ull;
-	return mix(d.random) % below;
-}
+static uint64_t draw(uint64_t below) { return rng_below(&d.rng, below); }
 static double now_s(void)
 {
 	struct timespec ts;
@@ -281,7 +277,7 @@ static int soak(void)
 	uint64_t first = config.life;
 	double until = now_s() + d.seconds;
 	do {
-		d.random = mix2(config.seed, config.life) + 13;
+		d.rng.state = rng_mix2(config.seed, config.life) + 13;
 		live(until);
 		config.life++;
 	} while (config.mode == MODE_KILLS && !arena->failed && now_s() < until);

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "pattern.h"
+#include "lib/pattern.h"
 #include "ropeway.h"
 
 enum {
@@ -215,7 +215,8 @@ struct op {
 
 struct side {
 	unsigned id, session, round;
-	uint64_t random, key; /* key: of the session and round */
+	struct rng rng;
+	uint64_t key; /* of the session and round */
 	rpw_context *c;
 	rpw_listener *l;
 	rpw_memory *memory;

@@ -99,7 +99,7 @@ static void bare_memcpy(size_t len)
 	uint8_t *a = malloc(len), *b = malloc(len);
 	double gbs[RUNS];
 	char what[64];
-	pattern_fill(a, len, 1, 0);
+	pattern_fill(a, len, 1);
 	memset(b, 1, len);
 	for (int run = 0; run < RUNS; run++) {
 		size_t rounds = ((size_t)8 << 20) / len + 1;
@@ -224,13 +224,13 @@ static void transfer(struct side *s, struct end *e, bool is_put, bool mapped, bo
 		    room = len * window;
 	uint8_t *local =
 		mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	pattern_fill(local, room, 3, 0);
+	pattern_fill(local, room, 3);
 	char what[96];
 	if (s->which) {
 		if (mapped ? s->ops->mem->alloc(s->t, room, TRAN_READ | TRAN_WRITE, &m)
 			   : s->ops->mem->add(s->t, local, room, TRAN_READ | TRAN_WRITE, &m))
 			die("mem_add");
-		pattern_fill(m->addr, room, 4, 0);
+		pattern_fill(m->addr, room, 4);
 		pair_say(s, &m->desc, sizeof m->desc);
 	} else {
 		pair_hear(s, &d, sizeof d, &got);

@@ -20,7 +20,7 @@ static void many_frame(
 {
 	uint64_t which = (uint64_t)(uintptr_t)e->arg;
 	REQUIRE(head_len == 8 && body_len == 100 && head_right(head, 8, which) &&
-			pattern_check(body, 100, which, 8) < 0,
+			pattern_holds_from(body, 100, which, 8),
 		"endpoint %llu", (unsigned long long)which);
 }
 static void case_many(struct side *s)
@@ -35,7 +35,7 @@ static void case_many(struct side *s)
 	}
 	for (int f = 0; f < FRAMES; f++)
 		for (uint64_t i = 0; i < MANY; i++) {
-			pattern_fill(text, sizeof text, i, 0);
+			pattern_fill(text, sizeof text, i);
 			head_fill(text, 8, i);
 			REQUIRE(pair_send(&e[i], text, 8, text + 8, 100));
 		}
@@ -59,7 +59,7 @@ static void contexts_frame(
 {
 	uint64_t which = (uint64_t)(uintptr_t)e->arg;
 	REQUIRE(head_len == 16 && head_right(head, 16, which) &&
-			pattern_check(body, body_len, which, 16) < 0,
+			pattern_holds_from(body, body_len, which, 16),
 		"context %llu", (unsigned long long)which);
 }
 enum { CONTEXTS = 40 };
@@ -99,7 +99,7 @@ static void contexts_send(struct side *s, struct other *o, uint64_t which, size_
 	struct iovec iov = {text + 16, len};
 	uint64_t end_ns = rpwi_now_ns() + PAIR_DEADLINE_MS * RPWI_NS_PER_MS;
 	int rc;
-	pattern_fill(text, sizeof text, which, 0);
+	pattern_fill(text, sizeof text, which);
 	head_fill(text, 16, which);
 	while ((rc = s->ops->send(o[which].end.ep, text, 16, &iov, 1, len)) == RPWI_LATER)
 		contexts_round(s, o, end_ns);
@@ -320,12 +320,12 @@ static void case_same_process(struct side *s)
 		}
 		struct tran_mem *m;
 		REQUIRE(!pair_memory(s, tb, 4096, TRAN_READ | TRAN_WRITE, &m));
-		pattern_fill(m->addr, 4096, 9, 0);
+		pattern_fill(m->addr, 4096, 9);
 		struct result r = {0};
 		REQUIRE(!s->ops->rma->transfer(
 			x.ep, false, &m->desc, 33, local, sizeof local, NULL, &r));
 		BOTH_UNTIL(r.done)
-		REQUIRE(r.done && !r.status && pattern_check(local, sizeof local, 9, 33) < 0);
+		REQUIRE(r.done && !r.status && pattern_holds_from(local, sizeof local, 9, 33));
 		pair_memory_free(s, tb, m);
 		s->ops->ep_close(x.ep);
 		BOTH_UNTIL(y.is_failed)

@@ -32,7 +32,7 @@ static void case_garbage(struct side *s)
 		else if (i == 3)
 			memset(bad, 0xff, n = sizeof bad);
 		else if (i == 4)
-			pattern_fill(bad, n, 1, 0);
+			pattern_fill(bad, n, 1);
 		else /* a byte of it, anywhere */
 			bad[(size_t)i * 7919 % their_len] ^= (uint8_t)(1 + i * 37);
 		REQUIRE(!s->ops->ep_make(s->t,
@@ -155,7 +155,7 @@ static void case_close(struct side *s)
 	struct tran_mem *m;
 	struct tran_desc d;
 	size_t len;
-	pattern_fill(region, LEN, 5, 0);
+	pattern_fill(region, LEN, 5);
 	REQUIRE(!s->ops->mem->add(s->t, region, LEN, TRAN_READ | TRAN_WRITE, &m));
 	REQUIRE(pair_say(s, &m->desc, sizeof m->desc) && pair_hear(s, &d, sizeof d, &len));
 	for (int round = 0; round < ROUNDS; round++) {
@@ -264,7 +264,7 @@ static void case_close_full(struct side *s)
 				uint64_t nth = n / 4;
 				struct iovec iov = {body, nth_body(nth, &e[n % 4])};
 				head_fill(head, nth_head(nth), 2 * nth);
-				pattern_fill(body, iov.iov_len, 2 * nth + 1, 0);
+				pattern_fill(body, iov.iov_len, 2 * nth + 1);
 				if (s->ops->send(
 					    e[n % 4].ep, head, nth_head(nth), &iov, 1, iov.iov_len))
 					break;

@@ -24,7 +24,7 @@ size_t nth_body(uint64_t n, const struct end *e)
 /* A head's first byte is below TRAN_OWN_HEADS. */
 void head_fill(uint8_t *head, size_t len, uint64_t seed)
 {
-	pattern_fill(head, len, seed, 0);
+	pattern_fill(head, len, seed);
 	if (len)
 		head[0] %= TRAN_OWN_HEADS;
 }
@@ -46,9 +46,9 @@ void stream_frame(
 		(unsigned long long)n, body_len, nth_body(n, e));
 	REQUIRE(head_right(head, head_len, st->seed + 2 * n), "frame %llu: head differs",
 		(unsigned long long)n);
-	ssize_t at = pattern_check(body, body_len, st->seed + 2 * n + 1, 0);
-	REQUIRE(at < 0, "frame %llu: body of %zu differs at %zd", (unsigned long long)n, body_len,
-		at);
+	size_t at = pattern_wrong(body, body_len, st->seed + 2 * n + 1);
+	REQUIRE(at == body_len, "frame %llu: body of %zu differs at %zu", (unsigned long long)n,
+		body_len, at);
 }
 
 void stream_send(struct end *e, uint64_t seed, uint64_t n)
@@ -56,7 +56,7 @@ void stream_send(struct end *e, uint64_t seed, uint64_t n)
 	static uint8_t head[TRAN_HEAD_MAX], body[BODY_MAX];
 	size_t head_len = nth_head(n), body_len = nth_body(n, e);
 	head_fill(head, head_len, seed + 2 * n);
-	pattern_fill(body, body_len, seed + 2 * n + 1, 0);
+	pattern_fill(body, body_len, seed + 2 * n + 1);
 	REQUIRE(pair_send(e, head, head_len, body, body_len), "%s", e->why);
 }
 
@@ -85,7 +85,7 @@ static void scatter_frame(
 	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
 {
 	REQUIRE(head_len == 4 && !memcmp(head, "head", 4) && body_len == 3000 &&
-		pattern_check(body, 3000, 77, 0) < 0);
+		pattern_holds(body, 3000, 77));
 }
 
 /* A body in pieces. */
@@ -94,7 +94,7 @@ static void case_scatter(struct side *s)
 	struct end e = {.frame = scatter_frame};
 	uint8_t body[3000];
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
-	pattern_fill(body, sizeof body, 77, 0);
+	pattern_fill(body, sizeof body, 77);
 	if (s->which == 0) {
 		struct iovec iov[] = {{body, 1}, {body + 1, 0}, {body + 1, 15}, {body + 16, 2000},
 			{body + 2016, 984}};
@@ -126,7 +126,7 @@ static void case_room(struct side *s)
 		for (; sent < 1000000; sent++) {
 			size_t head_len = nth_head(sent), body_len = nth_body(sent, &e);
 			head_fill(head, head_len, 2 * sent);
-			pattern_fill(body, body_len, 2 * sent + 1, 0);
+			pattern_fill(body, body_len, 2 * sent + 1);
 			iov.iov_len = body_len;
 			rc = s->ops->send(e.ep, head, head_len, &iov, 1, body_len);
 			if (rc)
@@ -198,8 +198,9 @@ static void long_frame(
 	uint64_t n = l->next++;
 	REQUIRE(head_len == 8 && head_right(head, 8, n) && body_len == nth_long(l, n));
 	REQUIRE(!l->given || body == l->given, "it was to be put elsewhere");
-	ssize_t at = pattern_check(body, body_len, 900 + n, 0);
-	REQUIRE(at < 0, "frame %llu of %zu differs at %zd", (unsigned long long)n, body_len, at);
+	size_t at = pattern_wrong(body, body_len, 900 + n);
+	REQUIRE(at == body_len, "frame %llu of %zu differs at %zu", (unsigned long long)n, body_len,
+		at);
 	l->given = NULL;
 }
 
@@ -218,7 +219,7 @@ static void case_long(struct side *s)
 	for (uint64_t n = 0; l.most && n < LONGS && s->which == 0; n++) {
 		size_t len = nth_long(&l, n);
 		head_fill(head, sizeof head, n);
-		pattern_fill(body, len, 900 + n, 0);
+		pattern_fill(body, len, 900 + n);
 		s->ops->eager(e.ep, body, len); /* what it says is advice */
 		REQUIRE(pair_send(&e, head, sizeof head, body, len), "%s", e.why);
 		memset(body, 0x5a, len); /* it was copied, or is gone */
@@ -236,7 +237,7 @@ static void case_long(struct side *s)
 	/* One side leaves while one comes: its place is its own again, and others go on. */
 	if (s->which == 0 && l.most) {
 		head_fill(head, sizeof head, l.next = 0);
-		pattern_fill(body, l.most, 900, 0);
+		pattern_fill(body, l.most, 900);
 		REQUIRE(pair_send(&e, head, sizeof head, body, l.most), "%s", e.why);
 	}
 	if (s->which == 1)

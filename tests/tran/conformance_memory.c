@@ -69,7 +69,7 @@ void rma_case(struct side *s, bool allocate, bool passive_sleeps)
 		REQUIRE(!rc && m->len == REGION && m->addr && (allocate || m->addr == mine), "%d",
 			rc);
 		REQUIRE(m->desc.len > 0 && m->desc.len <= TRAN_DESC_MAX - 1);
-		pattern_fill(m->addr, REGION, 42, 0);
+		pattern_fill(m->addr, REGION, 42);
 		REQUIRE(pair_say(s, &m->desc, sizeof m->desc));
 		if (passive_sleeps) {
 			/* it still has to hear the end, by polling the socket alone where that does
@@ -84,9 +84,9 @@ void rma_case(struct side *s, bool allocate, bool passive_sleeps)
 		}
 		for (size_t i = 0, at = 3; i < RPWI_ARRAY_LEN(rma_sizes);
 			at += rma_sizes[i] + 5, i++) {
-			ssize_t wrong =
-				pattern_check((uint8_t *)m->addr + at, rma_sizes[i], 100 + i, 0);
-			REQUIRE(wrong < 0, "put of %zu: byte %zd", rma_sizes[i], wrong);
+			size_t wrong =
+				pattern_wrong((uint8_t *)m->addr + at, rma_sizes[i], 100 + i);
+			REQUIRE(wrong == rma_sizes[i], "put of %zu: byte %zu", rma_sizes[i], wrong);
 		}
 		s->ops->mem->del(s->t, m);
 	} else {
@@ -99,16 +99,16 @@ void rma_case(struct side *s, bool allocate, bool passive_sleeps)
 				memset(mine, 0xee, n + 1);
 				REQUIRE(rma(&e, false, &d, offset, mine, n) == RPW_OK,
 					"get of %zu: %d", n, e.status);
-				ssize_t wrong = pattern_check(mine, n, 42, offset);
-				REQUIRE(wrong < 0 && mine[n] == 0xee, "get of %zu at %zu: byte %zd",
-					n, offset, wrong);
+				size_t wrong = pattern_wrong_from(mine, n, 42, offset);
+				REQUIRE(wrong == n && mine[n] == 0xee,
+					"get of %zu at %zu: byte %zu", n, offset, wrong);
 			}
 		}
 		/* All puts at once, and a flush behind them. */
 		struct result r[RPWI_ARRAY_LEN(rma_sizes)] = {0};
 		size_t from = 0, at = 3;
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(rma_sizes); i++) {
-			pattern_fill(mine + from, rma_sizes[i], 100 + i, 0);
+			pattern_fill(mine + from, rma_sizes[i], 100 + i);
 			REQUIRE(!s->ops->rma->transfer(
 				e.ep, true, &d, at, mine + from, rma_sizes[i], NULL, &r[i]));
 			from += rma_sizes[i];
@@ -165,7 +165,7 @@ static void rma_stops(struct side *s, bool company)
 		char c;
 		REQUIRE(!company || !s->ops->open(s->t->up, &s->facts, &second));
 		REQUIRE(!s->ops->mem->add(s->t, mine, LEN, TRAN_READ | TRAN_WRITE, &m));
-		pattern_fill(mine, LEN, 42, 0);
+		pattern_fill(mine, LEN, 42);
 		REQUIRE(pair_say(s, &m->desc, sizeof m->desc));
 		for (unsigned i = 0; recv(s->talk, &c, 1, MSG_DONTWAIT) < 0; i++) {
 			uint64_t end = rpwi_now_ns() + 1000 * (20 + i * 37 % 300);
@@ -178,16 +178,16 @@ static void rma_stops(struct side *s, bool company)
 		}
 		if (second)
 			s->ops->close(second);
-		REQUIRE(pattern_check(mine, LEN, ROUNDS - 1, 0) < 0);
+		REQUIRE(pattern_holds(mine, LEN, ROUNDS - 1));
 		s->ops->mem->del(s->t, m);
 	} else {
 		REQUIRE(pair_hear(s, &d, sizeof d, &len));
 		for (uint64_t i = 0; i < ROUNDS; i++) {
 			memset(mine, 0, LEN);
 			REQUIRE(rma(&e, false, &d, 0, mine, LEN) == RPW_OK);
-			ssize_t wrong = pattern_check(mine, LEN, i ? i - 1 : 42, 0);
-			REQUIRE(wrong < 0, "get %llu: byte %zd", (unsigned long long)i, wrong);
-			pattern_fill(mine, LEN, i, 0);
+			size_t wrong = pattern_wrong(mine, LEN, i ? i - 1 : 42);
+			REQUIRE(wrong == LEN, "get %llu: byte %zu", (unsigned long long)i, wrong);
+			pattern_fill(mine, LEN, i);
 			REQUIRE(rma(&e, true, &d, 0, mine, LEN) == RPW_OK && flush(&e) == RPW_OK);
 		}
 		REQUIRE(pair_say(s, "x", 1));
@@ -213,14 +213,14 @@ static void case_regions(struct side *s)
 		for (uint64_t i = 0; s->which == 1 && i < REGIONS; i++) {
 			REQUIRE(!pair_memory(
 				s, s->t, LEN, TRAN_READ | (i % 2 ? TRAN_WRITE : 0), &m[i]));
-			pattern_fill(m[i]->addr, LEN, round * REGIONS + i, 0);
+			pattern_fill(m[i]->addr, LEN, round * REGIONS + i);
 			d[i] = m[i]->desc;
 		}
 		if (s->which == 1) {
 			REQUIRE(pair_say(s, d, sizeof d) && pair_sync(s));
 			for (uint64_t i = 0; i < REGIONS; i++) {
-				REQUIRE(pattern_check(m[i]->addr, LEN,
-						round * REGIONS + i + (i % 2 ? 1000 : 0), 0) < 0,
+				REQUIRE(pattern_holds(m[i]->addr, LEN,
+						round * REGIONS + i + (i % 2 ? 1000 : 0)),
 					"region %llu", (unsigned long long)i);
 				pair_memory_free(s, s->t, m[i]);
 			}
@@ -231,11 +231,10 @@ static void case_regions(struct side *s)
 		for (int again = 0; again < 3; again++) {
 			for (uint64_t i = 0; i < REGIONS; i++) {
 				REQUIRE(rma(&e, false, &d[i], 0, local, LEN) == RPW_OK);
-				REQUIRE(pattern_check(local, LEN,
-						round * REGIONS + i + (i % 2 && again ? 1000 : 0),
-						0) < 0,
+				REQUIRE(pattern_holds(local, LEN,
+						round * REGIONS + i + (i % 2 && again ? 1000 : 0)),
 					"region %llu", (unsigned long long)i);
-				pattern_fill(local, LEN, round * REGIONS + i + 1000, 0);
+				pattern_fill(local, LEN, round * REGIONS + i + 1000);
 				REQUIRE(rma(&e, true, &d[i], 0, local, LEN) ==
 					(i % 2 ? RPW_OK : RPW_ERR_ACCESS));
 			}
@@ -258,7 +257,7 @@ static void case_released(struct side *s)
 	struct tran_desc d;
 	size_t len;
 	uint8_t *mine = malloc(LEN);
-	pattern_fill(mine, LEN, 6, 0);
+	pattern_fill(mine, LEN, 6);
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	for (int round = 0; round < ROUNDS; round++) {
 		if (s->which == 1) {
@@ -284,8 +283,8 @@ static void case_released(struct side *s)
 							r[i].status == RPW_ERR_ACCESS),
 					"%d", r[i].status);
 				if (!r[i].status)
-					REQUIRE(pattern_check(mine + i * (LEN / 4), LEN / 4, 6,
-							i * (LEN / 4)) < 0);
+					REQUIRE(pattern_holds_from(
+						mine + i * (LEN / 4), LEN / 4, 6, i * (LEN / 4)));
 			}
 			REQUIRE(!e.is_failed, "%s", e.why);
 		}
@@ -320,7 +319,7 @@ static void case_rma_mixed(struct side *s)
 		      *add = calloc(OPS, sizeof *add);
 	uint64_t *before = calloc(OPS, 8);
 	uint64_t seed = 900 + (uint64_t)s->which;
-	pattern_fill(out, LEN, seed, 0);
+	pattern_fill(out, LEN, seed);
 	for (uint64_t i = 0; i < OPS; i++) {
 		size_t n = (size_t)(i * 7919 % PIECE) + 1;
 		REQUIRE(!s->ops->rma->transfer(
@@ -343,7 +342,7 @@ static void case_rma_mixed(struct side *s)
 			continue;
 		REQUIRE(pair_until(s, &get[i].done) && get[i].status == RPW_OK);
 		size_t back = (size_t)((i - 100) * 7919 % PIECE) + 1;
-		REQUIRE(pattern_check(in + (i - 100) * PIECE, back, seed, (i - 100) * PIECE) < 0,
+		REQUIRE(pattern_holds_from(in + (i - 100) * PIECE, back, seed, (i - 100) * PIECE),
 			"get %llu", (unsigned long long)i);
 	}
 	/* Each add saw another value: they were atomic. */
@@ -358,8 +357,8 @@ static void case_rma_mixed(struct side *s)
 		(unsigned long long)sum);
 	for (uint64_t i = 0; i < OPS; i++) {
 		size_t n = (size_t)(i * 7919 % PIECE) + 1;
-		REQUIRE(pattern_check(region + i * PIECE, n, 900 + (uint64_t)!s->which, i * PIECE) <
-				0,
+		REQUIRE(pattern_holds_from(
+				region + i * PIECE, n, 900 + (uint64_t)!s->which, i * PIECE),
 			"piece %llu of what the peer put", (unsigned long long)i);
 	}
 	REQUIRE(pair_sync(s));
@@ -431,7 +430,7 @@ static void case_answers_wait(struct side *s)
 		for (; sent < 1000000; sent++) {
 			struct iovec iov = {body, nth_body(sent, &e)};
 			head_fill(head, nth_head(sent), 2 * sent);
-			pattern_fill(body, iov.iov_len, 2 * sent + 1, 0);
+			pattern_fill(body, iov.iov_len, 2 * sent + 1);
 			if (s->ops->send(e.ep, head, nth_head(sent), &iov, 1, iov.iov_len))
 				break;
 		}
@@ -474,19 +473,19 @@ static void case_access(struct side *s)
 	uint8_t local[8192];
 	_Alignas(64) static uint8_t region[4][4096];
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
-	pattern_fill(local, sizeof local, 3, 0);
+	pattern_fill(local, sizeof local, 3);
 	if (s->which == 1) {
 		static const unsigned rights[4] = {TRAN_READ, TRAN_WRITE,
 			TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC};
 		for (int i = 0; i < 4; i++) {
-			pattern_fill(region[i], 4096, 50 + (uint64_t)i, 0);
+			pattern_fill(region[i], 4096, 50 + (uint64_t)i);
 			REQUIRE(!s->ops->mem->add(s->t, region[i], 4096, rights[i], &m[i]));
 			d[i] = m[i]->desc;
 		}
 		s->ops->mem->del(s->t, m[3]);
 		REQUIRE(pair_say(s, d, sizeof d) && pair_sync(s));
 		for (int i = 0; i < 4; i++)
-			REQUIRE(pattern_check(region[i], 4096, 50 + (uint64_t)i, 0) < 0,
+			REQUIRE(pattern_holds(region[i], 4096, 50 + (uint64_t)i),
 				"region %d was written", i);
 		REQUIRE(pair_sync(s));
 		for (int i = 0; i < 3; i++)
@@ -522,7 +521,7 @@ static void case_access(struct side *s)
 		memset(local, 0, 64);
 		status = rma(&e, false, &bad, 64, local, 64);
 		REQUIRE(status == RPW_ERR_ACCESS ||
-				(status == RPW_OK && pattern_check(local, 64, 52, 64) < 0),
+				(status == RPW_OK && pattern_holds_from(local, 64, 52, 64)),
 			"bit %zu turned: %d", bit, status);
 	}
 	memset(&bad, 0, sizeof bad);
@@ -531,7 +530,7 @@ static void case_access(struct side *s)
 	REQUIRE(rma(&e, true, &bad, 0, local, 8) == RPW_ERR_ACCESS);
 	REQUIRE(flush(&e) == RPW_OK && !e.is_failed);
 	REQUIRE(rma(&e, false, &d[2], 96, local, 4000) == RPW_OK &&
-		pattern_check(local, 4000, 52, 96) < 0);
+		pattern_holds_from(local, 4000, 52, 96));
 	REQUIRE(pair_sync(s) && pair_sync(s));
 	s->ops->ep_close(e.ep);
 }
@@ -550,7 +549,7 @@ static void case_parts(struct side *s)
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	for (int k = 0; k < 2 && s->which == 1; k++) {
 		REQUIRE(!pair_memory(s, s->t, ROOM, rights[k], &whole[k]));
-		pattern_fill(whole[k]->addr, ROOM, 60 + (uint64_t)k, 0);
+		pattern_fill(whole[k]->addr, ROOM, 60 + (uint64_t)k);
 	}
 	for (size_t turn = 0; turn < TURNS; turn++) {
 		for (size_t i = 0; i < PARTS; i++) {
@@ -566,9 +565,9 @@ static void case_parts(struct side *s)
 			REQUIRE(pair_hear(s, &d[i], sizeof d[i], &len));
 			memset(local, 0, n);
 			REQUIRE(rma(&e, false, &d[i], 0, local, n) == RPW_OK);
-			REQUIRE(pattern_check(local, n, 60 + k, at) < 0, "part %zu", i);
+			REQUIRE(pattern_holds_from(local, n, 60 + k, at), "part %zu", i);
 			REQUIRE(rma(&e, false, &d[i], 96, local, n - 96) == RPW_OK);
-			REQUIRE(pattern_check(local, n - 96, 60 + k, at + 96) < 0, "in %zu", i);
+			REQUIRE(pattern_holds_from(local, n - 96, 60 + k, at + 96), "in %zu", i);
 			REQUIRE(rma(&e, true, &d[i], 0, local, 8) == RPW_ERR_ACCESS);
 		}
 		REQUIRE(pair_sync(s));

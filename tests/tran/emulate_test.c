@@ -2,14 +2,8 @@
 /* emulate_test.c - the emulation of remote memory above a transport in memory, of which a seed says
  * when it has no room, and which of the bulk data moves next; and against a peer that lies. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 #include "ropeway.h"
 #include "tran/emulate.h"
@@ -45,12 +39,11 @@ static struct side_of {
 	bool wants_room;
 	char why[128]; /* of a breach */
 } side[2];
-static uint64_t rng;
+static struct rng rng;
 static bool make_fails, peer_is_gone;
 static bool raw; /* side 0 is a bare peer: what side 1 sends stays in its queue */
 
-static uint64_t next(void) { return rng = rng * 6364136223846793005ull + 1442695040888963407ull; }
-static unsigned up_to(unsigned n) { return (unsigned)(next() >> 33) % n; }
+static unsigned up_to(unsigned n) { return (unsigned)rng_below(&rng, n); }
 static struct side_of *of(struct tran_ep *ep) { return RPWI_CONTAINER_OF(ep, struct side_of, ep); }
 static struct side_of *peer_of(const struct side_of *s) { return &side[s == side]; }
 
@@ -206,7 +199,7 @@ static const struct tran_up up = {.done = up_done, .frame = up_frame};
 
 static void begin(const struct tran_ops *ops, uint64_t seed)
 {
-	rng = seed * 2654435761u + 1;
+	rng.state = seed;
 	for (int i = 0; i < 2; i++) {
 		struct side_of *s = &side[i];
 		memset(s, 0, sizeof(*s));
@@ -262,7 +255,7 @@ static void all_sizes_at_once(const struct tran_ops *ops, uint64_t seed)
 	for (int i = 0; i < 2; i++) {
 		memset(region[i], 0, sizeof(region[i]));
 		/* to be got; below is to be put */
-		pattern_fill(region[i] + REGION / 2, REGION / 2, seed + (unsigned)i, 0);
+		pattern_fill(region[i] + REGION / 2, REGION / 2, seed + (unsigned)i);
 		assert_int_equal(emulated_mem.add(&side[i].t, region[i], sizeof(region[i]),
 					 TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m[i]),
 			0);
@@ -273,7 +266,7 @@ static void all_sizes_at_once(const struct tran_ops *ops, uint64_t seed)
 			len[k] = 0;
 		for (int i = 0; i < 2; i++) {
 			const struct tran_desc *d = &m[!i]->desc;
-			pattern_fill(out[i][k], len[k], seed + 100 + (unsigned)k, at);
+			pattern_fill_from(out[i][k], len[k], seed + 100 + (unsigned)k, at);
 			add[i][k].posted = true;
 			transfer(&side[i], true, d, at, out[i][k], len[k], &put[i][k]);
 			transfer(&side[i], false, d, REGION / 2 + at, in[i][k], len[k], &get[i][k]);
@@ -300,9 +293,9 @@ static void all_sizes_at_once(const struct tran_ops *ops, uint64_t seed)
 		assert_int_equal(total, OPS * (OPS + 1) / 2);
 		at = 0;
 		for (int k = 0; k < OPS; at += len[k++]) {
-			assert_true(pattern_check(in[i][k], len[k], seed + (unsigned)!i, at) < 0);
-			assert_true(pattern_check(region[!i] + at, len[k], seed + 100 + (unsigned)k,
-					    at) < 0);
+			assert_true(pattern_holds_from(in[i][k], len[k], seed + (unsigned)!i, at));
+			assert_true(pattern_holds_from(
+				region[!i] + at, len[k], seed + 100 + (unsigned)k, at));
 		}
 	}
 	for (int i = 0; i < 2; i++)
@@ -311,9 +304,9 @@ static void all_sizes_at_once(const struct tran_ops *ops, uint64_t seed)
 }
 static void every_byte_is_where_it_belongs(void **state)
 {
-	for (uint64_t seed = 1; seed <= 150; seed++) {
-		all_sizes_at_once(&with_bulk, seed);
-		all_sizes_at_once(&frames_only, seed);
+	FOR_SEEDS (s, 150) {
+		all_sizes_at_once(&with_bulk, s.seed);
+		all_sizes_at_once(&frames_only, s.seed);
 	}
 }
 
@@ -324,17 +317,17 @@ static void released_memory_is_let_alone(void **state)
 	enum { OPS = 30, LEN = 4000 };
 	static uint8_t region[OPS * LEN], was[OPS * LEN], local[OPS][LEN];
 	unsigned refused = 0, done = 0;
-	for (uint64_t seed = 1; seed <= 300; seed++) {
+	FOR_SEEDS (s, 300) {
 		struct op op[OPS] = {{0}};
 		struct tran_mem *m;
-		begin(seed % 2 ? &with_bulk : &frames_only, seed);
-		pattern_fill(region, sizeof(region), 1, 0);
+		begin(s.seed % 2 ? &with_bulk : &frames_only, s.seed);
+		pattern_fill(region, sizeof(region), 1);
 		assert_int_equal(emulated_mem.add(&side[1].t, region, sizeof(region),
 					 TRAN_READ | TRAN_WRITE, &m),
 			0);
 		struct tran_desc d = m->desc;
 		for (int k = 0; k < OPS; k++) {
-			pattern_fill(local[k], LEN, 2, (size_t)k * LEN);
+			pattern_fill_from(local[k], LEN, 2, (size_t)k * LEN);
 			transfer(&side[0], k % 2, &d, (size_t)k * LEN, local[k], LEN, &op[k]);
 		}
 		for (unsigned n = up_to(200); n; n--)
@@ -346,7 +339,7 @@ static void released_memory_is_let_alone(void **state)
 			assert_true(op[k].status == 0 || op[k].status == RPW_ERR_ACCESS);
 			*(op[k].status ? &refused : &done) += 1;
 			if (!op[k].status && k % 2 == 0)
-				assert_true(pattern_check(local[k], LEN, 1, (size_t)k * LEN) < 0);
+				assert_true(pattern_holds_from(local[k], LEN, 1, (size_t)k * LEN));
 		}
 		assert_memory_equal(region, was, sizeof(was));
 		end();
@@ -389,7 +382,7 @@ static void a_forged_request_gets_no_access(void **state)
 {
 	static uint64_t region[64], was[64];
 	struct ask good;
-	pattern_fill(region, sizeof(region), 5, 0);
+	pattern_fill(region, sizeof(region), 5);
 	memcpy(was, region, sizeof(was));
 	static const struct {
 		uint8_t kind;
@@ -404,6 +397,7 @@ static void a_forged_request_gets_no_access(void **state)
 		{PUT, TRAN_WRITE, 0, 0, 1ull << 63, 8}, {ADD, TRAN_READ | TRAN_WRITE, 0, 0, 0, 8},
 		{ADD, TRAN_ATOMIC, 0, 0, 4, 8}, {SWAP, TRAN_ATOMIC, 0, 0, 505, 8}};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++) {
+		IN_CASE("row", i);
 		uint8_t body[500] = {0};
 		struct done d;
 		struct tran_mem *m =
@@ -458,6 +452,7 @@ static void what_does_not_add_up_is_a_breach(void **state)
 		{"as long", PUT, 1, EMULATED_SMALL, 600, sizeof(struct ask), 600},
 		{"as long", SWAP, 0, 0, 8, sizeof(struct ask), 15}};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++) {
+		IN_CASE("row", i);
 		struct tran_mem *m =
 			bare(region, sizeof(region), TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &good);
 		struct ask a = good;

@@ -3,17 +3,10 @@
  * strangers whom the plugin lets in, an accept that never comes back, memory that is released under
  * the plugin's hands. ncclnet_test ONESTREAM QUIRK, the plugins of tests/nccl. Both sides are here,
  * in one thread. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "lib/test.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -210,6 +203,7 @@ static void peers_that_break_the_rules(void **state)
 	};
 	static uint8_t p[NT_SLOT_LEN];
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(bad); i++) {
+		IN_CASE("row", i);
 		connect_both();
 		size_t at = NT_BATCH_LEN;
 		memset(p, 0, sizeof p);
@@ -241,7 +235,7 @@ static void garbled_frames_do_no_harm(void **state)
 {
 	static uint8_t memory[3 * REGION], before[3 * REGION], p[NT_SLOT_LEN];
 	struct tran_mem *m, *read_only;
-	pattern_fill(before, sizeof before, 4, 0);
+	pattern_fill(before, sizeof before, 4);
 	memcpy(memory, before, sizeof memory);
 	assert_int_equal(tran_ncclnet.mem->add(side[1].t, memory + REGION, REGION / 2,
 				 TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m),
@@ -251,7 +245,9 @@ static void garbled_frames_do_no_harm(void **state)
 		0);
 	unsigned refused = 0, rounds = 300;
 	for (unsigned round = 0; round < rounds; round++) {
-		uint32_t r = round * 2654435761u + 12345;
+		IN_CASE("round", round);
+		struct rng rng = {round};
+		IN_CASE("round", round);
 		connect_both();
 		size_t at = NT_BATCH_LEN;
 		memset(p, 0, sizeof p);
@@ -274,9 +270,9 @@ static void garbled_frames_do_no_harm(void **state)
 			at += sizeof a + body;
 		}
 		seal(p, at, 0);
-		for (unsigned k = 0; k < 1 + round % 4; k++, r = r * 1664525 + 1013904223)
-			p[NT_BATCH_LEN + (r >> 8) % (at - NT_BATCH_LEN)] ^=
-				(uint8_t)(1 + (r >> 3) % 255);
+		for (unsigned k = 0; k < 1 + round % 4; k++)
+			p[NT_BATCH_LEN + rng_below(&rng, at - NT_BATCH_LEN)] ^=
+				(uint8_t)(1 + rng_below(&rng, 255));
 		send_raw(p, at);
 		struct nt_ep *victim = (struct nt_ep *)side[1].ep;
 		UNTIL(side[1].failures || victim->in_number);
@@ -382,7 +378,7 @@ static void strangers_are_shown_out(void **state)
 	quirk_use("anybody");
 	make(0);
 	make(1);
-	pattern_fill(words.hello, sizeof words.hello, 8, 0);
+	pattern_fill(words.hello, sizeof words.hello, 8);
 	nt_put_hello(words.text, 8, 0, (uint8_t[NT_NONCE_LEN]){1}, (uint8_t[NT_NONCE_LEN]){2});
 	int fds[] = {stranger(port_of(&side[1], 0), &words, sizeof words),
 		stranger(port_of(&side[1], 0), "", 0),
@@ -404,6 +400,7 @@ static void an_accept_that_does_not_come_back(void **state)
 {
 	static const char *const how[] = {"blocks", "stuck"};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(how); i++) {
+		IN_CASE("row", i);
 		quirk_use(how[i]);
 		make(0);
 		make(1);
@@ -432,7 +429,7 @@ static void memory_that_the_peer_does_not_take(void **state)
 	struct tran_mem *m;
 	struct op op = {0}, second = {0};
 	connect_both();
-	pattern_fill(theirs, LEN, 1, 0);
+	pattern_fill(theirs, LEN, 1);
 	assert_int_equal(tran_ncclnet.mem->add(side[1].t, theirs, LEN, TRAN_READ, &m), 0);
 	assert_int_equal(
 		tran_ncclnet.rma->transfer(side[0].ep, false, &m->desc, 0, mine, LEN, NULL, &op),

@@ -230,52 +230,6 @@ bool pair_sleep(struct side *s, int ms)
 	return ppoll(&p, 1, &ts, NULL) > 0 || deadline < end;
 }
 
-/* splitmix64 of the place: no two streams, and no two offsets of one, look alike. */
-static uint64_t pattern_word(uint64_t seed, uint64_t word)
-{
-	uint64_t x = (seed + 1) * 0x9e3779b97f4a7c15ull + word * 0xbf58476d1ce4e5b9ull;
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-	return x ^ x >> 31;
-}
-
-static uint8_t pattern_byte(uint64_t seed, uint64_t at)
-{
-	return (uint8_t)(pattern_word(seed, at / 8) >> at % 8 * 8);
-}
-
-void pattern_fill(void *buf, size_t len, uint64_t seed, uint64_t offset)
-{
-	uint8_t *p = buf;
-	size_t i = 0;
-	for (; i < len && (offset + i) % 8; i++)
-		p[i] = pattern_byte(seed, offset + i);
-	for (; i + 8 <= len; i += 8) {
-		uint64_t w = pattern_word(seed, (offset + i) / 8);
-		memcpy(p + i, &w, 8);
-	}
-	for (; i < len; i++)
-		p[i] = pattern_byte(seed, offset + i);
-}
-
-ssize_t pattern_check(const void *buf, size_t len, uint64_t seed, uint64_t offset)
-{
-	const uint8_t *p = buf;
-	for (size_t i = 0; i < len;) {
-		if ((offset + i) % 8 == 0 && i + 8 <= len) {
-			uint64_t w = pattern_word(seed, (offset + i) / 8);
-			if (!memcmp(p + i, &w, 8)) {
-				i += 8;
-				continue;
-			}
-		}
-		if (p[i] != pattern_byte(seed, offset + i))
-			return (ssize_t)i;
-		i++;
-	}
-	return -1;
-}
-
 int pair_memory(struct side *s, struct tran *t, size_t len, unsigned access, struct tran_mem **out)
 {
 	if (s->ops->mem->alloc)

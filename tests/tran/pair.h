@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include "lib/pattern.h"
 #include "ropeway.h"
 #include "tran/tran.h"
 
@@ -61,10 +62,5 @@ bool pair_sleep(struct side *s, int ms);
 /* Registered memory that is nobody's: the transport's own where it allocates, else mapped here. */
 int pair_memory(struct side *s, struct tran *t, size_t len, unsigned access, struct tran_mem **out);
 void pair_memory_free(struct side *s, struct tran *t, struct tran_mem *m);
-
-/* Bytes that tell where they belong: of stream `seed`, at `offset`. */
-void pattern_fill(void *buf, size_t len, uint64_t seed, uint64_t offset);
-/* The offset of the first wrong byte, or -1. */
-ssize_t pattern_check(const void *buf, size_t len, uint64_t seed, uint64_t offset);
 
 #endif

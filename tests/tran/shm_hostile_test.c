@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shm_hostile_test.c - a peer that is up to no good: shm_hostile_test [SEED].
+/* shm_hostile_test.c - a peer that is up to no good.
  *
  * It has a link like any other peer, and then writes what it likes into the shared memory, or sends
  * what it likes to the door. The victim may lose that link, and nothing else: it does not crash,
  * waits for nobody, writes no byte outside of what it registered for writing, leaks no descriptor,
  * and its link to a well-behaved context goes on.
  */
+#include "lib/say.h"
 #include "pair.h"
 
 #include <dirent.h>
@@ -26,23 +27,18 @@
 #define REQUIRE(x, ...) \
 	do { \
 		if (!(x)) { \
-			fprintf(stderr, "# %s:%d (seed %llu): %s.", __FILE__, __LINE__, \
-				(unsigned long long)the_seed, #x); \
+			fprintf(stderr, "# %s:%d: %s.", __FILE__, __LINE__, #x); \
 			fprintf(stderr, " " __VA_ARGS__); \
 			fprintf(stderr, "\n"); \
+			say_cases(); \
 			_exit(1); \
 		} \
 	} while (0)
 
-static uint64_t the_seed, the_state;
+static uint64_t the_seed;
+static struct rng rng;
 
-static uint64_t roll(void)
-{
-	uint64_t x = the_state += 0x9e3779b97f4a7c15ull;
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-	return x ^ x >> 31;
-}
+static uint64_t roll(void) { return rng_next(&rng); }
 
 /* Numbers that programs trip over. */
 static uint64_t odd_number(void)
@@ -65,7 +61,7 @@ struct victim {
 static void good_frame(
 	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
 {
-	REQUIRE(head_len == 8 && body_len == 500 && pattern_check(body, 500, e->frames, 0) < 0,
+	REQUIRE(head_len == 8 && body_len == 500 && pattern_holds(body, 500, e->frames),
 		"a frame of the good link is not what was sent");
 }
 
@@ -112,7 +108,7 @@ static void good_round(struct victim *v)
 {
 	uint8_t body[500];
 	uint64_t n = v->there.frames;
-	pattern_fill(body, sizeof body, n + 1, 0);
+	pattern_fill(body, sizeof body, n + 1);
 	REQUIRE(pair_send(&v->here, "goodgood", 8, body, sizeof body));
 	for (int i = 0; i < 100000 && v->there.frames == n; i++) {
 		v->s->ops->progress(v->s->t);
@@ -128,7 +124,7 @@ static void victim_setup(struct victim *v, struct side *s)
 	v->s = s;
 	v->memory =
 		mmap(NULL, 3 * REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	pattern_fill(v->memory, 3 * REGION, 8, 0);
+	pattern_fill(v->memory, 3 * REGION, 8);
 	REQUIRE(!s->ops->mem->add(s->t, v->memory + REGION, REGION,
 		TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &v->writable));
 	REQUIRE(!s->ops->mem->add(s->t, v->memory, 3 * REGION, TRAN_READ, &v->readable));
@@ -140,8 +136,8 @@ static void victim_setup(struct victim *v, struct side *s)
 static void victim_end(struct victim *v)
 {
 	const struct tran_ops *ops = v->s->ops;
-	REQUIRE(pattern_check(v->memory, REGION, 8, 0) < 0 &&
-			pattern_check(v->memory + 2 * REGION, REGION, 8, 2 * REGION) < 0,
+	REQUIRE(pattern_holds(v->memory, REGION, 8) &&
+			pattern_holds_from(v->memory + 2 * REGION, REGION, 8, 2 * REGION),
 		"memory was written that was not registered for writing");
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(v->bad); i++)
 		if (v->bad[i].ep)
@@ -497,7 +493,7 @@ static bool run(uint64_t seed, void (*victim)(struct side *), void (*hostile)(st
 		alarm(60);
 		if (s.which)
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
-		the_state = seed * 2 + (uint64_t)s.which;
+		rng.state = seed * 2 + (uint64_t)s.which;
 		if (pair_open(&s))
 			_exit(1);
 		(s.which ? hostile : victim)(&s);
@@ -516,18 +512,14 @@ static bool run(uint64_t seed, void (*victim)(struct side *), void (*hostile)(st
 	return status == 0;
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-	bool one = argc > 1;
-	uint64_t first = one ? strtoull(argv[1], NULL, 0) : rpwi_now_ns() % 1000000007,
-		 last = one ? first : first + 600;
 	int failed = 0;
-	printf("# seeds %llu to %llu\n", (unsigned long long)first, (unsigned long long)last);
-	for (uint64_t seed = first; seed <= last; seed++)
-		failed += !run(seed, victim_main, hostile_main);
+	FOR_SEEDS_FROM (s, test_seed_any(), 600)
+		failed += !run(s.seed, victim_main, hostile_main);
 	printf("%sok 1 - a peer that writes nonsense loses its own link and nothing else\n",
 		failed ? "not " : "");
-	bool door = run(first, door_victim, door_hostile);
+	bool door = run(test_seed_any(), door_victim, door_hostile);
 	printf("%sok 2 - strangers at the door\n1..2\n", door ? "" : "not ");
 	return failed || !door;
 }

@@ -36,9 +36,9 @@ static void send_from(struct half *h, int from)
 	static uint8_t body[70000];
 	uint8_t head[24];
 	unsigned n = h[!from].frames;
-	pattern_fill(head, sizeof head, h[!from].seed + 2 * (uint64_t)n, 0);
+	pattern_fill(head, sizeof head, h[!from].seed + 2 * (uint64_t)n);
 	head[0] = 1;
-	pattern_fill(body, nth_len(n), h[!from].seed + 2 * (uint64_t)n + 1, 0);
+	pattern_fill(body, nth_len(n), h[!from].seed + 2 * (uint64_t)n + 1);
 	struct iovec iov = {body, nth_len(n)};
 	assert_int_equal(tran_tcp.send(h[from].ep, head, sizeof head, &iov, 1, nth_len(n)), 0);
 	UNTIL(h[!from].frames == n + 1);
@@ -90,7 +90,7 @@ static void bulk_data_that_comes_too_early_waits(void **state)
 	connect_both();
 	connect_more(h[0]);
 	assert_int_equal(tran_tcp.mem->add(side[1].t, region, 2 * LARGE, TRAN_WRITE, &m), 0);
-	pattern_fill(local, 2 * LARGE, 21, 0);
+	pattern_fill(local, 2 * LARGE, 21);
 	struct op first = {0};
 	assert_int_equal(
 		tran_tcp.rma->transfer(side[0].ep, true, &m->desc, 0, local, LARGE, NULL, &first),
@@ -122,9 +122,9 @@ static void bulk_data_that_comes_too_early_waits(void **state)
 		UNTIL((closes || op[0].done) && op[1].done);
 		assert_int_equal(op[0].status | op[1].status, 0);
 		assert_int_equal(h[0][0].failures + h[0][1].failures, 0);
-		assert_true(pattern_check(region + LARGE, LARGE, 21, LARGE) < 0);
+		assert_true(pattern_holds_from(region + LARGE, LARGE, 21, LARGE));
 		if (!closes)
-			assert_true(pattern_check(region, LARGE, 21, 0) < 0);
+			assert_true(pattern_holds(region, LARGE, 21));
 	}
 	for (int i = 0; i < 2; i++)
 		tran_tcp.ep_close(h[0][i].ep);
@@ -142,12 +142,13 @@ static void what_is_half_sent_when_its_endpoint_closes_is_completed(void **state
 	uint8_t *region = mapped(2 * LARGE), *local = mapped(2 * LARGE);
 	struct tran_mem *m;
 	for (int round = 0; round < 10; round++) {
+		IN_CASE("round", round);
 		connect_both();
 		connect_more(h[0]);
 		assert_int_equal(
 			tran_tcp.mem->add(side[1].t, region, 2 * LARGE, TRAN_WRITE, &m), 0);
 		memset(region, 0xee, 2 * LARGE);
-		pattern_fill(local, 2 * LARGE, 23, 0);
+		pattern_fill(local, 2 * LARGE, 23);
 		struct op op[2] = {{0}};
 		setsockopt(ep(0)->bundle->stream[0]->fd, SOL_SOCKET, SO_SNDBUF, &(int){4608},
 			sizeof(int));
@@ -166,8 +167,8 @@ static void what_is_half_sent_when_its_endpoint_closes_is_completed(void **state
 		UNTIL(op[1].done && side[1].failures);
 		assert_int_equal(op[1].status, 0);
 		assert_false(op[0].done);
-		assert_true(pattern_check(region, 65536, 23, 0) < 0);
-		assert_true(pattern_check(region + LARGE, 65536, 23, LARGE) < 0);
+		assert_true(pattern_holds(region, 65536, 23));
+		assert_true(pattern_holds_from(region + LARGE, 65536, 23, LARGE));
 		for (int i = 0; i < 2; i++)
 			tran_tcp.ep_close(h[0][i].ep);
 		close_both();
@@ -339,8 +340,9 @@ static void resets_are_told_once_and_nothing_wrong_is_done(void **state)
 {
 	enum { OPS = 6 };
 	uint8_t *region = malloc(LARGE), *local = malloc(OPS * LARGE);
-	pattern_fill(region, LARGE, 5, 0);
+	pattern_fill(region, LARGE, 5);
 	for (unsigned round = 0; round < 24; round++) {
+		IN_CASE("round", round);
 		struct op op[OPS] = {{0}};
 		struct tran_mem *m;
 		connect_both();
@@ -377,7 +379,7 @@ static void resets_are_told_once_and_nothing_wrong_is_done(void **state)
 		for (int i = 0; i < OPS; i++)
 			if (op[i].done) {
 				assert_int_equal(op[i].status, RPW_OK);
-				assert_true(pattern_check(local + i * LARGE, LARGE, 5, 0) < 0);
+				assert_true(pattern_holds(local + i * LARGE, LARGE, 5));
 			}
 		assert_int_equal(tran_tcp.rma->transfer(
 					 side[0].ep, false, &m->desc, 0, local, 8, NULL, &op[0]),
@@ -396,8 +398,8 @@ static void partial_writes_lose_nothing(void **state)
 	struct op get[OPS] = {{0}}, put[OPS] = {{0}};
 	struct tran_mem *m;
 	uint8_t *region = malloc(2 * OPS * LEN), *local = malloc(2 * OPS * LEN);
-	pattern_fill(region, OPS * LEN, 31, 0);
-	pattern_fill(local, OPS * LEN, 32, 0);
+	pattern_fill(region, OPS * LEN, 31);
+	pattern_fill(local, OPS * LEN, 32);
 	connect_both();
 	assert_int_equal(
 		tran_tcp.mem->add(side[1].t, region, 2 * OPS * LEN, TRAN_READ | TRAN_WRITE, &m), 0);
@@ -431,8 +433,8 @@ static void partial_writes_lose_nothing(void **state)
 		UNTIL(get[i].done && put[i].done);
 		assert_int_equal(get[i].status | put[i].status, 0);
 	}
-	assert_true(pattern_check(local + OPS * LEN, OPS * LEN, 31, 0) < 0);
-	assert_true(pattern_check(region + OPS * LEN, OPS * LEN, 32, 0) < 0);
+	assert_true(pattern_holds(local + OPS * LEN, OPS * LEN, 31));
+	assert_true(pattern_holds(region + OPS * LEN, OPS * LEN, 32));
 	tran_tcp.mem->del(side[1].t, m);
 	free(region);
 	free(local);
@@ -445,11 +447,12 @@ static void memory_that_goes_away_fails_its_transfers_only(void **state)
 	uint8_t *local = malloc(2 * LARGE);
 	connect_both();
 	for (unsigned round = 0; round < 30; round++) {
+		IN_CASE("round", round);
 		struct op op[2] = {{0}};
 		struct tran_mem *m;
 		uint8_t *region = mmap(
 			NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		pattern_fill(region, LARGE, round, 0);
+		pattern_fill(region, LARGE, round);
 		assert_int_equal(
 			tran_tcp.mem->add(side[1].t, region, LARGE, TRAN_READ | TRAN_WRITE, &m), 0);
 		struct tran_desc d = m->desc;
@@ -471,7 +474,7 @@ static void memory_that_goes_away_fails_its_transfers_only(void **state)
 		for (int i = 0; i < 2; i++)
 			assert_true(op[i].status == RPW_OK || op[i].status == RPW_ERR_ACCESS);
 		if (op[0].status == RPW_OK && round % 2)
-			assert_true(pattern_check(local, LARGE / 2, round, 0) < 0);
+			assert_true(pattern_holds(local, LARGE / 2, round));
 		if (round % 2 == 0)
 			tran_tcp.mem->del(side[1].t, m);
 		munmap(next, LARGE);
@@ -493,7 +496,7 @@ static void bulk_has_a_stream_of_its_own(void **state)
 		assert_string_equal(side[asks].ep->path, "1 stream to 127.0.0.1");
 		assert_int_equal(
 			tran_tcp.mem->add(side[!asks].t, mapped(LARGE), LARGE, TRAN_READ, &m), 0);
-		pattern_fill(m->addr, LARGE, 3, 0);
+		pattern_fill(m->addr, LARGE, 3);
 		for (int i = 0; i < 2; i++) {
 			struct op op = {0};
 			assert_int_equal(tran_tcp.rma->transfer(side[asks].ep, false, &m->desc, 0,
@@ -501,7 +504,7 @@ static void bulk_has_a_stream_of_its_own(void **state)
 				0);
 			UNTIL(op.done && ep(0)->bundle->stream[1] &&
 				ep(0)->bundle->stream[1]->state == TCP_UP);
-			assert_true(op.status == RPW_OK && pattern_check(local, LARGE, 3, 0) < 0);
+			assert_true(op.status == RPW_OK && pattern_holds(local, LARGE, 3));
 		}
 		assert_string_equal(side[0].ep->path, "2 streams to 127.0.0.1");
 		tran_tcp.mem->del(side[!asks].t, m);

@@ -36,14 +36,15 @@ static bool up_frame(
 	if (body_len > TCP_FRAME_MAX) {
 		long_came++;
 		long_body = body;
-		assert_true(pattern_check(body, body_len, 5, 0) < 0);
+		assert_true(pattern_holds(body, body_len, 5));
 		return true;
 	}
 	uint64_t n = h->frames++;
 	assert_int_equal(head_len, 24);
 	assert_int_equal(body_len, nth_len((unsigned)n));
-	assert_true(pattern_check((const uint8_t *)head + 1, head_len - 1, h->seed + 2 * n, 1) < 0);
-	assert_true(pattern_check(body, body_len, h->seed + 2 * n + 1, 0) < 0);
+	assert_true(
+		pattern_holds_from((const uint8_t *)head + 1, head_len - 1, h->seed + 2 * n, 1));
+	assert_true(pattern_holds(body, body_len, h->seed + 2 * n + 1));
 	return true;
 }
 static void *up_place(void *user, const void *head, size_t head_len, size_t body_len)
@@ -132,9 +133,9 @@ bool send_nth(int from, unsigned n)
 {
 	static uint8_t head[24], body[70000];
 	uint64_t seed = side[!from].seed;
-	pattern_fill(head, sizeof head, seed + 2 * (uint64_t)n, 0);
+	pattern_fill(head, sizeof head, seed + 2 * (uint64_t)n);
 	head[0] = 1; /* not the emulation's */
-	pattern_fill(body, nth_len(n), seed + 2 * (uint64_t)n + 1, 0);
+	pattern_fill(body, nth_len(n), seed + 2 * (uint64_t)n + 1);
 	struct iovec iov = {body, nth_len(n)};
 	int rc = tran_tcp.send(side[from].ep, head, sizeof head, &iov, 1, nth_len(n));
 	assert_true(rc == 0 || rc == RPWI_LATER || rc == RPW_ERR_PEER_GONE);

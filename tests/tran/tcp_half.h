@@ -4,13 +4,7 @@
 #ifndef TESTS_TRAN_TCP_HALF_H
 #define TESTS_TRAN_TCP_HALF_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "pair.h"
 #include "tran/tcp/tcp_priv.h"
 

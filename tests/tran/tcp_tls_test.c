@@ -2,23 +2,16 @@
 /* tcp_tls_test.c - streams of tran_tcp whose endpoints have a secret, with somebody between the two
  * who reads everything, and changes one byte. Both sides and the relay are in this process.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/test.h"
 #include "pair.h"
 #include "tran/tcp/tcp_priv.h"
 
@@ -272,7 +265,7 @@ static int setup(void **state)
 	ours = malloc(BULK);
 	if (tran_tcp.open(&up, &own, &side[0].t) || tran_tcp.open(&up, &own, &side[1].t))
 		return -1;
-	pattern_fill(theirs, BULK, 7, 0);
+	pattern_fill(theirs, BULK, 7);
 	memcpy(theirs + BULK / 2, text, sizeof text);
 	return tran_tcp.mem->add(side[1].t, theirs, BULK, TRAN_READ | TRAN_WRITE, &mem);
 }
@@ -373,10 +366,8 @@ static void test_who_only_relays_can_read_nothing(void **state)
 static void test_a_changed_byte_is_never_taken(void **state)
 {
 	size_t total[2][2];
-	unsigned seed = getenv("TCP_TLS_SEED") ? (unsigned)strtoul(getenv("TCP_TLS_SEED"), NULL, 10)
-					       : (unsigned)time(NULL),
-		 flips = 0;
-	printf("seed %u\n", seed);
+	struct rng rng = {test_seed_any()};
+	unsigned flips = 0;
 	assert_true(meet_by_relay(-1, 0, 0));
 	assert_int_equal(relay.conns, 2);
 	for (int n = 0; n < 2; n++)
@@ -385,8 +376,8 @@ static void test_a_changed_byte_is_never_taken(void **state)
 	relay_end();
 	for (int n = 0; n < 2; n++)
 		for (int way = 0; way < 2; way++)
-			for (size_t at = (size_t)rand_r(&seed) % 13; at < total[n][way];
-				at += at < 900 ? 13 + (size_t)rand_r(&seed) % 13 : 20011) {
+			for (size_t at = rng_below(&rng, 13); at < total[n][way];
+				at += at < 900 ? 13 + rng_below(&rng, 13) : 20011) {
 				bool all = meet_by_relay(n, way, at);
 				/* A further stream that does not come up is not needed: what came
 				 * is right. */
@@ -410,6 +401,7 @@ static void test_both_have_the_same_secret_or_they_do_not_meet(void **state)
 		const uint8_t *a, *b;
 	} pairs[] = {{NULL, secret[0]}, {secret[0], NULL}, {secret[0], secret[1]}};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(pairs); i++) {
+		IN_CASE("row", i);
 		make(0, pairs[i].a);
 		make(1, pairs[i].b);
 		start(1500);
@@ -457,6 +449,7 @@ static void test_strangers_in_the_handshake(void **state)
 	make(0, secret[0]);
 	make(1, secret[0]);
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(hellos); i++) {
+		IN_CASE("row", i);
 		fd[i] = bare_connect(rpwi_get_be16(side[1].handle + 8));
 		assert_int_equal(send(fd[i], hellos[i], i ? sizeof hellos[i] : 1, MSG_NOSIGNAL),
 			i ? sizeof hellos[i] : 1);
@@ -511,6 +504,7 @@ static void test_listens_where_the_peer_came_to(void **state)
 	struct tran_ep *ep[RPWI_ARRAY_LEN(local)];
 	uint16_t port[RPWI_ARRAY_LEN(local)];
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(local); i++) {
+		IN_CASE("row", i);
 		struct tran_facts peer = {.address = "127.0.0.1", .transports = "tcp"};
 		struct tran_control control = {.peer = &peer, .local = local[i]};
 		uint8_t handle[TRAN_HANDLE_MAX];
@@ -525,6 +519,7 @@ static void test_listens_where_the_peer_came_to(void **state)
 		assert_int_equal(rc, 0);
 		port[i] = rpwi_get_be16(handle + 8);
 		for (size_t k = 0; k < RPWI_ARRAY_LEN(others); k++) {
+			IN_CASE("row", k);
 			struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port[i])};
 			inet_pton(AF_INET, others[k].to, &a.sin_addr);
 			int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -173,12 +173,8 @@ static void choice_loopback_and_twins(void **state)
 	assert_string_equal(chosen(&v1, &ib, false), "none");
 }
 
-static uint64_t seed_state;
-static unsigned rnd(unsigned n)
-{
-	seed_state = seed_state * 6364136223846793005ull + 1442695040888963407ull;
-	return (unsigned)(seed_state >> 33) % n;
-}
+static struct rng rng;
+static unsigned rnd(unsigned n) { return (unsigned)rng_below(&rng, n); }
 
 static struct verbs_offer random_offer(void)
 {
@@ -202,7 +198,8 @@ static struct verbs_offer random_offer(void)
 static void choice_is_the_same_on_both_sides(void **state)
 {
 	unsigned found = 0;
-	for (seed_state = 1; found < 2000;) {
+	rng.state = test_seed(1);
+	while (found < 2000) {
 		struct verbs_offer a = random_offer(), b = random_offer();
 		found += strcmp(chosen(&a, &b, rnd(2)), "none") != 0;
 	}
@@ -212,8 +209,9 @@ static void handle_is_read_as_written_and_nothing_else(void **state)
 {
 	uint8_t handle[TRAN_HANDLE_MAX], bad[TRAN_HANDLE_MAX];
 	struct verbs_offer back;
-	seed_state = 7;
+	rng.state = test_seed(7);
 	for (unsigned round = 0; round < 20; round++) {
+		IN_CASE("round", round);
 		struct verbs_offer o = random_offer();
 		size_t len = rpwi_verbs_offer_write(&o, handle, sizeof(handle));
 		assert_true(len > 0 && len <= sizeof(handle));

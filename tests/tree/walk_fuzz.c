@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* walk_fuzz.c - random paths, from random descriptors, through src/tree, which is built with ASan
  * here: walk_fuzz [SEED [COUNT]]. What is found is canonical and found again. */
+#include "lib/rng.h"
 #include "tree/tree.h"
 
 #include <fcntl.h>
@@ -10,12 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static uint64_t state;
-static unsigned pick(unsigned n)
-{
-	state = state * 6364136223846793005u + 1442695040888963407u;
-	return (unsigned)(state >> 33) % n;
-}
+static struct rng rng;
+static unsigned pick(unsigned n) { return (unsigned)rng_below(&rng, n); }
 
 static const char *const parts[] = {"/", "//", ".", "..", "/sys", "/sys/class/infiniband/",
 	"rpw_lo", "device", "subsystem", "ports", "1", "gids", "0", "15", "16", "gid_attrs/types",
@@ -54,9 +51,9 @@ int main(int argc, char **argv)
 {
 	static char path[8192];
 	char token[RPWI_TREE_PATH_MAX], text[RPWI_SYSFS_FILE_MAX], shown[8400];
-	state = argc > 1 ? strtoull(argv[1], NULL, 0) : rpwi_random64();
+	rng.state = argc > 1 ? strtoull(argv[1], NULL, 0) : rpwi_random64();
 	unsigned long count = argc > 2 ? strtoul(argv[2], NULL, 0) : 5000, found_ours = 0;
-	printf("walk_fuzz: seed 0x%llx, %lu paths\n", (unsigned long long)state, count);
+	printf("walk_fuzz: seed 0x%llx, %lu paths\n", (unsigned long long)rng.state, count);
 	int dirs[] = {AT_FDCWD, -1, 1 << 20, open("/sys/class", O_RDONLY | O_DIRECTORY),
 		rpwi_token_open("/sys/class/infiniband", NULL, 0, 0),
 		rpwi_token_open("/sys/class/infiniband/rpw_lo/ports/1", NULL, 0, O_CLOEXEC),

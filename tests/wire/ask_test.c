@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ask_test.c - questions about processes, and answers (wire/ask.h). */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "wire/ask.h"
 
 static struct rpwi_ask question(void)

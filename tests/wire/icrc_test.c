@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The ICRC: against packets made by another program, against a bitwise CRC written here, and the
  * recovery of the IPv4 ID. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "wire/icrc.h"
 
 /* Whole IPv4 packets built by Scapy 2.5 (scapy.contrib.roce), which computes the ICRC on its
@@ -96,12 +91,8 @@ static uint32_t reference_icrc(
 	return ~bitwise_crc(s, data + 12, len - 16);
 }
 
-static uint64_t seed = 0x9e3779b97f4a7c15;
-static uint32_t rnd(void)
-{
-	seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
-	return (uint32_t)(seed >> 16);
-}
+static struct rng rng = {1};
+static uint32_t rnd(void) { return (uint32_t)rng_next(&rng); }
 
 static struct rpwi_flow random_flow(int family)
 {
@@ -124,6 +115,7 @@ static void state_after_the_lrh_is_as_known(void **state)
 static void agrees_with_scapy(void **state)
 {
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(scapy_packets); i++) {
+		IN_CASE("row", i);
 		struct parsed p = parse(scapy_packets[i]);
 		struct rpwi_iov part = {p.data + 12, p.len - 16};
 		assert_int_equal(rpwi_icrc(&p.flow, p.ip_id, p.data, 12, &part, 1, 0),
@@ -143,6 +135,7 @@ static void agrees_with_scapy(void **state)
 static void agrees_with_the_reference_in_pieces(void **state)
 {
 	for (int round = 0; round < 3000; round++) {
+		IN_CASE("round", round);
 		uint8_t data[RPWI_PACKET_MAX];
 		struct rpwi_flow f = random_flow(round & 1 ? 4 : 6);
 		uint16_t id = (uint16_t)rnd();
@@ -176,6 +169,7 @@ static void recovers_the_id_at_every_length(void **state)
 	for (size_t i = 0; i < sizeof(data); i++)
 		data[i] = (uint8_t)rnd();
 	for (size_t len = 16; len <= RPWI_PACKET_MAX; len += 4) {
+		IN_CASE("len", len);
 		uint16_t want = (uint16_t)rnd(), id = (uint16_t)rnd();
 		enum rpwi_icrc_verdict v = want == id ? RPWI_ICRC_OK : RPWI_ICRC_OK_ID;
 		put_reference(&f, want, data, len);
@@ -260,6 +254,7 @@ static void what_a_nat_changed_is_solved_for(void **state)
 {
 	uint8_t data[RPWI_PACKET_MAX];
 	for (size_t len = RPWI_BTH_LEN + RPWI_ICRC_LEN; len <= sizeof(data); len += 52) {
+		IN_CASE("len", len);
 		struct rpwi_flow sent = {.src = {.family = 4, .bytes = {192, 168, 7, (uint8_t)len}},
 			.dst = {.family = 4, .bytes = {10, 77, (uint8_t)(len >> 8), 2}},
 			.sport = (uint16_t)(0xc000 + len),
@@ -267,7 +262,7 @@ static void what_a_nat_changed_is_solved_for(void **state)
 		struct rpwi_addr a;
 		uint16_t port;
 		for (size_t i = 0; i < len; i++)
-			data[i] = (uint8_t)rand();
+			data[i] = (uint8_t)rnd();
 		struct rpwi_iov body = {data + RPWI_BTH_LEN, len - RPWI_BTH_LEN - RPWI_ICRC_LEN};
 		rpwi_put_le32(data + len - RPWI_ICRC_LEN,
 			rpwi_icrc(&sent, 3, data, RPWI_BTH_LEN, &body, 1, 0));
@@ -298,7 +293,7 @@ static void random_damage_seldom_fits_a_port(void **state)
 	int n = 0;
 	for (int i = 0; i < TRIES; i++) {
 		for (size_t k = 0; k < sizeof(data); k++)
-			data[k] = (uint8_t)rand();
+			data[k] = (uint8_t)rnd();
 		n += rpwi_icrc_solve_port(&f, data, sizeof(data), 0, &port);
 	}
 	assert_in_range(n, 0, EXPECTED * 5);

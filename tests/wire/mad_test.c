@@ -2,11 +2,7 @@
 /* CM messages: against those that kernel rxe 6.1 sent (captured between two guests: rping, udaddy),
  * against bytes that tshark 4.0 dissects as they were meant (but flow label and packet rate, which
  * it takes from the wrong bytes of the kernel's REQ too), and against themselves. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "lib/test.h"
 
 #include <errno.h>
 
@@ -67,16 +63,13 @@ static struct rpwi_cm_msg decoded(const char *hex)
 	return m;
 }
 
-static uint32_t prng = 0x2545f491;
-static uint8_t rnd(void)
-{
-	prng = prng * 1664525 + 1013904223;
-	return (uint8_t)(prng >> 24);
-}
+static struct rng rng = {1};
+static uint8_t rnd(void) { return (uint8_t)rng_next(&rng); }
 
 static void what_the_kernel_sent_is_encoded_the_same(void **state)
 {
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rxe_all); i++) {
+		IN_CASE("row", i);
 		uint8_t mad[RPWI_MAD_LEN], again[RPWI_MAD_LEN];
 		struct rpwi_cm_msg m = decoded(rxe_all[i]);
 		unhex(rxe_all[i], mad);
@@ -306,6 +299,7 @@ static void every_field_is_where_tshark_looks(void **state)
 static void every_message_round_trips(void **state)
 {
 	for (unsigned round = 0; round < 2000; round++) {
+		IN_CASE("round", round);
 		uint8_t mad[RPWI_MAD_LEN];
 		struct rpwi_cm_msg m, again;
 		unsigned kind = round % RPWI_ARRAY_LEN(attrs);
@@ -329,6 +323,7 @@ static void every_message_round_trips(void **state)
 static void private_data_is_padded_and_cut(void **state)
 {
 	for (unsigned kind = 0; kind < RPWI_ARRAY_LEN(attrs); kind++) {
+		IN_CASE("row", kind);
 		uint8_t mad[RPWI_MAD_LEN];
 		struct rpwi_cm_msg m = {.attr = attrs[kind], .pdata_len = 5, .pdata = "abcde"}, out;
 		rpwi_cm_encode(&m, mad);
@@ -389,6 +384,7 @@ static void fields_out_of_their_range_are_refused(void **state)
 		{RPWI_CM_SIDR_REP, 5, 73, -EBADMSG},
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		IN_CASE("row", i);
 		uint8_t mad[RPWI_MAD_LEN];
 		struct rpwi_cm_msg m = {.attr = cases[i].attr};
 		rpwi_cm_encode(&m, mad);
@@ -415,6 +411,7 @@ static void peek_tells_whose_it_is(void **state)
 		{rxe_sidr_rep, RPWI_CM_SIDR_REP, 0xf2e7547d, 0},
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		IN_CASE("row", i);
 		uint8_t mad[RPWI_MAD_LEN];
 		uint16_t attr;
 		uint32_t id;

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Packet formats: every opcode there and back, every rule of decoding broken once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "wire/packet.h"
 
 /* Written down apart from packet.c's table, from IB table 38 and the header sizes of 9.3. */
@@ -125,6 +121,7 @@ static void every_opcode_round_trips(void **state)
 	static const uint32_t lens[] = {0, 1, 2, 3, 4, 255, 256, 1024, 4095, 4096};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(expected); i++)
 		for (unsigned l = 0; l < (expected[i].payload ? RPWI_ARRAY_LEN(lens) : 1); l++) {
+			IN_CASE("bytes", lens[l]);
 			uint8_t buf[RPWI_PACKET_MAX];
 			struct rpwi_pkt p = sample(expected[i].opcode, lens[l]), q;
 			size_t h = rpwi_pkt_encode(&p, buf),
@@ -168,6 +165,7 @@ static void bytes_are_where_the_specification_has_them(void **state)
 		{0x65, 0, ud_imm, sizeof(ud_imm)},
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++) {
+		IN_CASE("row", i);
 		uint8_t buf[RPWI_HDR_MAX];
 		struct rpwi_pkt p = sample(rows[i].opcode, rows[i].payload);
 		assert_int_equal(rpwi_pkt_encode(&p, buf), rows[i].len);
@@ -192,6 +190,7 @@ static void unknown_opcodes_are_refused_and_known_ones_named(void **state)
 static void truncated_packets_are_refused(void **state)
 {
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(expected); i++) {
+		IN_CASE("row", i);
 		uint8_t buf[RPWI_HDR_MAX + 8] = {0};
 		struct rpwi_pkt p = sample(expected[i].opcode, 0), q;
 		size_t h = rpwi_pkt_encode(&p, buf);
@@ -239,7 +238,7 @@ static void packets_like_the_last_one_decode_as_any(void **state)
 {
 	struct rpwi_alike last = {0};
 	static uint8_t payload[RPWI_MTU_MAX];
-	uint64_t random = 1;
+	struct rng rng = {test_seed(1)};
 	unsigned bad = 0, again = 0;
 
 	for (unsigned n = 0; n < 200000; n++) {
@@ -247,7 +246,7 @@ static void packets_like_the_last_one_decode_as_any(void **state)
 		static struct rpwi_pkt p;
 		static uint32_t len;
 		size_t h;
-		random = random * 6364136223846793005u + 1442695040888963407u;
+		uint64_t random = rng_next(&rng);
 		unsigned draw = (unsigned)(random >> 33);
 		if (!(draw % 8)) {
 			unsigned i = draw / 8 % RPWI_ARRAY_LEN(expected);

@@ -81,9 +81,9 @@ static unsigned end_of(const struct rpwi_cm_conn *c) { return (unsigned)(uintptr
 
 static void pattern(unsigned e, uint16_t attr, uint8_t *out, size_t len)
 {
-	struct cms_rng r = {cms_config.seed ^ (uint64_t)e << 20 ^ (uint64_t)attr << 50};
+	struct rng r = {cms_config.seed ^ (uint64_t)e << 20 ^ (uint64_t)attr << 50};
 	for (size_t i = 0; i < len; i++)
-		out[i] = (uint8_t)cms_rand(&r);
+		out[i] = (uint8_t)rng_next(&r);
 	memcpy(out, &e, sizeof(e));
 }
 
@@ -133,17 +133,17 @@ static void check_param(const struct rpwi_cm_conn *c, unsigned of)
 static uint64_t service_of(unsigned i) { return RPWI_SERVICE_ID(6, i % 0xffff); }
 
 /* Mostly at once, sometimes soon, now and then late. */
-static uint64_t hesitation(struct cms_rng *r, uint64_t late_max_ns)
+static uint64_t hesitation(struct rng *r, uint64_t late_max_ns)
 {
-	uint64_t dice = cms_below(r, 20);
+	uint64_t dice = rng_below(r, 20);
 	if (dice < 14)
 		return 0;
-	return cms_below(r, dice < 18 ? 300 * RPWI_NS_PER_MS : late_max_ns);
+	return rng_below(r, dice < 18 ? 300 * RPWI_NS_PER_MS : late_max_ns);
 }
 
-static enum kind draw_kind(struct cms_rng *r)
+static enum kind draw_kind(struct rng *r)
 {
-	uint64_t dice = cms_below(r, 100);
+	uint64_t dice = rng_below(r, 100);
 	for (unsigned k = 0; k < KINDS; k++) {
 		if (dice < kind_weight[k])
 			return (enum kind)k;
@@ -152,31 +152,31 @@ static enum kind draw_kind(struct cms_rng *r)
 	return NORMAL;
 }
 
-static void draw(struct plan *p, struct cms_rng *r)
+static void draw(struct plan *p, struct rng *r)
 {
 	p->kind = draw_kind(r);
-	p->ending = (enum ending)cms_below(r, ENDINGS);
-	p->host[0] = (unsigned)cms_below(r, cms_config.hosts);
-	p->host[1] = (unsigned)cms_below(r, cms_config.hosts);
-	p->start_ns = cms_below(r, cms_config.spread_ns);
+	p->ending = (enum ending)rng_below(r, ENDINGS);
+	p->host[0] = (unsigned)rng_below(r, cms_config.hosts);
+	p->host[1] = (unsigned)rng_below(r, cms_config.hosts);
+	p->start_ns = rng_below(r, cms_config.spread_ns);
 	p->accept_delay_ns = hesitation(r, 80 * RPWI_NS_PER_S);
 	p->establish_delay_ns = hesitation(r, 20 * RPWI_NS_PER_S);
-	p->give_up_ns = cms_below(r, cms_chance(r, 0.5) ? 20 * RPWI_NS_PER_MS : 3 * RPWI_NS_PER_S);
-	p->life_ns = cms_below(r, 3 * RPWI_NS_PER_S);
+	p->give_up_ns = rng_below(r, rng_chance(r, 0.5) ? 20 * RPWI_NS_PER_MS : 3 * RPWI_NS_PER_S);
+	p->life_ns = rng_below(r, 3 * RPWI_NS_PER_S);
 	p->answer_delay_ns = hesitation(r, 10 * RPWI_NS_PER_S);
-	p->after[0] = (enum after)cms_below(r, AFTERS);
-	p->after[1] = (enum after)cms_below(r, AFTERS);
+	p->after[0] = (enum after)rng_below(r, AFTERS);
+	p->after[1] = (enum after)rng_below(r, AFTERS);
 	do
-		p->reason = (uint16_t)cms_between(r, 1, 35);
+		p->reason = (uint16_t)rng_between(r, 1, 35);
 	while (p->reason == RPWI_REJ_STALE_CONN); /* which means something else to the engine */
-	p->comm_established = cms_chance(r, 0.1);
-	p->destroys_for_answer = cms_chance(r, 0.2);
-	p->ack_timeout = (uint8_t)cms_between(r, 16, 19);
+	p->comm_established = rng_chance(r, 0.1);
+	p->destroys_for_answer = rng_chance(r, 0.2);
+	p->ack_timeout = (uint8_t)rng_between(r, 16, 19);
 }
 
 void cms_programs_begin(void)
 {
-	struct cms_rng r = {cms_config.seed * 7 + 5};
+	struct rng r = {cms_config.seed * 7 + 5};
 	plans = calloc(cms_config.conns, sizeof(*plans));
 	ends = calloc(2 * (size_t)cms_config.conns, sizeof(*ends));
 	memset(&cms_tally, 0, sizeof(cms_tally));

@@ -101,9 +101,9 @@ void cms_fail(const char *fmt, ...)
 
 static struct host {
 	struct rpwi_cm *cm;
-	struct cms_rng rng;
+	struct rng rng;
 } hosts[CMS_HOSTS_MAX];
-static struct cms_rng link_rng;
+static struct rng link_rng;
 static struct {
 	uint64_t sent, lost, doubled, late, forged;
 } link_count;
@@ -116,11 +116,11 @@ struct rpwi_addr cms_addr(unsigned host)
 
 static uint64_t delay(void)
 {
-	uint64_t ns = cms_between(&link_rng, 20000, 2000000);
-	if (!cms_chance(&link_rng, cms_config.reorder))
+	uint64_t ns = rng_between(&link_rng, 20000, 2000000);
+	if (!rng_chance(&link_rng, cms_config.reorder))
 		return ns;
 	link_count.late++;
-	return ns + cms_below(&link_rng, CMS_LIFETIME_NS - 2000000);
+	return ns + rng_below(&link_rng, CMS_LIFETIME_NS - 2000000);
 }
 
 static void under_way(unsigned to, const struct rpwi_addr *from, const uint8_t *mad)
@@ -141,7 +141,7 @@ static void forge(unsigned to, const uint8_t *mad)
 {
 	static const struct rpwi_addr stranger = {.family = 4, .bytes = {10, 9, 9, 9}};
 	if (mad[17] == RPWI_CM_REQ || mad[17] == RPWI_CM_SIDR_REQ ||
-		!cms_chance(&link_rng, cms_config.forge))
+		!rng_chance(&link_rng, cms_config.forge))
 		return;
 	link_count.forged++;
 	under_way(to, &stranger, mad);
@@ -153,7 +153,7 @@ static void op_send(void *user, const struct rpwi_cm_path *path, const uint8_t *
 	unsigned to = (unsigned)path->remote.bytes[3] - 1;
 	if (to >= cms_config.hosts)
 		return; /* an answer to the stranger */
-	bool lost = cms_chance(&link_rng, cms_config.loss);
+	bool lost = rng_chance(&link_rng, cms_config.loss);
 	link_count.sent++;
 	link_count.lost += lost;
 	cms_trace("host %u -> %u %s 0x%08x 0x%08x%s", (unsigned)(h - hosts), to,
@@ -163,7 +163,7 @@ static void op_send(void *user, const struct rpwi_cm_path *path, const uint8_t *
 	if (lost)
 		return;
 	under_way(to, &path->local, mad);
-	if (cms_chance(&link_rng, cms_config.dup)) {
+	if (rng_chance(&link_rng, cms_config.dup)) {
 		link_count.doubled++;
 		under_way(to, &path->local, mad);
 	}
@@ -183,7 +183,7 @@ static void op_event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_ev
 {
 	cms_event(host_of(user), c, ev);
 }
-static uint32_t op_random(void *user) { return (uint32_t)cms_rand(&((struct host *)user)->rng); }
+static uint32_t op_random(void *user) { return (uint32_t)rng_next(&((struct host *)user)->rng); }
 static const struct rpwi_cm_ops ops = {op_send, op_request, op_incoming, op_event, op_random, NULL};
 
 /* ---- The loop ---- */
@@ -232,10 +232,10 @@ static void run(uint64_t seed)
 	struct rpwi_cm_stats sum = {0};
 	cms_config.seed = seed;
 	cms_now = 0;
-	link_rng.s = seed * 3 + 1;
+	link_rng.state = seed * 3 + 1;
 	memset(&link_count, 0, sizeof(link_count));
 	for (unsigned h = 0; h < cms_config.hosts; h++) {
-		hosts[h].rng.s = seed * 1000 + h;
+		hosts[h].rng.state = seed * 1000 + h;
 		if (rpwi_cm_new(&hosts[h].cm, &ops, &hosts[h], (uint16_t)(h + 1)))
 			cms_fail("no memory");
 	}

@@ -10,30 +10,7 @@
 #define ROPEWAY_CM_SIM_H
 
 #include "cm/cm.h"
-
-/* splitmix64, as in sim.h; one stream a purpose. */
-struct cms_rng {
-	uint64_t s;
-};
-static inline uint64_t cms_rand(struct cms_rng *r)
-{
-	uint64_t x = r->s += 0x9e3779b97f4a7c15;
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-	x = (x ^ x >> 27) * 0x94d049bb133111eb;
-	return x ^ x >> 31;
-}
-static inline uint64_t cms_below(struct cms_rng *r, uint64_t n)
-{
-	return (uint64_t)((unsigned __int128)cms_rand(r) * n >> 64);
-}
-static inline uint64_t cms_between(struct cms_rng *r, uint64_t lo, uint64_t hi)
-{
-	return lo + cms_below(r, hi - lo + 1);
-}
-static inline bool cms_chance(struct cms_rng *r, double p)
-{
-	return (double)(cms_rand(r) >> 11) * 0x1p-53 < p;
-}
+#include "lib/rng.h"
 
 struct cms_config {
 	uint64_t seed, spread_ns;

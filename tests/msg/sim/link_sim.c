@@ -11,6 +11,7 @@
  * kept body is given back exactly once, after the peer has it or after it was forgotten; what was
  * granted is never exceeded; nothing is left at the end: log, answers and parts are empty, and the
  * pool is whole. A failure prints its seed; the exit status is 1. */
+#include "lib/pattern.h"
 #include "msg/link/link.h"
 
 #include <errno.h>
@@ -29,21 +30,9 @@ enum {
 
 /* ---- chance ---- */
 
-static uint64_t chance_state;
-static uint64_t chance(void)
-{
-	uint64_t z = chance_state += 0x9e3779b97f4a7c15ull; /* SplitMix64 */
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-	return z ^ z >> 31;
-}
-static unsigned below(unsigned n) { return (unsigned)(chance() % n); }
+static struct rng rng;
+static unsigned below(unsigned n) { return (unsigned)rng_below(&rng, n); }
 static bool one_in(unsigned n) { return !below(n); }
-
-static uint8_t byte_of(uint64_t message, size_t at)
-{
-	return (uint8_t)((message * 131 + at) * 0x9e3779b9u >> 13);
-}
 
 /* ---- a path: frames in memory, in order, none lost while it is there ---- */
 
@@ -197,7 +186,7 @@ static int message_send(struct side *s)
 		m->len = m->anew ? 1 + below(RTS_BODY_MAX - 1) : draw_len();
 		m->body = malloc(m->len + 1);
 		for (size_t i = 0; i < m->len; i++)
-			m->body[i] = byte_of(s->began, i);
+			m->body[i] = pattern_byte(s->began, i);
 	}
 	uint32_t units = credit_units(m->len);
 	if (m->len > l->te->limits.frame_max) {
@@ -275,7 +264,7 @@ static void message_came(struct side *s, const struct frame_head *h, const uint8
 	if (len != m->len)
 		fail("a message has another length", len, m->len);
 	for (size_t i = 0; i < len; i++)
-		if (body[i] != byte_of(h->tag, i)) {
+		if (body[i] != pattern_byte(h->tag, i)) {
 			fail("a byte of a message is wrong", h->tag, i);
 			break;
 		}
@@ -293,7 +282,7 @@ static void frame_came(struct side *s, struct on_wire *f)
 	memcpy(&h, f->head, sizeof(h));
 	if (lies && one_in(40)) {
 		uint8_t *p = (uint8_t *)&h;
-		p[below(sizeof(h))] = (uint8_t)chance();
+		p[below(sizeof(h))] = (uint8_t)rng_next(&rng);
 	}
 	const uint8_t *extra = f->head + sizeof(h);
 	const void *body = f->body;
@@ -549,7 +538,7 @@ int main(int argc, char **argv)
 		}
 	unsigned bad = 0;
 	for (seed = first; seed < first + n && bad < 5; seed++) {
-		chance_state = seed;
+		rng.state = seed;
 		failures = 0;
 		run();
 		bad += failures > 0;

@@ -13,32 +13,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/pattern.h"
+
 enum { BYTES_MAX = 1 << 20, ROUNDS = 3 };
 
 static const int sizes[] = {
 	0, 1, 7, 64, 1000, 1023, 1024, 1025, 4096, 8191, 65536, 100001, 1 << 20};
 
-static void fill(uint8_t *at, int n, uint64_t seed)
+static void check(const uint8_t *got, int n, uint64_t seed, const char *what)
 {
-	uint64_t x = seed * 0x9e3779b97f4a7c15ull + 1;
+	size_t wrong = pattern_wrong(got, (size_t)n, seed);
 
-	for (int i = 0; i < n; i++) {
-		x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-		at[i] = (uint8_t)(x >> 24);
-	}
-}
-
-static void check(const uint8_t *got, uint8_t *want, int n, uint64_t seed, const char *what)
-{
-	fill(want, n, seed);
-	if (!memcmp(got, want, (size_t)n))
+	if (wrong == (size_t)n)
 		return;
-	fprintf(stderr, "%s of %d bytes, seed %llu: not what was sent\n", what, n,
-		(unsigned long long)seed);
+	fprintf(stderr, "%s of %d bytes, seed %llu: byte %zu is not what was sent\n", what, n,
+		(unsigned long long)seed, wrong);
 	MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-static unsigned both_ways(int rank, uint8_t *out, uint8_t *in, uint8_t *want)
+static unsigned both_ways(int rank, uint8_t *out, uint8_t *in)
 {
 	unsigned n = 0;
 
@@ -46,32 +39,32 @@ static unsigned both_ways(int rank, uint8_t *out, uint8_t *in, uint8_t *want)
 		for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++, n++) {
 			uint64_t seed = (uint64_t)round * 1000 + i * 2;
 
-			fill(out, sizes[i], seed + (unsigned)rank);
+			pattern_fill(out, (size_t)sizes[i], seed + (unsigned)rank);
 			memset(in, 0, BYTES_MAX);
 			MPI_Sendrecv(out, sizes[i], MPI_BYTE, !rank, (int)seed, in, sizes[i],
 				MPI_BYTE, !rank, (int)seed, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-			check(in, want, sizes[i], seed + !rank, "message");
+			check(in, sizes[i], seed + !rank, "message");
 		}
 	return n;
 }
 
-static unsigned in_turn(int rank, uint8_t *out, uint8_t *in, uint8_t *want)
+static unsigned in_turn(int rank, uint8_t *out, uint8_t *in)
 {
 	for (int turn = 0; turn < 40; turn++) {
 		int n = 1 + turn * 997;
 
 		if (turn % 2 == rank) {
-			fill(out, n, 5000u + (unsigned)turn);
+			pattern_fill(out, (size_t)n, 5000u + (unsigned)turn);
 			MPI_Send(out, n, MPI_BYTE, !rank, turn, MPI_COMM_WORLD);
 		} else {
 			MPI_Recv(in, n, MPI_BYTE, !rank, turn, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-			check(in, want, n, 5000u + (unsigned)turn, "message");
+			check(in, n, 5000u + (unsigned)turn, "message");
 		}
 	}
 	return 40;
 }
 
-static unsigned put(int rank, uint8_t *out, uint8_t *in, uint8_t *want)
+static unsigned put(int rank, uint8_t *out, uint8_t *in)
 {
 	MPI_Win window;
 
@@ -79,11 +72,11 @@ static unsigned put(int rank, uint8_t *out, uint8_t *in, uint8_t *want)
 	for (int round = 0; round < ROUNDS; round++) {
 		int n = 100003 * (round + 1);
 
-		fill(out, n, 9000u + 2u * (unsigned)round + (unsigned)rank);
+		pattern_fill(out, (size_t)n, 9000u + 2u * (unsigned)round + (unsigned)rank);
 		MPI_Win_fence(0, window);
 		MPI_Put(out, n, MPI_BYTE, !rank, 0, n, MPI_BYTE, window);
 		MPI_Win_fence(0, window);
-		check(in, want, n, 9000u + 2u * (unsigned)round + !rank, "put");
+		check(in, n, 9000u + 2u * (unsigned)round + !rank, "put");
 	}
 	MPI_Win_free(&window);
 	return ROUNDS;
@@ -91,21 +84,21 @@ static unsigned put(int rank, uint8_t *out, uint8_t *in, uint8_t *want)
 
 int main(int argc, char **argv)
 {
-	uint8_t *out = malloc(BYTES_MAX), *in = malloc(BYTES_MAX), *want = malloc(BYTES_MAX);
+	uint8_t *out = malloc(BYTES_MAX), *in = malloc(BYTES_MAX);
 	unsigned n;
 	int rank, ranks;
 
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	if (ranks != 2 || !out || !in || !want)
+	if (ranks != 2 || !out || !in)
 		MPI_Abort(MPI_COMM_WORLD, 2);
-	n = both_ways(rank, out, in, want) + in_turn(rank, out, in, want);
+	n = both_ways(rank, out, in) + in_turn(rank, out, in);
 	if (argc < 2 || strcmp(argv[1], "--two-sided"))
-		n += put(rank, out, in, want);
+		n += put(rank, out, in);
 	if (!rank)
 		printf("all %u messages as sent\n", n);
 	MPI_Finalize();
-	free(out), free(in), free(want);
+	free(out), free(in);
 	return 0;
 }

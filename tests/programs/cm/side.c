@@ -281,33 +281,6 @@ void see_disconnect(struct side *s, struct conn *c)
 	conn_close(c);
 }
 
-static uint64_t next_random(uint64_t *state)
-{
-	uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-	return z ^ (z >> 31);
-}
-
-void pattern_fill(uint8_t *at, size_t n, uint64_t seed)
-{
-	uint64_t state = seed * 0x100000001b3ull + 1;
-
-	for (size_t i = 0; i < n; i++)
-		at[i] = (uint8_t)next_random(&state);
-}
-
-bool pattern_holds(const uint8_t *at, size_t n, uint64_t seed)
-{
-	uint64_t state = seed * 0x100000001b3ull + 1;
-
-	for (size_t i = 0; i < n; i++)
-		if (at[i] != (uint8_t)next_random(&state))
-			return false;
-	return true;
-}
-
 /* The connections between processes of one device (io/line.c) come and go as they have something to
  * say; the device uses sockets of that type for nothing else, and the cases not at all. */
 static bool is_line(const char *name)

@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "lib/pattern.h"
+
 enum { MESSAGE_BYTES = 4096, EVENT_WAIT_MS = 20000, PDATA_MAX = 255 };
 
 /* A connection of one side: its id, and memory for one message each way. */
@@ -93,8 +95,6 @@ void connect_as_server(struct side *s, struct conn *c, unsigned number);
 /* Wait for DISCONNECTED, answer it, close. */
 void see_disconnect(struct side *s, struct conn *c);
 
-void pattern_fill(uint8_t *at, size_t n, uint64_t seed);
-bool pattern_holds(const uint8_t *at, size_t n, uint64_t seed);
 unsigned open_descriptors(void);
 
 #endif

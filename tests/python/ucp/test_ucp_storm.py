@@ -8,7 +8,7 @@ import random
 import pytest
 from ucp_helpers import Peer, collect, descriptors, payload, run
 
-SEED = int(os.environ.get("ROPEWAY_SEED", "20261124"))
+SEED = int(os.environ.get("TEST_SEED", "20261124"))
 ENDS = ["kill", "peer close", "peer abort", "peer drop", "close", "abort", "drop", "cancel"]
 
 

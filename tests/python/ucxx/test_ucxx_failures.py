@@ -450,8 +450,8 @@ async def storm(seed: int) -> None:
 def test_random_ends(runs, monkeypatch):
     # A peer that takes nothing is waited for after a close: less long, or that takes most of it.
     monkeypatch.setattr("ucxx._home.LINGER_S", 0.2)
-    seed = int(os.environ.get("ROPEWAY_TEST_SEED", "0")) or random.randrange(1 << 30)
-    print(f"ROPEWAY_TEST_SEED={seed}")
+    seed = int(os.environ.get("TEST_SEED", "0")) or random.randrange(1 << 30)
+    print(f"TEST_SEED={seed}")
 
     async def all_of_them():
         for i in range(runs):

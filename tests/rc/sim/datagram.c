@@ -22,7 +22,8 @@ static bool holds(struct sim_end *e, const struct sim_recv *r, const struct sim_
 	for (unsigned i = 0; i < r->nsge && done < op->len; i++) {
 		uint32_t s = RPWI_MIN(skip, r->piece[i].len),
 			 n = RPWI_MIN(r->piece[i].len - s, op->len - done);
-		if (!sim_matches(e->recv_region->bytes + r->piece[i].off + s, op->pattern, done, n))
+		if (!pattern_holds_from(
+			    e->recv_region->bytes + r->piece[i].off + s, n, op->pattern, done))
 			return false;
 		skip -= s;
 		done += n;
@@ -62,7 +63,7 @@ void sim_datagram_received(struct sim_end *e, const struct ibv_wc *wc, bool soli
 			wc->src_qp, wc->wc_flags, by->qp.qpn);
 	const struct sim_op *op = &by->history[i];
 	if (sim_is_write(op->opcode) && in_order(&w->cfg) &&
-		!sim_matches(e->region[SIM_REMOTE].bytes + op->remote_off, op->pattern, 0, op->len))
+		!pattern_holds(e->region[SIM_REMOTE].bytes + op->remote_off, op->len, op->pattern))
 		sim_fail(w, "end %u: WRITE %llu is received, but is not there", e->index,
 			(unsigned long long)op->id);
 	sim_check_landing(e, r, op, (uint32_t)wc->wr_id);
@@ -77,7 +78,7 @@ struct sim_op *sim_datagram_write(struct sim_end *by, uint64_t off, const void *
 		struct sim_op *op = &by->history[i];
 		if (sim_is_write(op->opcode) && off >= op->remote_off &&
 			off + len <= op->remote_off + op->len &&
-			sim_matches(src, op->pattern, off - op->remote_off, len))
+			pattern_holds_from(src, len, op->pattern, off - op->remote_off))
 			return op;
 	}
 	return NULL;

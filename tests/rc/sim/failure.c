@@ -24,16 +24,16 @@ void sim_failure_plan(struct sim_world *w)
 	w->death_at_ns = w->death_ns = RPWI_NEVER;
 	if (!sim_is_rc(w) || (c->failure == SIM_MISALIGNED && !c->rd_atomic))
 		c->failure = SIM_NO_FAILURE;
-	w->victim = &w->ends[sim_below(&w->rng_setup, w->nends)];
+	w->victim = &w->ends[rng_below(&w->rng_setup, w->nends)];
 	if (!w->victim->to_post)
 		w->victim = w->victim->peer;
 	if (!w->victim->to_post)
 		c->failure = SIM_NO_FAILURE;
 	if (c->failure == SIM_NO_FAILURE)
 		return;
-	w->fail_at = sim_below(&w->rng_setup, w->victim->to_post);
+	w->fail_at = rng_below(&w->rng_setup, w->victim->to_post);
 	if (c->failure == SIM_DEATH)
-		w->death_at_ns = sim_below(&w->rng_setup, 20 * RPWI_NS_PER_MS);
+		w->death_at_ns = rng_below(&w->rng_setup, 20 * RPWI_NS_PER_MS);
 }
 
 bool sim_failure_due(const struct sim_end *e)

@@ -130,8 +130,8 @@ static void corrupt(struct sim_world *w, struct sim_packet *p)
 {
 	/* Up to three bits: the CRC finds every such error at these lengths, so none may ever get
 	 * through. */
-	for (uint64_t n = sim_between(&w->rng_link, 1, 3); n; n--) {
-		uint64_t bit = sim_below(&w->rng_link, (uint64_t)p->len * 8);
+	for (uint64_t n = rng_between(&w->rng_link, 1, 3); n; n--) {
+		uint64_t bit = rng_below(&w->rng_link, (uint64_t)p->len * 8);
 		p->bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	}
 	w->n.corrupted++;
@@ -142,11 +142,11 @@ static void send_one(struct sim_end *e, struct sim_packet *p)
 	struct sim_world *w = e->w;
 	const struct sim_config *c = &w->cfg;
 	bool spare = mercy(e);
-	bool lose = sim_chance(&w->rng_link, c->loss), dup = sim_chance(&w->rng_link, c->dup),
-	     reorder = sim_chance(&w->rng_link, c->reorder);
-	bool harm = sim_chance(&w->rng_link, c->corrupt), late = sim_chance(&w->rng_link, c->late);
+	bool lose = rng_chance(&w->rng_link, c->loss), dup = rng_chance(&w->rng_link, c->dup),
+	     reorder = rng_chance(&w->rng_link, c->reorder);
+	bool harm = rng_chance(&w->rng_link, c->corrupt), late = rng_chance(&w->rng_link, c->late);
 	uint64_t at_ns = w->now_ns + c->delay_ns +
-			 (c->jitter_ns ? sim_below(&w->rng_link, c->jitter_ns) : 0);
+			 (c->jitter_ns ? rng_below(&w->rng_link, c->jitter_ns) : 0);
 	w->n.packets++;
 	if (e->dead || e->peer->dead) {
 		trace(e, p, "DEAD");
@@ -164,17 +164,17 @@ static void send_one(struct sim_end *e, struct sim_packet *p)
 		struct sim_packet *q = packet_new(w);
 		memcpy(q, p, offsetof(struct sim_packet, bytes) + p->len);
 		w->n.duplicated++;
-		deliver_at(e, q, at_ns + sim_below(&w->rng_link, 4 * c->delay_ns));
+		deliver_at(e, q, at_ns + rng_below(&w->rng_link, 4 * c->delay_ns));
 	}
 	if (harm && !spare)
 		corrupt(w, p);
 	if (late && !spare) {
 		w->n.late++;
 		/* after time-outs: a ghost */
-		at_ns += sim_between(&w->rng_link, RPWI_NS_PER_MS / 2, 60 * RPWI_NS_PER_MS);
+		at_ns += rng_between(&w->rng_link, RPWI_NS_PER_MS / 2, 60 * RPWI_NS_PER_MS);
 	} else if (reorder) {
 		w->n.reordered++;
-		at_ns += sim_below(&w->rng_link, 4 * (c->delay_ns + c->jitter_ns));
+		at_ns += rng_below(&w->rng_link, 4 * (c->delay_ns + c->jitter_ns));
 	} else {
 		at_ns = RPWI_MAX(at_ns, e->last_arrival_ns);
 		e->last_arrival_ns = at_ns;

@@ -10,45 +10,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* ---- Patterns: a different word everywhere, for each message its own. ---- */
-
-static inline uint64_t pattern_word(uint64_t pattern, uint64_t i)
-{
-	return (pattern + i) * 0x9e3779b97f4a7c15 ^ i << 40;
-}
-
-static inline uint8_t pattern_byte(uint64_t pattern, uint64_t off)
-{
-	return (uint8_t)(pattern_word(pattern, off >> 3) >> 8 * (off & 7));
-}
-
-void sim_fill(uint8_t *dst, uint64_t pattern, uint64_t off, size_t n)
-{
-	for (; n && off & 7; n--, off++)
-		*dst++ = pattern_byte(pattern, off);
-	for (; n >= 8; n -= 8, dst += 8, off += 8) {
-		uint64_t v = pattern_word(pattern, off >> 3);
-		memcpy(dst, &v, 8);
-	}
-	for (; n; n--, off++)
-		*dst++ = pattern_byte(pattern, off);
-}
-
-bool sim_matches(const uint8_t *p, uint64_t pattern, uint64_t off, size_t n)
-{
-	uint64_t diff = 0;
-	for (; n && off & 7; n--, off++)
-		diff |= *p++ ^ pattern_byte(pattern, off);
-	for (; n >= 8; n -= 8, p += 8, off += 8) {
-		uint64_t v;
-		memcpy(&v, p, 8);
-		diff |= v ^ pattern_word(pattern, off >> 3);
-	}
-	for (; n; n--, off++)
-		diff |= *p++ ^ pattern_byte(pattern, off);
-	return !diff;
-}
-
 /* ---- Regions ---- */
 
 enum { ARENA_BYTES = 1 << 30 }; /* address space; what is never touched costs nothing */
@@ -77,7 +38,7 @@ struct sim_region sim_region_make(struct sim_world *w, unsigned host, uint32_t l
 	struct sim_region r = {.len = len, .access = access};
 	w->serial++;
 	r.bytes = sim_alloc(len + 64);
-	r.iova = 0x100000000000ull * (host + 1) + sim_below(&w->rng_setup, 1u << 30) * 64;
+	r.iova = 0x100000000000ull * (host + 1) + rng_below(&w->rng_setup, 1u << 30) * 64;
 	r.lkey = (w->serial & 0xffffff) << 8 | 0x11;
 	r.rkey = (w->serial & 0xffffff) << 8 | 0x22;
 	return r;
@@ -139,7 +100,7 @@ static int mem_write(
 			sim_fail(e->w,
 				"end %u: %u bytes written at %llu, where no WRITE is under way",
 				e->index, len, (unsigned long long)(addr - r->iova));
-		if (!sim_matches(src, op->pattern, addr - r->iova - op->remote_off, len))
+		if (!pattern_holds_from(src, len, op->pattern, addr - r->iova - op->remote_off))
 			sim_fail(e->w, "end %u: WRITE %llu puts other bytes than were sent at %llu",
 				e->index, (unsigned long long)op->id,
 				(unsigned long long)(addr - r->iova));
@@ -222,7 +183,7 @@ static int mem_atomic_write(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, co
 	for (uint64_t i = sim_op_oldest(by); i < by->op_tail && !op; i++)
 		if (sim_is_atomic_write(sim_op_at(by, i)->opcode) && !sim_op_at(by, i)->executed)
 			op = sim_op_at(by, i);
-	if (!op || op->remote_off != addr - r->iova || !sim_matches(value, op->pattern, 0, 8))
+	if (!op || op->remote_off != addr - r->iova || !pattern_holds(value, 8, op->pattern))
 		sim_fail(e->w, "end %u: an ATOMIC WRITE at %llu that is not the next one posted",
 			e->index, (unsigned long long)(addr - r->iova));
 	op->executed = true;

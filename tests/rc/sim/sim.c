@@ -60,45 +60,45 @@ static void on_abort(int signo)
 
 /* ---- What a seed stands for ---- */
 
-static double pick_rate(struct sim_rng *r, double max)
+static double pick_rate(struct rng *r, double max)
 {
-	return sim_chance(r, 0.25)  ? 0
-	       : sim_chance(r, 0.5) ? 0.1
-				    : max * (double)sim_below(r, 1000) / 1000;
+	return rng_chance(r, 0.25)  ? 0
+	       : rng_chance(r, 0.5) ? 0.1
+				    : max * (double)rng_below(r, 1000) / 1000;
 }
 
 static void config_from_seed(struct sim_config *c, uint64_t seed)
 {
-	struct sim_rng r = {sim_mix(seed + 0xc0ffee)};
+	struct rng r = {rng_mix(seed + 0xc0ffee)};
 	c->seed = seed;
 	c->loss = pick_rate(&r, 0.2);
 	c->dup = pick_rate(&r, 0.3);
 	c->reorder = pick_rate(&r, 0.3);
 	c->corrupt = pick_rate(&r, 0.1) / 4;
-	c->late = sim_chance(&r, 0.3) ? 0.002 : 0;
-	c->stall = sim_chance(&r, 0.5) ? 0 : (double)sim_below(&r, 900) / 1000;
-	c->delay_ns = sim_between(&r, 1, 50) * 1000;
-	c->jitter_ns = sim_below(&r, c->delay_ns);
-	c->conns = sim_chance(&r, 0.6) ? 1 : (unsigned)sim_between(&r, 2, SIM_CONNS_MAX);
-	c->mtu = 256u << sim_below(&r, 5);
-	c->size_max = sim_chance(&r, 0.02) ? 1u << 20
-					   : RPWI_MIN(1u << sim_between(&r, 6, 16), c->mtu * 64);
-	c->sq_depth = (uint32_t)sim_between(&r, 1, c->size_max > 65536 ? 8 : 64);
-	c->rq_depth = (uint32_t)sim_between(&r, 1, c->size_max > 65536 ? 8 : 64);
-	c->sge_max = (uint32_t)sim_between(&r, 1, SIM_SGE_MAX);
-	c->inline_max = sim_chance(&r, 0.5) ? 0 : (uint32_t)sim_between(&r, 1, 256);
+	c->late = rng_chance(&r, 0.3) ? 0.002 : 0;
+	c->stall = rng_chance(&r, 0.5) ? 0 : (double)rng_below(&r, 900) / 1000;
+	c->delay_ns = rng_between(&r, 1, 50) * 1000;
+	c->jitter_ns = rng_below(&r, c->delay_ns);
+	c->conns = rng_chance(&r, 0.6) ? 1 : (unsigned)rng_between(&r, 2, SIM_CONNS_MAX);
+	c->mtu = 256u << rng_below(&r, 5);
+	c->size_max = rng_chance(&r, 0.02) ? 1u << 20
+					   : RPWI_MIN(1u << rng_between(&r, 6, 16), c->mtu * 64);
+	c->sq_depth = (uint32_t)rng_between(&r, 1, c->size_max > 65536 ? 8 : 64);
+	c->rq_depth = (uint32_t)rng_between(&r, 1, c->size_max > 65536 ? 8 : 64);
+	c->sge_max = (uint32_t)rng_between(&r, 1, SIM_SGE_MAX);
+	c->inline_max = rng_chance(&r, 0.5) ? 0 : (uint32_t)rng_between(&r, 1, 256);
 	c->cwnd_max =
-		(uint32_t)(sim_chance(&r, 0.3) ? sim_between(&r, 1, 8) : sim_between(&r, 8, 300));
-	c->rd_atomic = (uint32_t)(sim_chance(&r, 0.1) ? 0 : sim_between(&r, 1, 16));
-	c->queue_max = sim_chance(&r, 0.3) ? (uint32_t)sim_between(&r, 8, 100) : 0;
-	c->timeout = (uint8_t)sim_between(&r, 7, 12); /* 0.5 to 17 ms */
-	c->min_rnr_timer = (uint8_t)sim_between(&r, 1, 14);
-	c->srq = sim_chance(&r, 0.25);
-	c->one_way = sim_chance(&r, 0.3);
-	c->sig_all = sim_chance(&r, 0.3);
-	c->type = sim_chance(&r, 0.8) ? IBV_QPT_RC : sim_chance(&r, 0.5) ? IBV_QPT_UC : IBV_QPT_UD;
+		(uint32_t)(rng_chance(&r, 0.3) ? rng_between(&r, 1, 8) : rng_between(&r, 8, 300));
+	c->rd_atomic = (uint32_t)(rng_chance(&r, 0.1) ? 0 : rng_between(&r, 1, 16));
+	c->queue_max = rng_chance(&r, 0.3) ? (uint32_t)rng_between(&r, 8, 100) : 0;
+	c->timeout = (uint8_t)rng_between(&r, 7, 12); /* 0.5 to 17 ms */
+	c->min_rnr_timer = (uint8_t)rng_between(&r, 1, 14);
+	c->srq = rng_chance(&r, 0.25);
+	c->one_way = rng_chance(&r, 0.3);
+	c->sig_all = rng_chance(&r, 0.3);
+	c->type = rng_chance(&r, 0.8) ? IBV_QPT_RC : rng_chance(&r, 0.5) ? IBV_QPT_UC : IBV_QPT_UD;
 	c->timers_first = seed % 2;
-	c->failure = sim_chance(&r, 0.2) ? (enum sim_failure)sim_between(
+	c->failure = rng_chance(&r, 0.2) ? (enum sim_failure)rng_between(
 						   &r, SIM_NO_FAILURE + 1, SIM_FAILURES - 1)
 					 : SIM_NO_FAILURE;
 }
@@ -150,7 +150,7 @@ static void make_end(struct sim_world *w, unsigned i)
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 			IBV_ACCESS_REMOTE_ATOMIC);
 	e->shadow = sim_alloc(e->region[SIM_REMOTE].len);
-	sim_fill(e->shadow, sim_rand(&w->rng_setup), 0, e->region[SIM_REMOTE].len);
+	pattern_fill(e->shadow, e->region[SIM_REMOTE].len, rng_next(&w->rng_setup));
 	memcpy(e->region[SIM_REMOTE].bytes, e->shadow, e->region[SIM_REMOTE].len);
 	e->rq = c->srq ? &e->host->srq : &e->own_rq;
 	e->recv_region = c->srq ? &e->host->srq_region : &e->own_recv_region;
@@ -181,9 +181,9 @@ static void make_end(struct sim_world *w, unsigned i)
 
 static uint32_t first_psn(struct sim_world *w)
 {
-	return (uint32_t)(sim_chance(&w->rng_setup, 0.5)
-				  ? sim_below(&w->rng_setup, 1 << 24)
-				  : 0x1000000 - sim_between(&w->rng_setup, 1, 200)) &
+	return (uint32_t)(rng_chance(&w->rng_setup, 0.5)
+				  ? rng_below(&w->rng_setup, 1 << 24)
+				  : 0x1000000 - rng_between(&w->rng_setup, 1, 200)) &
 	       RPWI_PSN_MASK;
 }
 
@@ -237,7 +237,7 @@ static void connect_end(struct sim_end *e, uint32_t sq_psn, uint32_t rq_psn)
 						IBV_QP_MAX_QP_RD_ATOMIC
 			    : 0),
 		NULL);
-	if (sim_chance(&e->w->rng_setup, 0.5)) { /* as if it had been written to, all of it */
+	if (rng_chance(&e->w->rng_setup, 0.5)) { /* as if it had been written to, all of it */
 		const struct sim_region *r = &e->peer->region[SIM_REMOTE];
 		e->qp.wrote_rkey = r->rkey;
 		e->qp.wrote_va = r->iova;
@@ -248,8 +248,8 @@ static void connect_end(struct sim_end *e, uint32_t sq_psn, uint32_t rq_psn)
 static void plan_stop(struct sim_world *w, struct sim_host *h)
 {
 	h->stop_from_ns =
-		w->cfg.stop_ns ? w->now_ns + sim_below(&w->rng_stop, RUN_MAX_NS) : RPWI_NEVER;
-	h->stop_to_ns = w->cfg.stop_ns ? h->stop_from_ns + sim_between(&w->rng_stop, STOP_MIN_NS,
+		w->cfg.stop_ns ? w->now_ns + rng_below(&w->rng_stop, RUN_MAX_NS) : RPWI_NEVER;
+	h->stop_to_ns = w->cfg.stop_ns ? h->stop_from_ns + rng_between(&w->rng_stop, STOP_MIN_NS,
 								   w->cfg.stop_ns)
 				       : RPWI_NEVER;
 }
@@ -263,7 +263,7 @@ static uint64_t runs_at(const struct sim_host *h, uint64_t at_ns)
 static void set_up(struct sim_world *w)
 {
 	const struct sim_config *c = &w->cfg;
-	bool v6 = sim_chance(&w->rng_setup, 0.5);
+	bool v6 = rng_chance(&w->rng_setup, 0.5);
 	make_host(w, 0, v6);
 	make_host(w, 1, v6);
 	w->ends = sim_alloc(2 * c->conns * sizeof(*w->ends));
@@ -276,8 +276,8 @@ static void set_up(struct sim_world *w)
 		connect_end(&w->ends[i + 1], psn1, psn0);
 	}
 	for (uint64_t m = 0; m < c->messages; m++)
-		w->ends[c->one_way ? 2 * sim_below(&w->rng_setup, c->conns)
-				   : sim_below(&w->rng_setup, w->nends)]
+		w->ends[c->one_way ? 2 * rng_below(&w->rng_setup, c->conns)
+				   : rng_below(&w->rng_setup, w->nends)]
 			.to_post++;
 	sim_failure_plan(w);
 	plan_stop(w, &w->host[0]);
@@ -322,15 +322,15 @@ static void pump(struct sim_world *w, struct sim_host *h)
 		if (e->host != h)
 			continue;
 		bool hold = e->held ? w->now_ns < e->hold_until_ns
-				    : rpwi_qp_ack_owed(&e->qp) && sim_chance(&w->rng_app, 0.5);
+				    : rpwi_qp_ack_owed(&e->qp) && rng_chance(&w->rng_app, 0.5);
 		while (rpwi_qp_tx_ready(&e->qp, hold, w->now_ns)) {
-			if (sim_chance(&w->rng_app, 0.8) && sim_link_send_short(e))
+			if (rng_chance(&w->rng_app, 0.8) && sim_link_send_short(e))
 				continue;
 			rpwi_txb_reset(w->txb);
-			if (sim_chance(&w->rng_app, 0.1))
-				w->txb->pkt_max = (unsigned)sim_between(&w->rng_app, 1, 4);
-			w->txb->by_datagrams = sim_chance(&w->rng_app, 0.7);
-			w->txb->may_split = sim_chance(&w->rng_app, 0.5);
+			if (rng_chance(&w->rng_app, 0.1))
+				w->txb->pkt_max = (unsigned)rng_between(&w->rng_app, 1, 4);
+			w->txb->by_datagrams = rng_chance(&w->rng_app, 0.7);
+			w->txb->may_split = rng_chance(&w->rng_app, 0.5);
 			rpwi_qp_tx(&e->qp, w->txb, hold, w->now_ns);
 			if (w->txb->npkt)
 				sim_link_send(e, w->txb);
@@ -469,10 +469,10 @@ static int run_seed(const struct sim_config *cfg)
 		.free_packets = w->free_packets,
 		.txb = w->txb,
 		.n = w->n};
-	fresh.rng_setup.s = sim_mix(cfg->seed ^ 0x11);
-	fresh.rng_link.s = sim_mix(cfg->seed ^ 0x22);
-	fresh.rng_app.s = sim_mix(cfg->seed ^ 0x33);
-	fresh.rng_stop.s = sim_mix(cfg->seed ^ 0x44);
+	fresh.rng_setup.state = rng_mix(cfg->seed ^ 0x11);
+	fresh.rng_link.state = rng_mix(cfg->seed ^ 0x22);
+	fresh.rng_app.state = rng_mix(cfg->seed ^ 0x33);
+	fresh.rng_stop.state = rng_mix(cfg->seed ^ 0x44);
 	*w = fresh;
 	int rc = setjmp(failed);
 	if (!rc)

@@ -11,33 +11,9 @@
 #ifndef ROPEWAY_SIM_H
 #define ROPEWAY_SIM_H
 
+#include "lib/pattern.h"
 #include "rc/rc.h"
 #include "wire/icrc.h"
-
-/* ---- Random numbers: splitmix64; one stream a purpose, so that a change of one leaves the others
- * as they were. ---- */
-struct sim_rng {
-	uint64_t s;
-};
-static inline uint64_t sim_mix(uint64_t x)
-{
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-	x = (x ^ x >> 27) * 0x94d049bb133111eb;
-	return x ^ x >> 31;
-}
-static inline uint64_t sim_rand(struct sim_rng *r) { return sim_mix(r->s += 0x9e3779b97f4a7c15); }
-static inline uint64_t sim_below(struct sim_rng *r, uint64_t n)
-{
-	return (uint64_t)((unsigned __int128)sim_rand(r) * n >> 64);
-}
-static inline uint64_t sim_between(struct sim_rng *r, uint64_t lo, uint64_t hi)
-{
-	return lo + sim_below(r, hi - lo + 1);
-}
-static inline bool sim_chance(struct sim_rng *r, double p)
-{
-	return (double)(sim_rand(r) >> 11) * 0x1p-53 < p;
-}
 
 /* What may go wrong for good, in one request of one end or, with DEATH, to a whole connection: see
  * failure.c. */
@@ -178,7 +154,7 @@ struct sim_counts {
 
 struct sim_world {
 	struct sim_config cfg;
-	struct sim_rng rng_link, rng_app, rng_setup, rng_stop;
+	struct rng rng_link, rng_app, rng_setup, rng_stop;
 	uint64_t now_ns, order, last_progress_ns;
 	struct sim_end *victim;         /* whose request fails */
 	uint64_t fail_at;               /* its number */
@@ -211,8 +187,6 @@ void sim_packet_free(struct sim_world *w, struct sim_packet *p);
 /* memory.c */
 void *sim_alloc(size_t n); /* zeroed, aligned to 64; all of it is given back by sim_alloc_reset */
 void sim_alloc_reset(void);
-void sim_fill(uint8_t *dst, uint64_t pattern, uint64_t off, size_t n);
-bool sim_matches(const uint8_t *p, uint64_t pattern, uint64_t off, size_t n);
 extern const struct rpwi_qp_ops sim_ops;
 struct sim_region sim_region_make(struct sim_world *w, unsigned host, uint32_t len, int access);
 

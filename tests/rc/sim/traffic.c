@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-static const uint64_t JUNK_SEED = 0x5ca1ab1e;
+static const uint64_t JUNK = 0x5ca1ab1e;
 enum { HOT_BYTES = 64, JUNK_CHECKED = 8192 };
 
 static enum ibv_wc_opcode wc_opcode_of(enum ibv_wr_opcode o)
@@ -29,11 +29,11 @@ static enum ibv_wc_opcode wc_opcode_of(enum ibv_wr_opcode o)
 /* Cut `len` bytes into pieces that lie in a slot with gaps between them. */
 static unsigned cut(struct sim_world *w, uint32_t len, uint32_t sge_max, uint32_t *off, uint32_t *n)
 {
-	unsigned count = 0, want = (unsigned)sim_between(&w->rng_app, 1, sge_max);
+	unsigned count = 0, want = (unsigned)rng_between(&w->rng_app, 1, sge_max);
 	uint32_t at = SIM_SLOT_GAP, left = len;
 	while (left && count < want) {
-		uint32_t k = count + 1 == want ? left : (uint32_t)sim_between(&w->rng_app, 1, left);
-		off[count] = at + (uint32_t)sim_below(&w->rng_app, 8);
+		uint32_t k = count + 1 == want ? left : (uint32_t)rng_between(&w->rng_app, 1, left);
+		off[count] = at + (uint32_t)rng_below(&w->rng_app, 8);
 		n[count] = k;
 		at = off[count] + k + 8;
 		left -= k;
@@ -44,7 +44,7 @@ static unsigned cut(struct sim_world *w, uint32_t len, uint32_t sge_max, uint32_
 
 /* ---- Posting receives ---- */
 
-uint8_t sim_junk_of(unsigned slot) { return (uint8_t)sim_mix(JUNK_SEED + slot); }
+uint8_t sim_junk_of(unsigned slot) { return (uint8_t)rng_mix(JUNK + slot); }
 
 static int free_recv_slot(struct sim_end *e)
 {
@@ -91,9 +91,9 @@ static bool recv_room(struct sim_end *e)
 static void post_receives(struct sim_end *e)
 {
 	struct sim_world *w = e->w;
-	if (sim_chance(&w->rng_app, w->cfg.stall))
+	if (rng_chance(&w->rng_app, w->cfg.stall))
 		return;
-	uint64_t n = sim_between(&w->rng_app, 1, w->cfg.rq_depth);
+	uint64_t n = rng_between(&w->rng_app, 1, w->cfg.rq_depth);
 	bool any = false;
 	while (n-- && rpwi_rq_count(e->rq) < w->cfg.rq_depth && post_one_recv(e))
 		any = true;
@@ -123,7 +123,7 @@ static enum ibv_wr_opcode pick_opcode(struct sim_world *w)
 	};
 	enum ibv_qp_type type = w->cfg.type;
 	for (;;) {
-		uint64_t r = sim_below(&w->rng_app, 100);
+		uint64_t r = rng_below(&w->rng_app, 100);
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(table); r -= table[i].weight, i++)
 			if (r < table[i].weight) {
 				if ((!table[i].rd || w->cfg.rd_atomic) &&
@@ -143,11 +143,11 @@ static uint32_t pick_len(struct sim_world *w)
 	int64_t len;
 	while (1u << bits < c->size_max)
 		bits++;
-	if (sim_chance(&w->rng_app, 0.2)) /* at and beside packet boundaries */
-		len = (int64_t)(c->mtu * sim_below(&w->rng_app, 4)) +
-		      (int64_t)sim_below(&w->rng_app, 3) - 1;
+	if (rng_chance(&w->rng_app, 0.2)) /* at and beside packet boundaries */
+		len = (int64_t)(c->mtu * rng_below(&w->rng_app, 4)) +
+		      (int64_t)rng_below(&w->rng_app, 3) - 1;
 	else
-		len = (int64_t)sim_below(&w->rng_app, 1ull << sim_below(&w->rng_app, bits + 1));
+		len = (int64_t)rng_below(&w->rng_app, 1ull << rng_below(&w->rng_app, bits + 1));
 	return (uint32_t)RPWI_MIN(RPWI_MAX(len, 0),
 		c->type == IBV_QPT_UD ? RPWI_MIN(c->size_max, c->mtu) : c->size_max);
 }
@@ -167,13 +167,13 @@ static bool pick_target(struct sim_end *e, struct sim_op *op)
 {
 	struct sim_world *w = e->w;
 	uint32_t room = e->peer->region[SIM_REMOTE].len - HOT_BYTES;
-	op->hot = sim_is_atomic(op->opcode) && sim_chance(&w->rng_app, 0.6);
+	op->hot = sim_is_atomic(op->opcode) && rng_chance(&w->rng_app, 0.6);
 	if (op->hot) {
-		op->remote_off = 8 * sim_below(&w->rng_app, SIM_HOT_WORDS);
+		op->remote_off = 8 * rng_below(&w->rng_app, SIM_HOT_WORDS);
 		return true;
 	}
 	for (int attempt = 0; attempt < 6; attempt++) {
-		op->remote_off = HOT_BYTES + sim_below(&w->rng_app, room - op->len + 1);
+		op->remote_off = HOT_BYTES + rng_below(&w->rng_app, room - op->len + 1);
 		if (sim_is_atomic(op->opcode) || sim_is_atomic_write(op->opcode))
 			op->remote_off = op->remote_off & ~7ull;
 		if (!overlaps(e, op->remote_off, op->len))
@@ -189,8 +189,8 @@ static void foresee_atomic(struct sim_end *e, struct sim_op *op)
 	uint64_t v;
 	memcpy(&v, e->peer->shadow + op->remote_off, 8);
 	op->expect_orig = v;
-	op->swap_add = sim_rand(&w->rng_app);
-	op->compare = sim_chance(&w->rng_app, 0.6) ? v : sim_rand(&w->rng_app);
+	op->swap_add = rng_next(&w->rng_app);
+	op->compare = rng_chance(&w->rng_app, 0.6) ? v : rng_next(&w->rng_app);
 	if (op->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
 		v += op->swap_add;
 	else if (op->compare == v)
@@ -206,10 +206,10 @@ static struct sim_op *make_op(struct sim_end *e)
 		.opcode = pick_opcode(w),
 		.slot = (unsigned)(e->op_tail % w->cfg.sq_depth),
 		.after_failure = sim_broken(e)};
-	op->pattern = sim_mix(w->cfg.seed * 0x10001 + e->index) + (op->id << 32);
-	op->imm = (uint32_t)sim_rand(&w->rng_app);
-	op->inv_key = (uint32_t)sim_mix(op->pattern);
-	op->solicited = sim_chance(&w->rng_app, 0.2) && sim_takes_recv(op->opcode);
+	op->pattern = rng_mix(w->cfg.seed * 0x10001 + e->index) + (op->id << 32);
+	op->imm = (uint32_t)rng_next(&w->rng_app);
+	op->inv_key = (uint32_t)rng_mix(op->pattern);
+	op->solicited = rng_chance(&w->rng_app, 0.2) && sim_takes_recv(op->opcode);
 	op->len = sim_is_atomic(op->opcode) || sim_is_atomic_write(op->opcode) ? 8
 		  : op->opcode == IBV_WR_LOCAL_INV                             ? 0
 									       : pick_len(w);
@@ -222,11 +222,11 @@ static struct sim_op *make_op(struct sim_end *e)
 	if (!sim_is_rc(w)) /* of no meaning to UC and UD */
 		op->inv_key = 0;
 	bool last = e->to_post == 1 || e->op_tail + 1 - e->op_head == w->cfg.sq_depth;
-	op->signaled = w->cfg.sig_all || last || sim_chance(&w->rng_app, 0.6);
+	op->signaled = w->cfg.sig_all || last || rng_chance(&w->rng_app, 0.6);
 	op->is_inline = op->len <= w->cfg.inline_max &&
 			(sim_is_send(op->opcode) || sim_is_write(op->opcode) ||
 				sim_is_atomic_write(op->opcode)) &&
-			sim_chance(&w->rng_app, 0.5);
+			rng_chance(&w->rng_app, 0.5);
 	return op;
 }
 
@@ -245,10 +245,10 @@ static void place_data(struct sim_end *e, struct sim_op *op, struct ibv_sge *sge
 			sge[i] = (struct ibv_sge){
 				.addr = (uintptr_t)(r->bytes + at), .length = n[i], .lkey = 0xbad};
 		/* A READ's landing place holds something else than what is to come. */
-		sim_fill(r->bytes + at,
+		pattern_fill_from(r->bytes + at, n[i],
 			sim_is_read(op->opcode) || sim_is_atomic(op->opcode) ? ~op->pattern
 									     : op->pattern,
-			done, n[i]);
+			done);
 		done += n[i];
 	}
 }
@@ -256,8 +256,8 @@ static void place_data(struct sim_end *e, struct sim_op *op, struct ibv_sge *sge
 static void scribble(struct sim_end *e, const struct sim_op *op)
 {
 	for (unsigned i = 0; i < op->nsge; i++)
-		sim_fill(e->region[SIM_LOCAL].bytes + op->piece[i].off, ~op->pattern, 77,
-			RPWI_MIN(op->piece[i].len, JUNK_CHECKED));
+		pattern_fill_from(e->region[SIM_LOCAL].bytes + op->piece[i].off,
+			RPWI_MIN(op->piece[i].len, JUNK_CHECKED), ~op->pattern, 77);
 }
 
 static void post_one_send(struct sim_end *e)
@@ -272,7 +272,7 @@ static void post_one_send(struct sim_end *e)
 	wr.send_flags = (op->signaled ? IBV_SEND_SIGNALED : 0) |
 			(op->solicited ? IBV_SEND_SOLICITED : 0) |
 			(op->is_inline ? IBV_SEND_INLINE : 0) |
-			(sim_chance(&w->rng_app, 0.1) ? IBV_SEND_FENCE : 0);
+			(rng_chance(&w->rng_app, 0.1) ? IBV_SEND_FENCE : 0);
 	if (sim_has_imm(op->opcode))
 		wr.imm_data = op->imm;
 	if (op->opcode == IBV_WR_SEND_WITH_INV || op->opcode == IBV_WR_LOCAL_INV)
@@ -320,7 +320,7 @@ void sim_app_step(struct sim_end *e)
 	struct sim_world *w = e->w;
 	e->app_scheduled = false;
 	post_receives(e);
-	uint64_t n = sim_between(&w->rng_app, 0, w->cfg.sq_depth);
+	uint64_t n = rng_between(&w->rng_app, 0, w->cfg.sq_depth);
 	/* what was flushed may still have effects: keep its records */
 	if (sim_broken(e) && e->in_link)
 		n = 0;
@@ -338,7 +338,7 @@ void sim_app_wake(struct sim_end *e)
 		return;
 	e->app_scheduled = true;
 	sim_schedule(w,
-		w->now_ns + sim_below(&w->rng_app, 2 * (w->cfg.delay_ns + w->cfg.jitter_ns) + 1000),
+		w->now_ns + rng_below(&w->rng_app, 2 * (w->cfg.delay_ns + w->cfg.jitter_ns) + 1000),
 		NULL, e);
 }
 
@@ -346,8 +346,8 @@ void sim_app_wake(struct sim_end *e)
 
 static void check_target(struct sim_end *e, struct sim_op *op)
 {
-	if (!sim_matches(
-		    e->peer->region[SIM_REMOTE].bytes + op->remote_off, op->pattern, 0, op->len))
+	if (!pattern_holds(
+		    e->peer->region[SIM_REMOTE].bytes + op->remote_off, op->len, op->pattern))
 		sim_fail(e->w,
 			"end %u: WRITE %llu of %u bytes is complete, but the target holds "
 			"something else",
@@ -387,7 +387,7 @@ static void retire(struct sim_end *e, struct sim_op *op)
 			(unsigned long long)op->id);
 	if (sim_is_write(op->opcode)) {
 		check_target(e, op);
-		sim_fill(e->peer->shadow + op->remote_off, op->pattern, 0, op->len);
+		pattern_fill(e->peer->shadow + op->remote_off, op->len, op->pattern);
 	} else if (sim_is_read(op->opcode)) {
 		check_landed(e, op);
 	} else if (sim_is_atomic(op->opcode)) {
@@ -488,7 +488,7 @@ void sim_check_landing(
 		p += skip;
 		uint32_t n = RPWI_MIN(r->piece[i].len - skip, len - done),
 			 rest = RPWI_MIN(r->piece[i].len - skip - n, JUNK_CHECKED);
-		if (!sim_matches(p, op->pattern, done, n))
+		if (!pattern_holds_from(p, n, op->pattern, done))
 			sim_fail(e->w,
 				"end %u: message %llu of %u bytes arrived as something else, in "
 				"piece %u",
