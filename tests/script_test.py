@@ -7,6 +7,8 @@ import sys
 import tempfile
 import unittest
 
+import one
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -92,6 +94,22 @@ echo "$passed $failed $skipped$bad_stages;$unsteady"
         self.assertEqual(self.run_two(self.once, self.good), "10 0 1; x")
         self.assertEqual(self.run_two(self.good, self.died_once), "6 0 0; y")
         self.assertEqual(self.run_two(self.bad, self.once), "8 2 2 x; y")
+
+
+class One(unittest.TestCase):
+    tests = [{"name": name} for name in ("msg", "msg over pipes", "msg over verbs", "rc-storm")]
+
+    def test_the_name_may_be_a_part(self):
+        for name, wanted in (("msg", "msg"), ("storm", "rc-storm"), ("msg over v", "msg over verbs")):
+            self.assertEqual(one.the_one(self.tests, name)["name"], wanted)
+        for name, said in (("over", "msg over pipes, msg over verbs"), ("none", "no test has none")):
+            with self.assertRaisesRegex(SystemExit, said):
+                one.the_one(self.tests, name)
+
+    def test_the_commands_by_hand(self):
+        self.assertEqual(one.by_hand({"cmd": ["/bin/true", "a b"]})[1], ["gdb", "--args", "/bin/true", "a b"])
+        script = str(ROOT / "tests" / "one.py")
+        self.assertEqual(one.by_hand({"cmd": [script, "x"]})[1][3:], ["--args", "/usr/bin/python3", script, "x"])
 
 
 class Skipped(unittest.TestCase):
