@@ -64,16 +64,21 @@ packages_install() {
 	log=$($prefix env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing </dev/null 2>&1) || { say "$log" >&2; return 1; }
 }
 
-# A build folder, configured once. build_dir DIR [meson options]: the options count only the first time. Silent where all is up to date.
-build_dir() {
+# A build folder, configured once: configure_dir DIR [meson options]. The options count only the first time.
+configure_dir() {
 	local dir=$1 log multiarch
 	shift
-	if [ ! -f "$dir/build.ninja" ]; then
-		say "building in $dir (a minute or so; once)"
-		# Asked of the compiler: meson asks dpkg-dev, and where that is missing chooses lib64, in which Debian's pkg-config and loader do not look.
-		multiarch=$(cc -print-multiarch 2>/dev/null)
-		log=$(meson setup "$dir" "$ROOT" ${multiarch:+"-Dlibdir=lib/$multiarch"} "$@" 2>&1) || { say "$log"; return 1; }
-	fi
+	[ ! -f "$dir/build.ninja" ] || return 0
+	say "building in $dir (a minute or so; once)"
+	# Asked of the compiler: meson asks dpkg-dev, and where that is missing chooses lib64, in which Debian's pkg-config and loader do not look.
+	multiarch=$(cc -print-multiarch 2>/dev/null)
+	log=$(meson setup "$dir" "$ROOT" ${multiarch:+"-Dlibdir=lib/$multiarch"} "$@" 2>&1) || { say "$log"; return 1; }
+}
+
+# The same, built. Silent where all is up to date.
+build_dir() {
+	local dir=$1
+	configure_dir "$@" || return 1
 	ninja -C "$dir" --quiet -j "$NPROC" | sed '/^ninja: no work to do\.$/d'
 	return "${PIPESTATUS[0]}"
 }

@@ -37,10 +37,12 @@ class Stages(unittest.TestCase):
         script = (ROOT / "script" / "test").read_text(encoding="utf-8")
         table = script[script.index("STAGES='\n") + 9:]
         rows = [[cell.strip() for cell in line.split("|")] for line in table[:table.index("\n'\n")].splitlines()]
-        for name, about, tiers in rows:
+        for name, about, tiers, *more in rows:
             self.assertIn(f"\nstage_{name}() {{", script)
             self.assertTrue(about and set(tiers.split()) and set(tiers.split()) <= {"check", "quick", "all", "long"}, name)
-        self.assertEqual([name for name, _, tiers in rows if "check" in tiers], ["layers", "format", "fast"])
+            self.assertEqual(bool(more and int(more[0])), "all" in tiers, f"{name}: its seconds")
+            self.assertLessEqual(set(" ".join(more[1:]).split()), {"all", "net", "guest"}, name)
+        self.assertEqual([row[0] for row in rows if "check" in row[2]], ["layers", "format", "fast"])
 
 
 class Stage(unittest.TestCase):
