@@ -64,7 +64,7 @@ static void arguments_of_listeners(void)
 	SAYS("no interface"); /* of this host's */
 	REFUSED(rpw_listener_port(NULL), RPW_ERR_INVALID, "rpw_listener_port");
 	rpw_listener_destroy(NULL);
-	l = listener_open(c, &ep, address);
+	l = pair_listen(c, &ep, address);
 	int port = rpw_listener_port(l);
 	REFUSED(rpw_listener_create(c, address, take, NULL, &second), RPW_ERR_SYSTEM, "in use");
 	SAYS("ss -ltnp");
@@ -102,7 +102,7 @@ static int connect_to(struct pair *p, const char *address, unsigned timeout_ms)
 	o.timeout_ms = timeout_ms;
 	forget_error();
 	int rc = rpw_endpoint_create(p->a, address, &o, &p->ea, &r);
-	return rc == RPW_IN_PROGRESS ? finish(p, r, NULL) : rc;
+	return rc == RPW_IN_PROGRESS ? pair_finish(p, r, NULL) : rc;
 }
 
 static void ends_go(struct pair *p)
@@ -139,7 +139,7 @@ static void an_address_can_be_carried(void)
 	CHECK(rpw_send(p.ea, "across", 7, 1, NULL) >= 0);
 	rpw_request *r = NULL;
 	IS(rpw_recv(p.b, p.eb, incoming, 7, 1, ALL, &r), RPW_IN_PROGRESS);
-	IS(finish(&p, r, NULL), RPW_OK);
+	IS(pair_finish(&p, r, NULL), RPW_OK);
 	IS(strcmp((const char *)incoming, "across"), 0);
 	ends_go(&p);
 	/* Garbled anywhere, or cut off: refused by name, at once. */
@@ -211,7 +211,7 @@ static void every_form_of_address_connects(void)
 		IS(rc, RPW_OK);
 		snprintf(address, sizeof(address), "%s:%d", connects[i], rpw_listener_port(p.l));
 		IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
-		IS(finish(&p, r, NULL), RPW_OK);
+		IS(pair_finish(&p, r, NULL), RPW_OK);
 		UNTIL(&p, p.eb);
 		pair_close(&p);
 	}
@@ -241,7 +241,7 @@ static void what_options_a_connection_takes(void)
 	p.eb = NULL;
 	o.size = offsetof(rpw_endpoint_options, transports);
 	IS(rpw_endpoint_create(p.a, address, &o, &ep, &r), RPW_IN_PROGRESS);
-	IS(finish(&p, r, NULL), RPW_OK);
+	IS(pair_finish(&p, r, NULL), RPW_OK);
 	UNTIL(&p, p.eb);
 	rpw_endpoint_destroy(ep);
 	pair_close(&p);
@@ -260,9 +260,9 @@ static void the_transport_that_was_asked_for(void)
 	o.transports = contract_transport;
 	IS(rpw_context_create(&every, &p.a), RPW_OK);
 	IS(rpw_context_create(&every, &p.b), RPW_OK);
-	p.l = listener_open(p.b, &p.eb, address);
+	p.l = pair_listen(p.b, &p.eb, address);
 	IS(rpw_endpoint_create(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
-	IS(finish(&p, r, NULL), RPW_OK);
+	IS(pair_finish(&p, r, NULL), RPW_OK);
 	UNTIL(&p, p.eb);
 	rpw_endpoint_information a = information_of(p.ea), b = information_of(p.eb);
 	IS(strcmp(a.transport, contract_transport), 0);
@@ -280,7 +280,7 @@ static void what_is_known_before_and_after(void)
 	memset(&p, 0, sizeof(p));
 	p.a = context_open();
 	p.b = context_open();
-	p.l = listener_open(p.b, &p.eb, address);
+	p.l = pair_listen(p.b, &p.eb, address);
 	IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
 	rpw_endpoint_information i = information_of(p.ea);
 	CHECK(!i.connected);
@@ -289,7 +289,7 @@ static void what_is_known_before_and_after(void)
 	IS(strcmp(i.peer, address), 0);
 	uint64_t tag = i.message_tag;
 	CHECK(tag);
-	IS(finish(&p, r, NULL), RPW_OK);
+	IS(pair_finish(&p, r, NULL), RPW_OK);
 	UNTIL(&p, p.eb);
 	rpw_endpoint_information j = information_of(p.eb);
 	i = information_of(p.ea);
@@ -383,10 +383,10 @@ static void nobody_answers(void)
 			IS(post(&p, what, p.ea, &posted[what]), RPW_IN_PROGRESS);
 	}
 	IS(rpw_endpoint_fence(p.ea), RPW_OK);
-	IS(finish(&p, r, NULL), RPW_ERR_UNREACHABLE);
+	IS(pair_finish(&p, r, NULL), RPW_ERR_UNREACHABLE);
 	for (int what = 0; what < POSTINGS; what++)
 		if (posted[what])
-			IS(finish(&p, posted[what], NULL), RPW_ERR_UNREACHABLE);
+			IS(pair_finish(&p, posted[what], NULL), RPW_ERR_UNREACHABLE);
 	IS(closed_times, 1);
 	IS(closed_status, RPW_ERR_UNREACHABLE);
 	rpw_endpoint_information i = information_of(p.ea);
@@ -419,7 +419,7 @@ static void a_listener_that_comes_later(void)
 		rpw_context_progress(p.a);
 	IS(rpw_request_test(r, NULL), RPW_IN_PROGRESS);
 	IS(rpw_listener_create(p.b, address, take, &p.eb, &p.l), RPW_OK);
-	IS(finish(&p, r, NULL), RPW_OK);
+	IS(pair_finish(&p, r, NULL), RPW_OK);
 	UNTIL(&p, p.eb);
 	pair_close(&p);
 }
@@ -434,7 +434,7 @@ static void connecting_can_be_canceled_or_closed(void)
 	snprintf(address, sizeof(address), "127.0.0.1:%d", dead_port());
 	IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
 	IS(rpw_request_cancel(r), RPW_OK);
-	IS(finish(&p, r, NULL), RPW_ERR_CANCELED);
+	IS(pair_finish(&p, r, NULL), RPW_ERR_CANCELED);
 	IS(information_of(p.ea).status, RPW_ERR_CANCELED);
 	rpw_endpoint_destroy(p.ea);
 	/* Closed while it connects: the request completes. */
@@ -455,9 +455,9 @@ static void a_listener_that_closes_says_no(void)
 	memset(&p, 0, sizeof(p));
 	p.a = context_open();
 	p.b = context_open();
-	p.l = listener_open(p.b, &p.eb, address);
+	p.l = pair_listen(p.b, &p.eb, address);
 	IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
-	IS(finish(&p, r, NULL), RPW_OK);
+	IS(pair_finish(&p, r, NULL), RPW_OK);
 	UNTIL(&p, p.eb);
 	/* Endpoints outlive their listener. */
 	rpw_listener_destroy(p.l);
@@ -465,7 +465,7 @@ static void a_listener_that_closes_says_no(void)
 	rpw_request *s = NULL;
 	IS(rpw_recv(p.b, p.eb, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
 	int rc = post(&p, SEND, p.ea, &s);
-	IS(finish(&p, r, NULL), RPW_OK);
+	IS(pair_finish(&p, r, NULL), RPW_OK);
 	IS(ended(&p, rc, s), RPW_OK);
 	/* Nobody listens any more. */
 	rpw_endpoint_options o;
@@ -473,7 +473,7 @@ static void a_listener_that_closes_says_no(void)
 	o.size = sizeof(o);
 	o.timeout_ms = 100;
 	IS(rpw_endpoint_create(p.a, address, &o, &late, &again), RPW_IN_PROGRESS);
-	IS(finish(&p, again, NULL), RPW_ERR_UNREACHABLE);
+	IS(pair_finish(&p, again, NULL), RPW_ERR_UNREACHABLE);
 	rpw_endpoint_destroy(late);
 	pair_close(&p);
 }
@@ -520,7 +520,7 @@ static void an_accept_callback_may_post_close_and_stop_listening(void)
 		snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
 		IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, NULL), RPW_IN_PROGRESS);
 		IS(rpw_recv(p.a, p.ea, in, sizeof(in), 7, ALL, &r), RPW_IN_PROGRESS);
-		int status = finish(&p, r, NULL);
+		int status = pair_finish(&p, r, NULL);
 		IS(h.times, 1);
 		if (!h.refuse) {
 			IS(status, RPW_OK);
@@ -564,9 +564,9 @@ static int connected_with(const char *key_a, const char *key_b, char *why, size_
 	b.key_file = key_b;
 	IS(rpw_context_create(&a, &p.a), RPW_OK);
 	IS(rpw_context_create(&b, &p.b), RPW_OK);
-	p.l = listener_open(p.b, &p.eb, address);
+	p.l = pair_listen(p.b, &p.eb, address);
 	IS(rpw_endpoint_create(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
-	int status = finish(&p, r, NULL);
+	int status = pair_finish(&p, r, NULL);
 	snprintf(why, why_len, "%s", information_of(p.ea).why);
 	if (!status)
 		UNTIL(&p, p.eb);
@@ -591,7 +591,7 @@ static void it_is_refused(struct pair *p, const rpw_endpoint_options *o, const c
 {
 	rpw_request *r = NULL;
 	IS(rpw_endpoint_create(p->a, address, o, &p->ea, &r), RPW_IN_PROGRESS);
-	IS(finish(p, r, NULL), RPW_ERR_UNREACHABLE);
+	IS(pair_finish(p, r, NULL), RPW_ERR_UNREACHABLE);
 	HAS(information_of(p->ea).why, address);
 	HAS(information_of(p->ea).why, "refused");
 	rpw_endpoint_destroy(p->ea);
@@ -615,7 +615,7 @@ static void a_refusal_is_enough(void)
 	}
 	p.b = context_open();
 	IS(rpw_listener_create(p.b, address, take, &p.eb, &p.l), RPW_OK);
-	IS(finish(&p, r, NULL), RPW_OK);
+	IS(pair_finish(&p, r, NULL), RPW_OK);
 	UNTIL(&p, p.eb);
 	pair_close(&p);
 }

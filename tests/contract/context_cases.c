@@ -117,19 +117,19 @@ static void rdma_devices_as_listed(void)
 	o.rdma_devices = "nothere0,nothere1";
 	REFUSED(rpw_context_create(&o, &c), RPW_ERR_UNREACHABLE, "nothere0");
 	o.transports = "verbs,tcp";
-	pair_open_with(&p, &o);
+	pair_open_as(&p, &o, NULL);
 	IS(strcmp(information_of(p.ea).transport, "tcp"), 0);
 	pair_close(&p);
 	if (strcmp(contract_transport, "verbs") != 0)
 		return;
 	o.transports = "verbs";
 	o.rdma_devices = "";
-	pair_open_with(&p, &o);
+	pair_open_as(&p, &o, NULL);
 	IS(sscanf(information_of(p.ea).path, "%31[^,]", name), 1); /* "rpw_lo, GID 1 ..." */
 	pair_close(&p);
 	snprintf(list, sizeof(list), "nothere0,%s", name);
 	o.rdma_devices = list;
-	pair_open_with(&p, &o);
+	pair_open_as(&p, &o, NULL);
 	CHECK(!strncmp(information_of(p.ea).path, name, strlen(name)));
 	pair_close(&p);
 	snprintf(list, sizeof(list), "%s0,x%s", name, name); /* whole names */
@@ -149,7 +149,7 @@ static void options_from_the_environment(void)
 	setenv("ROPEWAY_TRANSPORT", "tcp", 1);
 	o.transports = NULL;
 	struct pair p;
-	pair_open_with(&p, &o);
+	pair_open_as(&p, &o, NULL);
 	IS(strcmp(information_of(p.ea).transport, "tcp"), 0);
 	pair_close(&p);
 	unsetenv("ROPEWAY_TRANSPORT");
@@ -167,7 +167,7 @@ static void eager_bytes_as_the_option_says(void)
 	struct pair p;
 	rpw_context_options o = options_of(contract_transport);
 	o.eager_bytes_max = 100;
-	pair_open_with(&p, &o);
+	pair_open_as(&p, &o, NULL);
 	IS(information_of(p.ea).eager_bytes_max, 100);
 	/* One byte to each side of it. */
 	for (size_t n = 99; n <= 101; n++) {
@@ -176,7 +176,7 @@ static void eager_bytes_as_the_option_says(void)
 		pattern_fill(out, n, n);
 		int rc = rpw_send(p.ea, out, n, n, &s);
 		IS(rpw_recv(p.b, NULL, in, sizeof(in), n, ALL, &r), RPW_IN_PROGRESS);
-		IS(finish(&p, r, NULL), RPW_OK);
+		IS(pair_finish(&p, r, NULL), RPW_OK);
 		IS(ended(&p, rc, s), RPW_OK);
 		CHECK(pattern_right(in, n, n));
 	}
@@ -375,7 +375,7 @@ static void the_descriptor_wakes_for_what_comes(void)
 		CHECK(pattern_right(in, n, (uint64_t)k));
 		rpw_request_destroy(r);
 		if (s)
-			IS(finish(&p, s, NULL), RPW_OK);
+			IS(pair_finish(&p, s, NULL), RPW_OK);
 		settle(&p);
 	}
 	close(ep);
@@ -490,7 +490,7 @@ static void statistics_count(void)
 	IS(b.unexpected_bytes, 2 * 64);
 	IS(b.received, 2);
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
-	IS(finish(&p, r, NULL), RPW_OK);
+	IS(pair_finish(&p, r, NULL), RPW_OK);
 	IS(rpw_recv(p.b, p.eb, incoming, sizeof(incoming), 1, ALL, NULL), RPW_OK);
 	b = statistics_of(p.b);
 	IS(b.unexpected, 2);
@@ -523,7 +523,7 @@ static void strangers_are_counted(void)
 	rpw_context *c = context_open();
 	rpw_endpoint *ep = NULL;
 	char address[64];
-	rpw_listener *l = listener_open(c, &ep, address);
+	rpw_listener *l = pair_listen(c, &ep, address);
 	struct sockaddr_in at;
 	memset(&at, 0, sizeof(at));
 	at.sin_family = AF_INET;

@@ -83,38 +83,10 @@ rpw_context *context_open(void)
 	return c;
 }
 
-static void accept_one(rpw_listener *l, rpw_endpoint *ep, void *arg)
-{
-	(void)l;
-	*(rpw_endpoint **)arg = ep;
-}
-
-rpw_listener *listener_open(rpw_context *c, rpw_endpoint **eb, char address[64])
-{
-	rpw_listener *l = NULL;
-	IS(rpw_listener_create(c, "127.0.0.1:0", accept_one, eb, &l), RPW_OK);
-	CHECK(rpw_listener_port(l) > 0);
-	snprintf(address, 64, "127.0.0.1:%d", rpw_listener_port(l));
-	return l;
-}
-
-void pair_open_with(struct pair *p, const rpw_context_options *o)
-{
-	char address[64];
-	rpw_request *r = NULL;
-	memset(p, 0, sizeof(*p));
-	IS(rpw_context_create(o, &p->a), RPW_OK);
-	IS(rpw_context_create(o, &p->b), RPW_OK);
-	p->l = listener_open(p->b, &p->eb, address);
-	IS(rpw_endpoint_create(p->a, address, NULL, &p->ea, &r), RPW_IN_PROGRESS);
-	IS(finish(p, r, NULL), RPW_OK);
-	UNTIL(p, p->eb);
-}
-
 void pair_open(struct pair *p)
 {
 	rpw_context_options o = options_of(contract_transport);
-	pair_open_with(p, &o);
+	pair_open_as(p, &o, NULL);
 }
 
 void pair_memory(struct pair *p)
@@ -129,25 +101,6 @@ void pair_memory(struct pair *p)
 	p->region = (unsigned char *)rpw_memory_address(p->m);
 }
 
-void pair_close(struct pair *p)
-{
-	rpw_rkey_destroy(p->k);
-	rpw_endpoint_destroy(p->ea);
-	rpw_endpoint_destroy(p->eb);
-	rpw_memory_destroy(p->m);
-	rpw_listener_destroy(p->l);
-	rpw_context_destroy(p->a);
-	rpw_context_destroy(p->b);
-}
-
-void both(struct pair *p)
-{
-	if (p->a)
-		rpw_context_progress(p->a);
-	if (p->b)
-		rpw_context_progress(p->b);
-}
-
 void settle(struct pair *p)
 {
 	for (int quiet = 0; quiet < 200;) {
@@ -159,19 +112,9 @@ void settle(struct pair *p)
 	}
 }
 
-int finish(struct pair *p, rpw_request *r, rpw_completion *done)
-{
-	CHECK(r != NULL);
-	while (rpw_request_test(r, NULL) == RPW_IN_PROGRESS)
-		both(p);
-	int status = rpw_request_test(r, done);
-	rpw_request_destroy(r);
-	return status;
-}
-
 int ended(struct pair *p, int rc, rpw_request *r)
 {
-	return rc == RPW_IN_PROGRESS ? finish(p, r, NULL) : rc;
+	return rc == RPW_IN_PROGRESS ? pair_finish(p, r, NULL) : rc;
 }
 
 rpw_statistics statistics_of(rpw_context *c)

@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/pattern.h"
-
 #define ALL UINT64_MAX
 
 struct contract_case {
@@ -46,6 +44,9 @@ void contract_text(const char *file, int line, const char *text, const char *par
 #define REFUSED(got, want, part) (forget_error(), IS(got, want), SAYS(part))
 void forget_error(void); /* so that a sentence is this call's, and not an earlier one's */
 
+#define PAIR_MUST(condition) CHECK(condition)
+#include "lib/pair.h"
+
 /* ---- patterns that tell every byte of every message apart ---- */
 
 bool pattern_right(const void *buf, size_t len, uint64_t seed);
@@ -53,27 +54,12 @@ bool pattern_right(const void *buf, size_t len, uint64_t seed);
 /* ---- two contexts in one thread, connected ---- */
 
 enum { REGION = 8192 };
-struct pair {
-	rpw_context *a, *b; /* a connects, b listens */
-	rpw_listener *l;
-	rpw_endpoint *ea, *eb;
-	rpw_memory *m; /* b's, with all rights */
-	rpw_rkey *k;   /* to it, a's */
-	unsigned char *region;
-};
 
 rpw_context_options options_of(const char *transports);
 rpw_context *context_open(void);
-/* A listener on a free port of loopback, whose endpoints go to *eb; its address. */
-rpw_listener *listener_open(rpw_context *c, rpw_endpoint **eb, char address[64]);
 void pair_open(struct pair *p);
-void pair_open_with(struct pair *p, const rpw_context_options *o);
-void pair_close(struct pair *p);
 void pair_memory(struct pair *p); /* p->m, p->k, p->region */
-void both(struct pair *p);
-void settle(struct pair *p); /* until neither has anything to do */
-/* Progress both until it is complete; its status. The request is freed. */
-int finish(struct pair *p, rpw_request *r, rpw_completion *done);
+void settle(struct pair *p);      /* until neither has anything to do */
 /* What a call gave and its request, brought to their end. */
 int ended(struct pair *p, int rc, rpw_request *r);
 /* Progress both until it is so. */

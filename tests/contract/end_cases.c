@@ -80,7 +80,7 @@ static void this_side_closes(void)
 	IS(statistics_of(p.a).requests, 0);
 	IS(statistics_of(p.a).endpoints, 0);
 	/* The peer is told; the one who closed is not. */
-	IS(finish(&p, peers, NULL), RPW_ERR_PEER_GONE);
+	IS(pair_finish(&p, peers, NULL), RPW_ERR_PEER_GONE);
 	UNTIL(&p, *order);
 	settle(&p);
 	IS(strcmp(order, "b "), 0);
@@ -114,9 +114,9 @@ static void shutdown_is_an_orderly_end(void)
 	CHECK(!s);
 	REFUSED(rpw_endpoint_shutdown(p.ea, &s), RPW_ERR_INVALID, "rpw_endpoint_shutdown");
 	if (r)
-		IS(finish(&p, r, NULL), RPW_OK);
+		IS(pair_finish(&p, r, NULL), RPW_OK);
 	/* The peer has everything, hears of the end after it, and that it was in order. */
-	IS(finish(&p, in, &done), RPW_OK);
+	IS(pair_finish(&p, in, &done), RPW_OK);
 	IS(done.length, sizeof(big));
 	CHECK(pattern_right(got, sizeof(got), 5));
 	CHECK(pattern_right(p.region, REGION, 5));
@@ -124,10 +124,10 @@ static void shutdown_is_an_orderly_end(void)
 	IS(strcmp(order, "b a "), 0);
 	IS(closed_status, RPW_OK);
 	HAS(information_of(p.eb).why, "in order");
-	IS(finish(&p, peers, NULL), RPW_ERR_PEER_GONE);
+	IS(pair_finish(&p, peers, NULL), RPW_ERR_PEER_GONE);
 	SAYS("in order");
 	IS(rpw_recv(p.b, p.eb, word, 8, 3, ALL, &in), RPW_IN_PROGRESS);
-	IS(finish(&p, in, NULL), RPW_OK);
+	IS(pair_finish(&p, in, NULL), RPW_OK);
 	CHECK(pattern_right(word, 8, 5));
 	/* It is an end: nothing can be sent there. */
 	REFUSED(rpw_send(p.eb, word, 8, 1, NULL), RPW_ERR_PEER_GONE, "in order");
@@ -156,7 +156,7 @@ static void both_sides_may_shut_down(void)
 	CHECK(rpw_endpoint_shutdown(p.eb, &r[1]) >= 0);
 	for (int side = 0; side < 2; side++)
 		if (r[side])
-			IS(finish(&p, r[side], NULL), RPW_OK);
+			IS(pair_finish(&p, r[side], NULL), RPW_OK);
 	UNTIL(&p, strlen(order) == 4);
 	IS(closed_status, RPW_OK);
 	for (int i = 0; i < N; i++)
@@ -165,7 +165,7 @@ static void both_sides_may_shut_down(void)
 			IS(rpw_recv(side ? p.a : p.b, side ? p.ea : p.eb, word, 40, (uint64_t)i,
 				   ALL, &in),
 				RPW_IN_PROGRESS);
-			IS(finish(&p, in, NULL), RPW_OK);
+			IS(pair_finish(&p, in, NULL), RPW_OK);
 			CHECK(pattern_right(word, 40, (uint64_t)(side * N + i)));
 		}
 	pair_close(&p);
@@ -189,15 +189,15 @@ static void the_later_shutdown_is_waited_for(void)
 	CHECK(rpw_endpoint_shutdown(p.eb, &rb) >= 0);
 	CHECK(rpw_endpoint_shutdown(p.ea, &ra) >= 0);
 	if (ra)
-		IS(finish(&p, ra, NULL), RPW_OK);
+		IS(pair_finish(&p, ra, NULL), RPW_OK);
 	settle(&p);
 	IS(strlen(order), 0); /* b's is not over */
 	IS(rpw_request_test(rb, NULL), RPW_IN_PROGRESS);
 	IS(rpw_recv(p.a, p.ea, got, sizeof(got), 1, ALL, &in), RPW_IN_PROGRESS);
-	IS(finish(&p, in, &done), RPW_OK);
+	IS(pair_finish(&p, in, &done), RPW_OK);
 	IS(done.length, sizeof(big));
 	CHECK(pattern_right(got, sizeof(got), 9));
-	IS(finish(&p, rb, NULL), RPW_OK);
+	IS(pair_finish(&p, rb, NULL), RPW_OK);
 	UNTIL(&p, strlen(order) == 4);
 	IS(closed_status, RPW_OK);
 	pair_close(&p);
@@ -220,7 +220,7 @@ static void a_shutdown_that_the_peer_does_not_hear(void)
 	p.l = NULL;
 	p.m = NULL;
 	if (r)
-		IS(finish(&p, r, NULL), RPW_ERR_PEER_GONE);
+		IS(pair_finish(&p, r, NULL), RPW_ERR_PEER_GONE);
 	IS(closed_status, RPW_ERR_PEER_GONE);
 	pair_close(&p);
 }
@@ -400,7 +400,7 @@ static void flush_before_close_loses_nothing(void)
 	p.k = NULL;
 	rpw_endpoint_destroy(p.ea);
 	p.ea = NULL;
-	IS(finish(&p, r, NULL), RPW_OK);
+	IS(pair_finish(&p, r, NULL), RPW_OK);
 	CHECK(pattern_right(into, sizeof(into), 8));
 	CHECK(pattern_right(p.region, REGION, 8));
 	pair_close(&p);
@@ -413,7 +413,7 @@ static void doomed(int port_pipe)
 	rpw_context *c = context_open();
 	rpw_endpoint *ep = NULL;
 	char address[64];
-	listener_open(c, &ep, address);
+	pair_listen(c, &ep, address);
 	CHECK(write(port_pipe, address, sizeof(address)) == sizeof(address));
 	while (!ep)
 		rpw_context_progress(c);
@@ -488,7 +488,7 @@ static void talk(struct pair *p)
 		IS(rpw_recv(back ? p->a : p->b, NULL, incoming, sizeof(incoming), 5, ALL, &r),
 			RPW_IN_PROGRESS);
 		int rc = rpw_send(back ? p->eb : p->ea, outgoing, sizeof(outgoing), 5, &s);
-		IS(finish(p, r, NULL), RPW_OK);
+		IS(pair_finish(p, r, NULL), RPW_OK);
 		IS(ended(p, rc, s), RPW_OK);
 		CHECK(pattern_right(incoming, sizeof(incoming), 50 + (uint64_t)back));
 	}

@@ -258,7 +258,7 @@ static void a_put_is_done_when_its_buffer_is_free(void)
 		int rc = rpw_put(p.ea, out, n, p.k, 0, &r);
 		rpw_completion done = RPW_COMPLETION_INIT;
 		if (rc == RPW_IN_PROGRESS) {
-			IS(finish(&p, r, &done), RPW_OK);
+			IS(pair_finish(&p, r, &done), RPW_OK);
 			IS(done.length, n);
 		}
 		memset(out, 0xee, n);
@@ -292,7 +292,7 @@ static void atomics_count_from_both_sides(void)
 	}
 	for (int i = 0; i < N; i++)
 		if (r[i])
-			IS(finish(&p, r[i], NULL), RPW_OK);
+			IS(pair_finish(&p, r[i], NULL), RPW_OK);
 	CHECK(__atomic_load_n(at, __ATOMIC_SEQ_CST) == 1000 + 4 * N);
 	for (int i = 1; i < N; i++) /* none was lost, none twice: each saw the one before */
 		CHECK(before[i] >= before[i - 1] + 3);
@@ -346,7 +346,7 @@ static void a_batch_is_done_when_all_of_it_is(void)
 	}
 	CHECK(rc >= 0);
 	if (r) {
-		IS(finish(&p, r, &done), RPW_OK);
+		IS(pair_finish(&p, r, &done), RPW_OK);
 		IS(done.length, 90 * 48);
 	}
 	IS(rpw_endpoint_fence(p.ea), RPW_OK);
@@ -401,7 +401,7 @@ static void what_a_caller_allocates_can_grow(void)
 	}
 	int rc = rpw_transfer_batch(p.ea, &t[0].now, N, &r);
 	CHECK(rc >= 0);
-	IS(r ? finish(&p, r, &done.now) : RPW_OK, RPW_OK);
+	IS(r ? pair_finish(&p, r, &done.now) : RPW_OK, RPW_OK);
 	IS(done.later, 77);
 	IS(done.now.size, sizeof(done));
 	settle(&p);

@@ -23,7 +23,7 @@ static void the_list_may_be_forgotten(void)
 		s = NULL;
 		int rc = rpw_send_iov(p.ea, o, 3, 1, &s);
 		memset(o, 0xff, sizeof(o));
-		IS(finish(&p, r, NULL), RPW_OK);
+		IS(pair_finish(&p, r, NULL), RPW_OK);
 		IS(ended(&p, rc, s), RPW_OK);
 		CHECK(pattern_right(in, sizes[k], (uint64_t)k));
 	}
@@ -46,7 +46,7 @@ static void the_buffer_is_free_when_the_send_is_done(void)
 		memset(out, 0xee, sizes[k]); /* before it is looked for */
 		if (!r)
 			IS(rpw_recv(p.b, NULL, in, sizeof(in), 1, ALL, &r), RPW_IN_PROGRESS);
-		IS(finish(&p, r, NULL), RPW_OK);
+		IS(pair_finish(&p, r, NULL), RPW_OK);
 		CHECK(pattern_right(in, sizes[k], 70));
 	}
 	pair_close(&p);
@@ -76,7 +76,7 @@ static void tags_and_masks(void)
 		unsigned char out[8];
 		pattern_fill(out, 8, (uint64_t)i);
 		CHECK(rpw_send(p.ea, out, 8, table[i].gets, NULL) >= 0);
-		IS(finish(&p, r[i], &done), RPW_OK);
+		IS(pair_finish(&p, r[i], &done), RPW_OK);
 		CHECK(done.tag == table[i].gets);
 		CHECK(pattern_right(in[i], 8, (uint64_t)i));
 	}
@@ -214,7 +214,7 @@ static void a_probe_leaves_the_message(void)
 		IS(rpw_probe(p.b, NULL, 0x1000 + (uint64_t)k + 1, ALL, NULL), RPW_IN_PROGRESS);
 		IS(rpw_recv(p.b, what.from, in, what.length, what.tag, ALL, &r), RPW_IN_PROGRESS);
 		IS(rpw_probe(p.b, NULL, 0, 0, NULL), RPW_IN_PROGRESS);
-		IS(finish(&p, r, NULL), RPW_OK);
+		IS(pair_finish(&p, r, NULL), RPW_OK);
 		IS(ended(&p, rc, s), RPW_OK);
 		CHECK(pattern_right(in, sizes[k], (uint64_t)k));
 	}
@@ -271,7 +271,7 @@ static void longer_than_its_receive(void)
 				IS(rpw_recv(p.b, NULL, in, 100, 1, ALL, &r), RPW_IN_PROGRESS);
 			if (!early)
 				rc = rpw_send(p.ea, out, sizes[k], 1, &s);
-			IS(finish(&p, r, &done), RPW_ERR_TRUNCATED);
+			IS(pair_finish(&p, r, &done), RPW_ERR_TRUNCATED);
 			IS(done.length, sizes[k]);
 			IS(ended(&p, rc, s), RPW_OK); /* the sender has done its part */
 			CHECK(pattern_right(in, 100, (uint64_t)(k * 10 + how)));

@@ -50,8 +50,8 @@ static void an_object_lies_in_the_memory_that_was_given(void)
 			IS(allocator.times, 0);
 			IS(rpw_send_obj(p.ea, object, n, &s), RPW_IN_PROGRESS);
 		}
-		IS(finish(&p, r, &done), RPW_OK);
-		IS(finish(&p, s, NULL), RPW_OK);
+		IS(pair_finish(&p, r, &done), RPW_OK);
+		IS(pair_finish(&p, s, NULL), RPW_OK);
 		IS(allocator.times, 1);
 		IS(allocator.asked, n);
 		CHECK(in == allocator.gave);
@@ -85,15 +85,15 @@ static void an_allocator_may_refuse(void)
 		if (!early)
 			IS(rpw_send_obj(p.ea, object, n, &s), RPW_IN_PROGRESS);
 		/* Both sides hear of it; nothing was filled; the next object is as good as ever. */
-		IS(finish(&p, r, NULL), RPW_ERR_NO_MEMORY);
-		IS(finish(&p, s, NULL), RPW_ERR_NO_MEMORY);
+		IS(pair_finish(&p, r, NULL), RPW_ERR_NO_MEMORY);
+		IS(pair_finish(&p, s, NULL), RPW_ERR_NO_MEMORY);
 		CHECK(!in);
 		IS(len, 0);
 		IS(rpw_recv_obj(p.b, p.eb, NULL, NULL, &in, &len, &r), RPW_IN_PROGRESS);
 		pattern_fill(object, n, (uint64_t)k + 60);
 		IS(rpw_send_obj(p.ea, object, n, &s), RPW_IN_PROGRESS);
-		IS(finish(&p, r, NULL), RPW_OK);
-		IS(finish(&p, s, NULL), RPW_OK);
+		IS(pair_finish(&p, r, NULL), RPW_OK);
+		IS(pair_finish(&p, s, NULL), RPW_OK);
 		CHECK(pattern_right(in, n, (uint64_t)k + 60));
 		free(in);
 	}
@@ -147,19 +147,19 @@ static void an_allocator_may_post_and_close(void)
 				RPW_IN_PROGRESS);
 		}
 		if (nested.close) {
-			int status = finish(&p, r, NULL);
+			int status = pair_finish(&p, r, NULL);
 			CHECK(status == RPW_OK || status == RPW_ERR_CANCELED);
 			UNTIL(&p, statistics_of(p.b).endpoints == 0);
-			status = finish(&p, s[0], NULL);
+			status = pair_finish(&p, s[0], NULL);
 			CHECK(status == RPW_OK || status == RPW_ERR_PEER_GONE);
-			IS(finish(&p, s[1], NULL), RPW_ERR_PEER_GONE);
+			IS(pair_finish(&p, s[1], NULL), RPW_ERR_PEER_GONE);
 			p.eb = NULL;
 		} else {
 			/* The receive that was posted inside gets the next object. */
-			IS(finish(&p, r, NULL), RPW_OK);
-			IS(finish(&p, nested.second_req, NULL), RPW_OK);
-			IS(finish(&p, s[0], NULL), RPW_OK);
-			IS(finish(&p, s[1], NULL), RPW_OK);
+			IS(pair_finish(&p, r, NULL), RPW_OK);
+			IS(pair_finish(&p, nested.second_req, NULL), RPW_OK);
+			IS(pair_finish(&p, s[0], NULL), RPW_OK);
+			IS(pair_finish(&p, s[1], NULL), RPW_OK);
 			IS(len, n);
 			IS(nested.second_len, sizeof(other));
 			CHECK(pattern_right(first, n, 80));
@@ -190,8 +190,8 @@ static void objects_come_in_order_and_apart_from_messages(void)
 	for (int i = 0; i < N; i++)
 		IS(rpw_recv_obj(p.b, p.eb, NULL, NULL, &in[i], &len[i], &r[i]), RPW_IN_PROGRESS);
 	for (int i = 0; i < N; i++) {
-		IS(finish(&p, r[i], NULL), RPW_OK);
-		IS(finish(&p, s[i], NULL), RPW_OK);
+		IS(pair_finish(&p, r[i], NULL), RPW_OK);
+		IS(pair_finish(&p, s[i], NULL), RPW_OK);
 		IS(len[i], i % 3 ? i : (int)sizeof(out[i]));
 		CHECK(pattern_right(in[i], len[i], (uint64_t)i));
 		free(in[i]);
@@ -221,9 +221,9 @@ static void objects_from_any_endpoint(void)
 	pair_open(&p);
 	out[0] = p.ea;
 	at[0] = p.eb;
-	rpw_listener *l = listener_open(p.b, &at[1], address);
+	rpw_listener *l = pair_listen(p.b, &at[1], address);
 	IS(rpw_endpoint_create(p.a, address, NULL, &out[1], &s), RPW_IN_PROGRESS);
-	IS(finish(&p, s, NULL), RPW_OK);
+	IS(pair_finish(&p, s, NULL), RPW_OK);
 	UNTIL(&p, at[1]);
 	for (size_t k = 0; k < 2; k++) {
 		/* Of the receives that an object may go to, the one that was posted first: 0 and 2
@@ -240,8 +240,8 @@ static void objects_from_any_endpoint(void)
 			pattern_fill(object, n, (uint64_t)i);
 			IS(rpw_send_obj(out[sent[i].by], object, n, &s), RPW_IN_PROGRESS);
 			int to = sent[i].to;
-			IS(finish(&p, r[to], &done), RPW_OK);
-			IS(finish(&p, s, NULL), RPW_OK);
+			IS(pair_finish(&p, r[to], &done), RPW_OK);
+			IS(pair_finish(&p, s, NULL), RPW_OK);
 			CHECK(done.from == at[sent[i].by]);
 			IS(len[to], n);
 			CHECK(pattern_right(in[to], n, (uint64_t)i));
@@ -262,13 +262,13 @@ static void objects_from_any_endpoint(void)
 		for (int i = 0; i < 4; i++) {
 			IS(rpw_recv_obj(p.b, i ? NULL : at[0], NULL, NULL, &in[i], &len[i], &r[i]),
 				RPW_IN_PROGRESS);
-			IS(finish(&p, r[i], &done), RPW_OK);
+			IS(pair_finish(&p, r[i], &done), RPW_OK);
 			CHECK(done.from == at[from[i]]);
 			CHECK(pattern_right(in[i], n, which[i]));
 			free(in[i]);
 		}
 		for (int i = 0; i < 4; i++)
-			IS(finish(&p, sends[i], NULL), RPW_OK);
+			IS(pair_finish(&p, sends[i], NULL), RPW_OK);
 	}
 	/* One for any endpoint outlives each of them; it can be canceled, and ends with its
 	 * context. */
@@ -281,8 +281,8 @@ static void objects_from_any_endpoint(void)
 	IS(rpw_request_test(r[0], NULL), RPW_ERR_CANCELED);
 	rpw_request_destroy(r[0]);
 	IS(rpw_send_obj(p.ea, object, 8, &s), RPW_IN_PROGRESS);
-	IS(finish(&p, r[1], NULL), RPW_OK);
-	IS(finish(&p, s, NULL), RPW_OK);
+	IS(pair_finish(&p, r[1], NULL), RPW_OK);
+	IS(pair_finish(&p, s, NULL), RPW_OK);
 	free(in[1]);
 	int last = 77;
 	rpw_request_on_done(r[2], object_over, &last);

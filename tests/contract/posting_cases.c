@@ -112,7 +112,7 @@ static void nothing_can_be_sent_too(void)
 			IS(rpw_recv(p.b, NULL, NULL, 0, 1, ALL, &r), RPW_IN_PROGRESS);
 		else
 			IS(rpw_recv_iov(p.b, NULL, NULL, 0, 1, ALL, &r), RPW_IN_PROGRESS);
-		IS(finish(&p, r, &done), RPW_OK);
+		IS(pair_finish(&p, r, &done), RPW_OK);
 		IS(done.length, 0);
 		IS(ended(&p, rc, s), RPW_OK);
 	}
@@ -121,7 +121,7 @@ static void nothing_can_be_sent_too(void)
 	size_t len = 1;
 	IS(rpw_recv_obj(p.b, p.eb, NULL, NULL, &obj, &len, &r), RPW_IN_PROGRESS);
 	int rc = rpw_send_obj(p.ea, NULL, 0, &s);
-	IS(finish(&p, r, &done), RPW_OK);
+	IS(pair_finish(&p, r, &done), RPW_OK);
 	IS(ended(&p, rc, s), RPW_OK);
 	CHECK(obj != NULL);
 	IS(len, 0);

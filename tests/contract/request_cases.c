@@ -59,10 +59,10 @@ static void what_a_completion_says_of_a_send(void)
 	rpw_request *s = NULL, *r = NULL;
 	IS(rpw_send(p.ea, big, sizeof(big), 5, &s), RPW_IN_PROGRESS);
 	IS(rpw_recv(p.b, NULL, into, sizeof(into), 5, ALL, &r), RPW_IN_PROGRESS);
-	IS(finish(&p, s, &done), RPW_OK);
+	IS(pair_finish(&p, s, &done), RPW_OK);
 	IS(done.length, sizeof(big));
 	IS(done.tag, 5);
-	IS(finish(&p, r, NULL), RPW_OK);
+	IS(pair_finish(&p, r, NULL), RPW_OK);
 	pair_close(&p);
 }
 
@@ -78,7 +78,7 @@ static void cancel_of_what_has_not_begun(void)
 	memset(&p, 0, sizeof(p));
 	p.a = context_open();
 	p.b = context_open();
-	p.l = listener_open(p.b, &p.eb, address);
+	p.l = pair_listen(p.b, &p.eb, address);
 	IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, &c), RPW_IN_PROGRESS);
 	for (int what = 0; what < POSTINGS; what++) {
 		r[what] = NULL;
@@ -90,7 +90,7 @@ static void cancel_of_what_has_not_begun(void)
 		IS(rpw_request_cancel(r[what]), RPW_OK); /* again: it stays as it is */
 		rpw_request_destroy(r[what]);
 	}
-	IS(finish(&p, c, NULL), RPW_OK);
+	IS(pair_finish(&p, c, NULL), RPW_OK);
 	UNTIL(&p, p.eb);
 	/* Nothing of it arrives. */
 	settle(&p);
@@ -127,7 +127,7 @@ static void cancel_of_what_is_under_way(void)
 	memset(incoming, 0, sizeof(incoming));
 	IS(rpw_recv(p.b, p.eb, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
 	int rc = rpw_send(p.ea, outgoing, sizeof(outgoing), 1, &s);
-	IS(finish(&p, r, NULL), RPW_OK);
+	IS(pair_finish(&p, r, NULL), RPW_OK);
 	IS(ended(&p, rc, s), RPW_OK);
 	CHECK(pattern_right(incoming, sizeof(incoming), 12));
 	pair_close(&p);
@@ -146,15 +146,15 @@ static void cancel_of_a_large_message(void)
 	UNTIL(&p, rpw_probe(p.b, NULL, 1, ALL, NULL) == RPW_OK);
 	IS(rpw_request_cancel(s), RPW_OK);
 	IS(rpw_request_cancel(o), RPW_OK);
-	IS(finish(&p, s, NULL), RPW_ERR_CANCELED);
-	IS(finish(&p, o, NULL), RPW_ERR_CANCELED);
+	IS(pair_finish(&p, s, NULL), RPW_ERR_CANCELED);
+	IS(pair_finish(&p, o, NULL), RPW_ERR_CANCELED);
 	IS(rpw_probe(p.b, NULL, 1, ALL, NULL), RPW_IN_PROGRESS);
 	/* The next one of that tag is the next one. */
 	pattern_fill(big, sizeof(big), 31);
 	IS(rpw_send(p.ea, big, sizeof(big), 1, &s), RPW_IN_PROGRESS);
 	IS(rpw_recv(p.b, NULL, into, sizeof(into), 1, ALL, &r), RPW_IN_PROGRESS);
-	IS(finish(&p, r, NULL), RPW_OK);
-	IS(finish(&p, s, NULL), RPW_OK);
+	IS(pair_finish(&p, r, NULL), RPW_OK);
+	IS(pair_finish(&p, s, NULL), RPW_OK);
 	CHECK(pattern_right(into, sizeof(into), 31));
 	pair_close(&p);
 }
@@ -169,7 +169,7 @@ static void cancel_makes_way_for_what_is_behind(void)
 	static rpw_request *s[N];
 	rpw_request *put = NULL;
 	o.unexpected_bytes_max = 64 * 1024;
-	pair_open_with(&p, &o);
+	pair_open_as(&p, &o, NULL);
 	pair_memory(&p);
 	for (int i = 0; i < N; i++) {
 		s[i] = NULL;
@@ -182,10 +182,10 @@ static void cancel_makes_way_for_what_is_behind(void)
 	for (int i = 0; i < N; i++)
 		if (s[i]) {
 			rpw_request_cancel(s[i]);
-			int status = finish(&p, s[i], NULL);
+			int status = pair_finish(&p, s[i], NULL);
 			CHECK(status == RPW_OK || status == RPW_ERR_CANCELED);
 		}
-	IS(finish(&p, put, NULL), RPW_OK);
+	IS(pair_finish(&p, put, NULL), RPW_OK);
 	rpw_request *f = NULL;
 	int rc = rpw_endpoint_flush(p.ea, &f);
 	IS(ended(&p, rc, f), RPW_OK);
@@ -372,7 +372,7 @@ static void what_a_callback_may_do(void)
 			IS(rpw_recv(p.a, p.ea, word, 8, 2, ALL, &a), RPW_IN_PROGRESS);
 		CHECK(rpw_send(p.ea, outgoing, 8, 1, NULL) >= 0);
 		if (a)
-			IS(finish(&p, a, NULL), RPW_OK);
+			IS(pair_finish(&p, a, NULL), RPW_OK);
 	}
 	UNTIL(&p, chain == 10);
 	settle(&p);

@@ -247,7 +247,7 @@ static void a_wait_for_a_connection_says_what_is_in_the_way(void)
 	rpw_endpoint *ep = NULL, *other = NULL;
 	rpw_request *r = NULL;
 	char address[64];
-	rpw_listener *l = listener_open(c, &other, address);
+	rpw_listener *l = pair_listen(c, &other, address);
 	rpw_listener_destroy(l); /* now nobody is there */
 	IS(rpw_endpoint_create(c, address, NULL, &ep, &r), RPW_IN_PROGRESS);
 	REFUSED(rpw_request_wait(r, 300, NULL), RPW_ERR_EXPIRED,

@@ -136,7 +136,7 @@ static void posted_before_connected(void **state)
 	rpw_context_options o = {.size = sizeof(o), .transports = transport};
 	assert_int_equal(rpw_context_create(&o, &p.a), 0);
 	assert_int_equal(rpw_context_create(&o, &p.b), 0);
-	assert_int_equal(rpw_listener_create(p.b, "127.0.0.1:0", pair_accept, &p, &p.l), 0);
+	assert_int_equal(rpw_listener_create(p.b, "127.0.0.1:0", pair_accept, &p.eb, &p.l), 0);
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
 	assert_int_equal(rpw_endpoint_create(p.a, address, NULL, &p.ea, NULL), RPW_IN_PROGRESS);
@@ -194,7 +194,7 @@ static void the_next_path_when_one_does_not_come_up(void **state)
 	rpw_context_options o = {.size = sizeof(o), .transports = "fake_a"};
 	rpw_context_create(&o, &p.a);
 	rpw_context_create(&o, &p.b);
-	rpw_listener_create(p.b, ":0", pair_accept, &p, &p.l);
+	rpw_listener_create(p.b, ":0", pair_accept, &p.eb, &p.l);
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
 	rpw_request *r;
@@ -218,7 +218,7 @@ static void the_own_reason_stands_beside_the_peers(void **state)
 	fake.break_young = 2;
 	rpw_context_create(&o, &p.a);
 	rpw_context_create(&o, &p.b);
-	rpw_listener_create(p.b, ":0", pair_accept, &p, &p.l);
+	rpw_listener_create(p.b, ":0", pair_accept, &p.eb, &p.l);
 	char address[64], own[64], other[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
 	rpw_request *r;
