@@ -87,8 +87,10 @@ static void what_is_no_file_of_a_page_is_not_taken(void **state)
 	assert_int_equal(pipe(ends), 0);
 	const uint64_t wrong[][2] = {{own, (uint64_t)ends[0]}, {own, (uint64_t)folder},
 		{own, 1000000}, {own, UINT64_MAX}, {UINT64_MAX, 3}, {0, 0}};
-	for (unsigned i = 0; i < RPWI_ARRAY_LEN(wrong); i++)
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(wrong); i++) {
+		IN_CASE("row", i);
 		assert_null(rpwi_perf_line_take(wrong[i][0], wrong[i][1], nonce));
+	}
 	close(ends[0]);
 	close(ends[1]);
 	close(folder);

@@ -190,8 +190,10 @@ static void what_is_expected(void **state)
 	};
 	char out[CLI_EXPECTED_LEN];
 
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(told); i++)
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(told); i++) {
+		IN_CASE("row", i);
 		assert_string_equal(cli_value_expected(named(told[i].name), out), told[i].text);
+	}
 }
 
 static void near_words(void **state)

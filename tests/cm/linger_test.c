@@ -97,6 +97,7 @@ static void a_late_copy_of_a_withdrawn_request_is_ignored(void **state)
 		RPWI_CM_REQ_RCVD, RPWI_CM_REP_SENT, RPWI_CM_RTU_WAIT};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(states); i++)
 		for (int gone = 0; gone < 2; gone++) {
+			IN_CASE("state", states[i]);
 			again();
 			struct rpwi_cm_conn *c = bring(states[i], true);
 			feed(c, gone ? IN_GONE : RPWI_CM_REJ);

@@ -212,6 +212,7 @@ static void *polls(void *arg)
 static void canceled_at_any_time(void *(*run)(void *))
 {
 	for (int i = 0; i < ROUNDS; i++) {
+		IN_CASE("round", i);
 		pthread_t t;
 		alarm(SERVED_WITHIN_S);
 		assert_int_equal(pthread_create(&t, NULL, run, NULL), 0);

@@ -89,6 +89,7 @@ static void a_request_outlives_its_listener(void **state)
 {
 	ibv_free_device_list(ibv_get_device_list(NULL)); /* so that the drop-in is linked */
 	for (int i = 0; i < ROUNDS; i++) {
+		IN_CASE("round", i);
 		/* each from a process that has no device yet */
 		pid_t server = fork();
 		int status;

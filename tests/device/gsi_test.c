@@ -232,6 +232,7 @@ static void killed_peer(void **state)
 static void disconnect_from_killed(void **state)
 {
 	for (int round = 0; round < 5; round++) {
+		IN_CASE("round", round);
 		connected_pair();
 		end(&b, SIGKILL);
 		tell(&a, (struct order){.verb = DISCONNECT});
@@ -571,6 +572,7 @@ static void nothing_is_left(void **state)
 	assert_int_equal(tell(&a, (struct order){.verb = LOCAL, .from = addr2}), -EADDRNOTAVAIL);
 	int files = tell(&a, (struct order){.verb = FILES});
 	for (int round = 0; round < 3; round++) {
+		IN_CASE("round", round);
 		assert_int_equal(tell(&a, (struct order){.verb = GET}), 0);
 		assert_int_equal(tell(&a, (struct order){.verb = PORT, .from = lo4}), 0);
 		assert_int_equal(tell(&a, (struct order){.verb = PORT, .from = lo4}), 0);

@@ -274,6 +274,7 @@ static void at_a_moment_of_chance(void **state)
 	struct from f;
 	begin(&f);
 	for (unsigned n = 0; n < rounds; n++) {
+		IN_CASE("round", n);
 		memset(f.dst, BEFORE, BYTES);
 		pattern_fill(f.buf, BYTES, SEED);
 		write_all(&f);

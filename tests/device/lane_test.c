@@ -164,6 +164,8 @@ static void a_stopped_process_is_read_to_any_place(void **state)
 	stop(pid);
 	for (unsigned i = 0; i < sizeof(lens) / sizeof(*lens); i++)
 		for (uint64_t at = 0; at < 100; at += at < 40 ? 1 : 7) {
+			IN_CASE("bytes", lens[i]);
+			IN_CASE("at", at);
 			memset(e.s.buf, 0xee, at + lens[i] + 1);
 			assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_READ, at, lens[i], e.peer.addr,
 						 e.peer.rkey),
@@ -364,6 +366,7 @@ static void what_is_deregistered_is_never_read(void **state)
 		end_make(&e, sv[0]);
 		uint64_t addr = e.peer.addr;
 		for (bool alive = true; alive && n < rounds; n++) {
+			IN_CASE("round", n);
 			while (!c->rkey)
 				;
 			e.peer.addr = addr;

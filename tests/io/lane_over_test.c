@@ -70,8 +70,10 @@ static void writes_of_one_qp_are_placed(void **arg)
 	rpwi_lane_writer_give_over(&g->w, QP, 102);
 	assert_false(rpwi_lane_is_over(g->mem));
 	static const int found[] = {100 + PLACED, 7, 50, 101 + PLACED, 102, -1};
-	for (unsigned i = 0; i < sizeof(found) / sizeof(*found); i++)
+	for (unsigned i = 0; i < sizeof(found) / sizeof(*found); i++) {
+		IN_CASE("row", i);
 		assert_int_equal(take(g), found[i]);
+	}
 }
 
 static void it_begins_behind_what_was_taken(void **arg)

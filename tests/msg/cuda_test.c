@@ -557,6 +557,7 @@ static void a_gpu_that_fails(void **state)
 static void closed_in_the_middle(void **state)
 {
 	for (int rounds = 0; rounds < 60; rounds++) {
+		IN_CASE("round", rounds);
 		struct pair p;
 		pair_open(&p, transport);
 		struct buffer out = buffer_new(p.a, true, 0), in = buffer_new(p.b, true, 0);

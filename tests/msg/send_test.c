@@ -14,6 +14,9 @@ static void sizes_both_ways_posted_and_early(void **state)
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
 		for (int early = 0; early < 2; early++)
 			for (int back = 0; back < 2; back++) {
+				IN_CASE("bytes", sizes[i]);
+				IN_CASE("early", early);
+				IN_CASE("back", back);
 				size_t n = sizes[i];
 				uint64_t tag = i * 4 + (uint64_t)early * 2 + (uint64_t)back;
 				rpw_context *to = back ? p.a : p.b;

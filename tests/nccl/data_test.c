@@ -172,8 +172,10 @@ void sizes_of_all_kinds(void **unused)
 	for (size_t k = 0; k < RPWI_ARRAY_LEN(some_versions); k++) {
 		struct pair p;
 		pair_open(&p, some_versions[k]);
-		for (size_t i = 0; i < RPWI_ARRAY_LEN(sizes); i++)
+		for (size_t i = 0; i < RPWI_ARRAY_LEN(sizes); i++) {
+			IN_CASE("bytes", sizes[i]);
 			pair_message(&p, sizes[i], (int)i - 3); /* any int is a tag */
+		}
 		pair_close(&p);
 	}
 }
@@ -216,6 +218,7 @@ static void *send_many(void *arg)
 	pattern_fill(from, 200000, seed);
 	void *requests[DEPTH] = {NULL};
 	for (int i = 0; i < ROUNDS + DEPTH; i++) {
+		IN_CASE("round", i);
 		if (requests[i % DEPTH])
 			OK(pair_wait(p, requests[i % DEPTH], NULL));
 		requests[i % DEPTH] = i < ROUNDS ? pair_isend(p, from, round_size(i), i) : NULL;
@@ -232,6 +235,7 @@ static void *recv_many(void *arg)
 	for (int i = 0; i < DEPTH; i++)
 		to[i] = malloc(200000);
 	for (int i = 0; i < ROUNDS + DEPTH; i++) {
+		IN_CASE("round", i);
 		if (requests[i % DEPTH]) {
 			int size = -1;
 			OK(pair_wait(p, requests[i % DEPTH], &size));

@@ -108,6 +108,7 @@ static void unsound_memory_is_not_taken(void **state)
 		assert_int_equal(fcntl(huge, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
 	const int unsound[] = {-1, file, null, bare, grows, huge, pipes[0]};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(unsound); i++) {
+		IN_CASE("row", i);
 		if (rpwi_memory_size(unsound[i]) >= 0 ||
 			rpwi_memory_take(unsound[i], BYTES, RPWI_MEMORY_READ) ||
 			rpwi_memory_take_part(unsound[i], 1, RPWI_MEMORY_READ))
@@ -213,6 +214,7 @@ static void descriptors_that_nobody_wants_are_closed(void **state)
 		ssize_t want;
 	} cases[] = {{sizeof(got), sizeof(got)}, {sizeof(sent), -EMSGSIZE}, {0, 0}};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		IN_CASE("row", i);
 		union {
 			char room[CMSG_SPACE(sizeof(many))];
 			struct cmsghdr align;

@@ -283,6 +283,7 @@ static void lists_of_objects_of_any_length(void **state)
 {
 	for (unsigned k = 0; k < RPWI_ARRAY_LEN(kinds); k++)
 		for (world_objects = 0; world_objects < 400; world_objects += 133) {
+			IN_CASE("row", k);
 			struct nlmsghdr *h = begin(kinds[k].command, NLM_F_DUMP | NLM_F_ACK);
 			with_u32(h, RDMA_NLDEV_ATTR_DEV_INDEX, ETH0);
 			answer(h);
