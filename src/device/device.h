@@ -38,13 +38,9 @@ bool rpwi_dev_owns_device(const struct ibv_device *d);
 bool rpwi_dev_owns_context(const struct ibv_context *c);
 uint64_t rpwi_dev_get_guid(const struct ibv_device *d); /* network order, as ibv_get_device_guid */
 int rpwi_dev_get_index(const struct ibv_device *d);
-const char *rpwi_dev_ifname(const struct ibv_device *d);
 /* NULL + errno; an error that a person must act on (port 4791 held) is logged once */
 struct ibv_context *rpwi_dev_open_device(struct ibv_device *d);
 int rpwi_dev_close_device(struct ibv_context *c);
-/* Can it be opened (is port 4791 to be had)? 0, or -errno with `why` filled. Opens nothing for
- * good. */
-int rpwi_dev_check(struct ibv_device *d, char *why, size_t why_len);
 
 /* ---- queries ---- */
 int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a);

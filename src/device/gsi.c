@@ -39,8 +39,6 @@ static struct {
 	unsigned refs;
 	uint16_t prefix;
 	struct gport port[DEV_PORTS_MAX];
-	/* in the engine: a batch of some port may be being read, so none is closed */
-	unsigned depth;
 	bool sweep; /* addresses changed: unused ports may be of some that are gone */
 	uint32_t psn;
 	struct rpwi_txb txb;
@@ -469,9 +467,7 @@ void gsi_exit(void)
 	uint64_t now = rpwi_now_ns();
 	if (!gsi.cm || !gsi.refs)
 		return;
-	gsi.depth++;
 	rpwi_cm_each(gsi.cm, destroy_one, &now);
-	gsi.depth--;
 	gsi.exiting = true;
 }
 
@@ -527,9 +523,7 @@ void gsi_addresses_changed(void)
 	gsi.sweep = true;
 	if (!gsi.refs || gsi.exiting || !gsi.user.addresses_changed)
 		return;
-	gsi.depth++;
 	gsi.user.addresses_changed(NULL);
-	gsi.depth--;
 }
 
 /* ---- claims ---- */
@@ -552,9 +546,7 @@ void gsi_feed(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len, u
 {
 	if (gsi.exiting || engine_make() || gsi_answer_for_gone(path, mad, len))
 		return;
-	gsi.depth++;
 	rpwi_cm_rx(gsi.cm, path, mad, len, now_ns);
-	gsi.depth--;
 }
 
 bool gsi_ask(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns)
@@ -635,9 +627,7 @@ static void each_conn(void (*fn)(struct rpwi_cm_conn *c, void *arg), void *arg)
 {
 	if (!gsi.cm || gsi.exiting)
 		return;
-	gsi.depth++;
 	rpwi_cm_each(gsi.cm, fn, arg);
-	gsi.depth--;
 }
 
 struct each {
@@ -779,14 +769,12 @@ uint64_t gsi_deadline(void)
 
 void gsi_timer(uint64_t now_ns)
 {
-	gsi.depth++;
 	gsi_defer_timer(now_ns);
 	alive_timer(now_ns);
 	if (gsi.cm && rpwi_cm_deadline(gsi.cm) <= now_ns)
 		rpwi_cm_timer(gsi.cm, now_ns);
 	if (gsi.user.deadline && gsi.user.deadline(NULL) <= now_ns)
 		gsi.user.timer(NULL, now_ns);
-	gsi.depth--;
 	if (gsi.sweep)
 		ports_sweep(false);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hca.c - the process's one HCA: the list of devices, async events, and what lives as long as any
  * context is open; contexts are context.c's. */
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -161,7 +160,6 @@ bool rpwi_dev_owns_context(const struct ibv_context *c)
 }
 
 int rpwi_dev_get_index(const struct ibv_device *d) { return to_dev(d)->index; }
-const char *rpwi_dev_ifname(const struct ibv_device *d) { return to_dev(d)->net.ifname; }
 
 /* ---- async events ---- */
 
@@ -249,7 +247,7 @@ int rpwi_dev_get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev
 			return -1;
 	}
 	if (is_qp_event(ev->event_type))
-		dev_qp_event_got(ev->element.qp);
+		to_dqp(ev->element.qp)->events_got++;
 	else if (is_srq_event(ev->event_type))
 		RPWI_CONTAINER_OF(ev->element.srq, struct dsrq, ibv)->events_got++;
 	return 0;
@@ -651,39 +649,6 @@ void hca_put(void)
 	}
 	h->nslots = 0;
 	rpwi_tap_flush();
-}
-
-int rpwi_dev_check(struct ibv_device *dev, char *why, size_t why_len)
-{
-	struct dev *d = to_dev(dev);
-	int rc = -ENODEV;
-	snprintf(why, why_len, "%s has no usable address", d->net.ifname);
-	if (!d->net.up) {
-		rpwi_netdev_why_down(&d->net, why, why_len);
-		return -ENETDOWN;
-	}
-	hca_lock();
-	rc = hca_get();
-	if (rc) {
-		snprintf(why, why_len, "%s", strerror(-rc));
-		hca_unlock();
-		return rc;
-	}
-	rc = -EADDRNOTAVAIL;
-	for (unsigned i = 0; i < d->net.gid_count; i++) {
-		if (!d->net.gid[i].usable)
-			continue;
-		struct dport *p = port_get(&d->net.gid[i].addr, false, why, why_len, &rc);
-		if (!p)
-			break;
-		port_put(p);
-		rc = 0;
-		why[0] = 0;
-		break;
-	}
-	hca_put();
-	hca_unlock();
-	return rc;
 }
 
 /* ---- statistics ---- */

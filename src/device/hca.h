@@ -144,9 +144,6 @@ struct dchannel {
 	struct rpwi_list cqs;        /* CQs with events, in order */
 	unsigned refs;
 	struct live live;
-	/* a thread is in get_cq_event making progress itself: it needs no write to the
-	 * descriptor */
-	bool waiter_inline;
 };
 
 /* When it came to be: CLOCK_MONOTONIC and CLOCK_REALTIME. */
@@ -485,8 +482,6 @@ static inline const struct rpwi_av *post_av(const struct dqp *q, const struct ib
 		       ? &RPWI_CONTAINER_OF(wr->wr.ud.ah, struct dah, ibv)->av
 		       : NULL;
 }
-/* an async event of it was handed to the program: destroy waits for its acknowledgement */
-void dev_qp_event_got(struct ibv_qp *qp);
 
 /* build.c */
 void build_attach(struct dqp *q);

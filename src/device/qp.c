@@ -137,8 +137,6 @@ const struct rpwi_qp_ops device_qp_ops = {
 	.event = on_event,
 };
 
-void dev_qp_event_got(struct ibv_qp *qp) { to_dqp(qp)->events_got++; }
-
 /* ---- life ---- */
 
 static unsigned mtu_bytes(enum ibv_mtu m)

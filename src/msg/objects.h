@@ -280,7 +280,7 @@ struct rpw_endpoint {
 	uint16_t attempt;
 	uint64_t deadline_ns, until_ns;
 	uint64_t message_tag, control_tag, peer_message_tag, peer_control_tag, peer_domain,
-		peer_sent, flush_number;
+		peer_sent;
 	char *why, *reasons, *peer, *path_text;
 	struct rpwi_error error; /* why it is to end, or has ended */
 	struct pipelines *pipelines;
