@@ -39,7 +39,7 @@ enum { RPWI_QPS_LOCKS = 32 };
 /* In the order in which they are taken. */
 enum rpwi_lock {
 	RPWI_LOCK_LISTS,   /* preload/devices.c: the lists of devices given out */
-	RPWI_LOCK_DEVICES, /* device/hca.c: the devices, the open contexts */
+	RPWI_LOCK_DEVICES, /* device/devices.c: the devices, the open contexts */
 	RPWI_LOCK_HCA,     /* all of the transport: device/hca.h */
 	/* queue pairs, from here on: a thread has one of them; one with the HCA's lock, several, in
 	 * any order */

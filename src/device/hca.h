@@ -403,16 +403,24 @@ static inline void *dev_refuse(const char *call)
 	return NULL;
 }
 
-/* hca.c */
-extern const struct fault_ops hca_fault_ops; /* fault.h */
-int hca_get(void); /* first open: steer, service thread. Lock held. 0 or -errno */
+/* hca.c; the lock is held */
+int hca_get(void); /* first open: steer, service thread. 0 or -errno */
 void hca_put(void);
+void hca_lane_stats_add(struct rpwi_lane_stats *sum);
+extern const struct fault_ops hca_fault_ops; /* fault.h */
+
+/* events.c */
 void dev_event(struct dctx *c, const struct ibv_async_event *ev);
 /* an object goes away: its events that nobody took go too */
 void dev_events_forget(struct dctx *c, const void *object);
-void dev_refresh(void);      /* addresses changed: refresh the list, raise events */
-void dev_list_renew(void);   /* read the list of devices anew. The lock is not held */
+
+/* devices.c */
+/* Reads the list of devices anew: how many programs see, or -errno. *out, if asked for, is those.
+ * RPWI_LOCK_DEVICES is held, and the HCA's, under which devices' addresses are read. */
+int dev_list_read(struct ibv_device ***out);
+void dev_list_renew(void);   /* the same. No lock is held */
 struct dev *dev_first(void); /* all that were ever seen, in that order. The lock is held */
+void dev_refresh(void); /* addresses changed: read the list anew, raise events. No lock is held */
 
 /* ports.c; the lock is held. lanes_do: as rpwi_port_open */
 struct dport *port_get(
