@@ -458,10 +458,7 @@ void receive_forget(const struct dqp *q); /* it goes; the lock is held */
 
 /* progress.c, service.c; the lock is held */
 bool progress_run(bool all_ports); /* one round: receive, send, timers. True if anything came. */
-/* For a thread that only waits: make progress until `fd` is readable or anything came. 0, or -EINTR
- * when a signal handler ran. The lock is not held. */
-int progress_wait(int fd);
-/* such a thread is there: the service thread leaves the sockets to it */
+/* a thread that only waits (poll.c) is there: the service thread leaves the sockets to it */
 void service_wait_begin(void);
 void service_wait_end(void);
 int service_start(void);
@@ -477,12 +474,19 @@ void service_wake(void); /* here.c */
 struct dqp *qp_lookup(uint32_t qpn);
 void service_atfork_child(void);
 
+/* qpn.c; the lock is held */
+int qpn_alloc(struct dqp *q, uint32_t *qpn);
+void qpn_free(uint32_t qpn);
+
 /* qp.c */
 extern const struct rpwi_qp_ops device_qp_ops;
 void qp_to_error(struct dqp *q, uint64_t now_ns); /* by the device itself; the lock is held */
+struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr);
+
+/* post.c */
 int dev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int dev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr);
+int dev_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 /* The address that a UD QP's request names; NULL: none, or no UD QP. */
 static inline const struct rpwi_av *post_av(const struct dqp *q, const struct ibv_send_wr *wr)
 {
@@ -521,7 +525,6 @@ void mw_qp_gone(struct dqp *q);
 struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd);
 struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int dev_dealloc_mw(struct ibv_mw *mw);
-int dev_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 
 /* pd.c */
 struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr);
@@ -533,10 +536,12 @@ struct ibv_pd *dev_alloc_parent_domain(
 int dev_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 	struct ibv_sge *sges, uint32_t n);
 
-/* cq.c */
+/* poll.c */
 int dev_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int dev_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *attr);
+
+/* cq.c */
 /* the lock is held, or that of a QP of it */
 void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited);
 /* Events that wait (ibv_modify_cq): when the first is due, or RPWI_NEVER; and saying those that

@@ -164,24 +164,3 @@ int mem_invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 	unbind(k);
 	return 0;
 }
-
-/* As rdma-core's provider for rxe checks before it posts. */
-int dev_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)
-{
-	const struct ibv_mw_bind_info *info = &bind->bind_info;
-	if (mw->type != IBV_MW_TYPE_1 || info->mw_access_flags & IBV_ACCESS_ZERO_BASED ||
-		(!info->mr && (info->addr || info->length)))
-		return EINVAL;
-	if (info->mr && to_dpd(info->mr->pd) != to_dpd(mw->pd))
-		return EPERM;
-	struct ibv_send_wr *bad, wr = {.wr_id = bind->wr_id,
-					 .opcode = IBV_WR_BIND_MW,
-					 .send_flags = bind->send_flags};
-	wr.bind_mw.mw = mw;
-	wr.bind_mw.bind_info = *info;
-	wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
-	int rc = dev_post_send(ibv, &wr, &bad);
-	if (!rc)
-		mw->rkey = wr.bind_mw.rkey;
-	return rc;
-}

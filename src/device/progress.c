@@ -3,12 +3,10 @@
  *
  * It is made in three places, always under the HCA's lock:
  * - inline, in ibv_poll_cq, where the program polls (progress_run);
- * - by a program's thread that blocks in ibv_get_cq_event (progress_wait);
+ * - by a program's thread that blocks in ibv_get_cq_event (poll.c);
  * - by the service thread otherwise (service.c): it is what serves a passive RDMA target and a
  *   program that polls memory or its own epoll.
  */
-#include <errno.h>
-#include <poll.h>
 
 #include "device/fault.h"
 #include "device/gsi.h"
@@ -125,8 +123,6 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 
 bool progress_run(bool all_ports) { return progress_round(all_ports, true, pollset_all_ready); }
 
-/* ---- who waits where ---- */
-
 uint64_t progress_deadline(void)
 {
 	struct hca *h = &hca_here;
@@ -142,35 +138,4 @@ uint64_t progress_deadline(void)
 		at = RPWI_MIN(at,
 			rpwi_now_ns() + (h->all_stuck ? (uint64_t)STUCK_RETRY_NS : PACE_RETRY_NS));
 	return at;
-}
-
-/* The thread is canceled where it waits, with no lock. */
-static void awake(void *h) { pollset_awake(h); }
-
-int progress_wait(int fd)
-{
-	struct hca *h = &hca_here;
-	struct pollfd fds[2 * DEV_PORTS_MAX + 4];
-	hca_lock_serving();
-	bool got = progress_round(true, false, pollset_all_ready);
-	send_held(rpwi_now_ns());
-	unsigned n = pollset_fill(h, fds);
-	uint64_t until = progress_deadline();
-	got = got || !pollset_sleep(h);
-	hca_unlock();
-	if (got)
-		return 0;
-	fds[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
-	/* Bounded: what another thread posts meanwhile may set an earlier deadline. */
-	struct timespec ts = pollset_timeout(until, 10 * RPWI_NS_PER_MS);
-	int rc;
-	pthread_cleanup_push(awake, h);
-	rc = ppoll(fds, n, &ts, NULL) < 0 ? -errno : 0;
-	pthread_cleanup_pop(true);
-	if (RPWI_UNLIKELY(!rc && pollset_path_spoke(fds, n))) {
-		hca_lock();
-		path_heard(h);
-		hca_unlock();
-	}
-	return rc;
 }
