@@ -7,7 +7,7 @@
  * begins at the same time; on a kernel some work queues lie between, here microseconds. So a
  * request waits HOLD_NS for its listener, and is refused then.
  */
-#include "device/hca.h"
+#include "device/gsi_priv.h"
 
 enum {
 	HELD_MAX = 32, /* beyond that requests are refused at once */

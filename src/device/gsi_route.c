@@ -5,18 +5,13 @@
  * process that made it. A request names a service ID, and goes to the process that has claimed it.
  * Those of a process that is gone are answered where they land, as it would have answered them.
  */
-#include "device/hca.h"
-
-enum {
-	COMM_ID_SLOT_SHIFT = 20, /* communication ID: 12 bits of slot, then the engine's */
-	PASSED_MAX = 256,
-};
-_Static_assert(RPWI_SLOT_MAX < 1 << (32 - COMM_ID_SLOT_SHIFT), "a slot fits in a communication ID");
+#include "device/gsi_priv.h"
 
 /* Requests handed over of late: their sender may take one back by a REJ that names no receiver,
  * since it has heard of none (IB 12.6.7.2). A ropeway's says what the request was for
  * (rpwi_cm_peek); another's lands where the request did, unless the group of processes has changed
  * in between. */
+enum { PASSED_MAX = 256 };
 static struct passed {
 	struct rpwi_addr from;
 	uint32_t comm_id; /* the sender's */
@@ -24,32 +19,8 @@ static struct passed {
 } passed[PASSED_MAX];
 static unsigned passed_next;
 
-unsigned gsi_slot_of_id(uint32_t comm_id) { return comm_id >> COMM_ID_SLOT_SHIFT; }
-
-/* IB 9.6.1.3 and 13.5.3: to QP 1 goes a UD SEND ONLY with its well-known Q_Key and the default
- * P_Key, and MADs are of one size. */
-bool gsi_well_formed(const struct rpwi_pkt *pkt)
-{
-	return pkt->opcode == (RPWI_SVC_UD | RPWI_OP_SEND_ONLY) && pkt->qkey == RPWI_GSI_QKEY &&
-	       (pkt->pkey | 0x8000) == RPWI_PKEY_DEFAULT && pkt->payload_len == RPWI_MAD_LEN;
-}
-
-static bool is_request(uint16_t attr) { return attr == RPWI_CM_REQ || attr == RPWI_CM_SIDR_REQ; }
 /* the first field of all of them (IB 12.6) */
 static uint32_t sender_id(const uint8_t *mad) { return rpwi_get_be32(mad + RPWI_MAD_HDR_LEN); }
-
-uint16_t gsi_slot_of_receiver(const uint8_t *mad)
-{
-	uint16_t attr;
-	uint32_t id;
-	uint64_t service_id;
-	if (!hca_here.steer || !rpwi_cm_peek(mad, RPWI_MAD_LEN, &attr, &id, &service_id) ||
-		is_request(attr) || !id)
-		return 0;
-	unsigned slot = gsi_slot_of_id(id);
-	bool own = rpwi_steer_owns(hca_here.steer, slot << RPWI_SLOT_SHIFT);
-	return own || slot > RPWI_SLOT_MAX ? 0 : (uint16_t)slot;
-}
 
 static void passed_add(const struct rpwi_rx *rx, const uint8_t *mad, uint64_t service_id)
 {
@@ -89,7 +60,7 @@ bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *se
 	bool taken_back = attr == RPWI_CM_REJ && !id && (service_id || (p = passed_find(rx, mad)));
 	if (p)
 		service_id = p->service_id;
-	if (is_request(attr) || taken_back) {
+	if (gsi_slot_is_request(attr) || taken_back) {
 		if (rpwi_steer_owns_service(h->steer, service_id, &rx->flow.dst) ||
 			!rpwi_port_hand_over_service(port->io, rx, seg, len, service_id))
 			return false;

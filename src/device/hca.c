@@ -12,6 +12,7 @@
 #include "device/board.h"
 #include "device/farewell.h"
 #include "device/fault.h"
+#include "device/gsi_priv.h"
 #include "device/mcast.h"
 #include "device/tally.h"
 #include "wire/icrc.h"
@@ -202,6 +203,7 @@ void hca_put(void)
 	h->closing = true;
 	service_stop();
 	h->closing = false;
+	gsi_defer_forget();
 	gsi_hca_gone();
 	ports_tend(true, receive_for_others);
 	mcast_hca_gone();

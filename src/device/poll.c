@@ -39,7 +39,7 @@ static bool channel_take(struct dchannel *ch, struct ibv_cq **cq, void **ctx)
 /* The thread is canceled where it waits, with no lock. */
 static void awake(void *h) { pollset_awake(h); }
 
-/* For a thread that only waits: makes progress until `fd` is readable or anything came. 0, or -EINTR
+/* A thread only waits: it makes progress until `fd` is readable or anything came. 0, or -EINTR
  * when a signal handler ran. */
 static int progress_wait(int fd)
 {

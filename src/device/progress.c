@@ -9,7 +9,7 @@
  */
 
 #include "device/fault.h"
-#include "device/gsi.h"
+#include "device/gsi_priv.h"
 #include "device/mcast.h"
 #include "device/path.h"
 #include "device/pollset.h"
@@ -104,6 +104,10 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 				rpwi_shield();
 				rpwi_port_timer(h->port[i].io, now_ns);
 			}
+		if (gsi_defer_deadline() <= now_ns) {
+			rpwi_shield();
+			gsi_defer_timer(now_ns);
+		}
 		if (gsi_deadline() <= now_ns) {
 			rpwi_shield();
 			gsi_timer(now_ns);
@@ -130,7 +134,7 @@ uint64_t progress_deadline(void)
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs)
 			at = RPWI_MIN(at, rpwi_port_deadline(h->port[i].io));
-	at = RPWI_MIN(at, gsi_deadline());
+	at = RPWI_MIN(at, RPWI_MIN(gsi_deadline(), gsi_defer_deadline()));
 	at = RPWI_MIN(at, cq_event_deadline());
 	if (RPWI_UNLIKELY(rpwi_plan_on))
 		at = RPWI_MIN(at, fault_deadline());

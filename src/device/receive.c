@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* receive.c - packets, from sockets and lanes, to the QPs that they are for, and the answers. */
 #include "device/fault.h"
-#include "device/gsi.h"
+#include "device/gsi_priv.h"
 #include "device/mcast.h"
 #include "device/path.h"
 #include "device/progress.h"

@@ -4,6 +4,7 @@
 
 #include "device/alive.h"
 #include "device/fault.h"
+#include "device/gsi_priv.h"
 #include "device/mcast.h"
 #include "device/tally.h"
 

@@ -11,6 +11,8 @@
  */
 #include "say.h"
 
+#include "device/gsi_priv.h"
+
 enum {
 	TOO_LONG = 0x80000001u, /* longer than a message may be: 2^31 (IB 9.4.3) */
 	NO_RKEY = 0xffffffffu,

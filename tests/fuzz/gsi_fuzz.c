@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #include "device/gsi.h"
-#include "device/hca.h"
+#include "device/gsi_priv.h"
 #include "fuzz_cm.h"
 #include "gsi_fake.h"
 #include "wire/ask.h"
@@ -363,17 +363,19 @@ static void come(uint8_t b)
 
 /* ---- time ---- */
 
+static uint64_t next_deadline(void) { return RPWI_MIN(gsi_deadline(), gsi_defer_deadline()); }
+
 static void pass(uint64_t until_ns)
 {
 	fuzz_clock.now_ns = RPWI_MAX(fuzz_clock.now_ns, until_ns);
 	progress_run(true);
-	if (gsi_deadline() <= fuzz_clock.now_ns)
+	if (next_deadline() <= fuzz_clock.now_ns)
 		fuzz_broken("a deadline is left behind");
 }
 
 static void advance(uint8_t b)
 {
-	uint64_t next = gsi_deadline();
+	uint64_t next = next_deadline();
 	pass(b & 1 && next != RPWI_NEVER
 			? next
 			: fuzz_clock.now_ns + ((uint64_t)fuzz_u16(&run.in) << (b & 31)));
@@ -458,7 +460,7 @@ static void end(void)
 		destroy(&run.conn[i]);
 	for (int i = 0; i < 64; i++)
 		pass(fuzz_clock.now_ns + 60 * RPWI_NS_PER_S);
-	if (gsi_deadline() != RPWI_NEVER)
+	if (next_deadline() != RPWI_NEVER)
 		fuzz_broken("something is left over");
 	rpwi_gsi_put();
 	rpwi_gsi_unlock();
