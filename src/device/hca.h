@@ -407,6 +407,8 @@ static inline void *dev_refuse(const char *call)
 int hca_get(void); /* first open: steer, service thread. 0 or -errno */
 void hca_put(void);
 void hca_lane_stats_add(struct rpwi_lane_stats *sum);
+
+/* happen.c */
 extern const struct fault_ops hca_fault_ops; /* fault.h */
 
 /* events.c */
@@ -420,6 +422,8 @@ void dev_events_forget(struct dctx *c, const void *object);
 int dev_list_read(struct ibv_device ***out);
 void dev_list_renew(void);   /* the same. No lock is held */
 struct dev *dev_first(void); /* all that were ever seen, in that order. The lock is held */
+
+/* refresh.c */
 void dev_refresh(void); /* addresses changed: read the list anew, raise events. No lock is held */
 
 /* ports.c; the lock is held. lanes_do: as rpwi_port_open */
