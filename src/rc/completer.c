@@ -345,28 +345,6 @@ static void rx_ack(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, u
 		nak(qp, p->syndrome & 0x1f, now_ns);
 }
 
-int rpwi_cpl_scatter(struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t off,
-	const uint8_t *data, uint32_t len)
-{
-	for (uint32_t i = 0; i < w->nsge && len; i++) {
-		const struct ibv_sge *s = &w->sge[i];
-
-		if (off >= s->length) {
-			off -= s->length;
-			continue;
-		}
-		uint32_t n = RPWI_MIN(len, s->length - off);
-		int rc = qp->ops->mem_write(qp, s->lkey, s->addr + off, data, n, false);
-
-		if (rc)
-			return rc;
-		data += n;
-		len -= n;
-		off = 0;
-	}
-	return len ? -EACCES : 0;
-}
-
 /* Is this the response that the READ at the head waits for? In the middle of a request FIRST and
  * MIDDLE are alike: a request that was resumed begins anew there. */
 static bool read_response_fits(

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* internal.h - what the files of rc/ share and nobody else sees.
  *
- * qp.c        states, attributes, flushing, and the entry points, which only dispatch
+ * qp.c        states, attributes, posting, and the entry points, which only dispatch
  * requester.c sends requests: RC, UC, UD
- * window.c    what a QP has of its peer's window
- * stopped.c   does the WRITEs to a peer whose process is stopped
- * completer.c takes the responses to an RC requester: ACKs, NAKs, READ and atomic responses;
- * retries responder.c takes RC requests and answers them; the receiving of messages that UC shares
+ * completer.c takes the responses to an RC requester, ACKs and NAKs; retries
+ * responder.c takes RC requests and executes them
+ * answers.c   sends what the responder owes
  * datagram.c  takes UC and UD packets
+ * rcv.c       fills receive WQEs: RC, UC, UD
+ * silence.c   does what a requester does that hears nothing
+ * stopped.c   does the WRITEs to a peer whose process is stopped
+ * window.c    what a QP has of its peer's window
+ * finish.c    completions, failed WQEs, flushing
+ * forget.c, scatter.c, batch.c: what several of those need
  */
 #ifndef ROPEWAY_RC_INTERNAL_H
 #define ROPEWAY_RC_INTERNAL_H
@@ -87,11 +92,17 @@ struct rpwi_wr_info {
 	uint8_t first, middle, last, only; /* enum rpwi_op; READ and atomics use only `only` */
 };
 enum { RPWI_WR_OPCODES = RPWI_WR_ATOMIC_WRITE + 1 };
+
+/* batch.c */
 extern const struct rpwi_wr_info rpwi_wr_info[RPWI_WR_OPCODES];
+/* May a packet to `av` go into this batch? The first one sets the destination. */
+bool rpwi_txb_accepts(struct rpwi_txb *b, const struct rpwi_av *av);
 
 /* qp.c */
 /* rpwi_qp_post_send without its short way, which must come to the same. */
 int rpwi_qp_post_any(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av);
+
+/* finish.c */
 void rpwi_qp_complete_send(
 	struct rpwi_qp *qp, const struct rpwi_swqe *w, enum ibv_wc_status status);
 void rpwi_qp_complete_recv(struct rpwi_qp *qp, struct ibv_wc *wc, bool solicited);
@@ -108,7 +119,6 @@ bool rpwi_req_tx_short(
 enum rpwi_req_state { RPWI_REQ_IDLE, RPWI_REQ_BLOCKED, RPWI_REQ_READY };
 enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp);
 void rpwi_req_reset(struct rpwi_qp *qp, uint32_t psn);
-void rpwi_req_forget(struct rpwi_qp *qp);  /* nothing is in flight any more */
 void rpwi_req_go_back(struct rpwi_qp *qp); /* to una */
 /* sq_head went on: complete local operations, the WQE that failed before it was sent, a drain of
  * SQD. */
@@ -167,23 +177,41 @@ bool rpwi_stopped_write(struct rpwi_qp *qp, const struct rpwi_swqe *w);
 void rpwi_cpl_placed(struct rpwi_qp *qp, uint32_t upto, uint64_t now_ns);
 void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns);
 void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns);
+
+/* scatter.c */
 /* What a READ or an atomic brings, into the WQE's SGEs, `off` bytes on: 0, -EACCES or -EFAULT. */
 int rpwi_cpl_scatter(struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t off,
 	const uint8_t *data, uint32_t len);
 
+/* forget.c */
+void rpwi_req_forget(struct rpwi_qp *qp);   /* nothing is in flight any more */
+void rpwi_resp_silence(struct rpwi_qp *qp); /* nor is any answer owed */
+
 /* responder.c */
 void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns);
+int rpwi_resp_alloc(struct rpwi_qp *qp, uint32_t max_dest_rd_atomic);
+void rpwi_resp_reset(struct rpwi_qp *qp, uint32_t psn);
+
+/* answers.c */
+static inline void rpwi_resp_owe_nak(struct rpwi_qp *qp, uint8_t syndrome, uint32_t psn)
+{
+	qp->slow |= RPWI_SLOW_NAK;
+	qp->nak_syndrome = syndrome;
+	qp->nak_psn = psn;
+}
+/* The request is refused for good: NAK, ERR. `recv_status`: how the receive WQE being filled
+ * completes; where there is none, an event tells (IB table 58). */
+void rpwi_resp_refuse(
+	struct rpwi_qp *qp, enum rpwi_nak code, uint32_t psn, enum ibv_wc_status recv_status);
 bool rpwi_resp_has_answers(const struct rpwi_qp *qp);
 void rpwi_resp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, uint64_t now_ns);
 /* an ACK or NAK is to go, now */
 bool rpwi_resp_ack_due(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns);
 void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b);
 void rpwi_resp_lead_by_ack(struct rpwi_qp *qp, struct rpwi_short *s);
-int rpwi_resp_alloc(struct rpwi_qp *qp, uint32_t max_dest_rd_atomic);
-void rpwi_resp_reset(struct rpwi_qp *qp, uint32_t psn);
-void rpwi_resp_silence(struct rpwi_qp *qp); /* forget the answers owed */
+
+/* rcv.c */
 void rpwi_resp_comm_est(struct rpwi_qp *qp);
-/* Receiving, shared with UC and UD. */
 /* a receive WQE into qp->rcv, if it has none; false when there is none */
 bool rpwi_rcv_take(struct rpwi_qp *qp);
 /* 0, -EMSGSIZE, -EACCES, -EFAULT */
@@ -215,7 +243,5 @@ static inline unsigned rpwi_txb_room(const struct rpwi_txb *b)
 	unsigned max = RPWI_MIN(b->pkt_max, (unsigned)RPWI_TXB_PKTS);
 	return b->npkt < max ? max - b->npkt : 0;
 }
-/* May a packet to `av` go into this batch? The first one sets the destination. */
-bool rpwi_txb_accepts(struct rpwi_txb *b, const struct rpwi_av *av);
 
 #endif

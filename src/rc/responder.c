@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* responder.c - takes the requests of an RC peer, executes them, and owes answers (IB 9.7.4, 9.7.5,
- * 9.9.3). Also the receiving of messages into receive WQEs, which UC shares.
+ * 9.9.3), which answers.c sends.
  *
  * Answers are owed, not sent: READ and atomic responses stand in the ring of resources, ACK and NAK
  * are a flag each. rpwi_qp_tx sends what is owed by then, so one ACK covers a whole batch. A NAK
@@ -12,228 +12,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "wire/encode.h"
-
-/* ---- receive WQEs ---- */
-
-bool rpwi_rcv_take(struct rpwi_qp *qp)
-{
-	struct rpwi_rq *rq = qp->rq;
-	struct rpwi_rcv *r = &qp->rcv;
-
-	if (r->have)
-		return true;
-	if (!rpwi_rq_count(rq))
-		return false;
-
-	const struct rpwi_rwqe *w = &rq->ring[rq->head & rq->mask];
-
-	r->have = true;
-	r->wr_id = w->wr_id;
-	r->doom = w->doom;
-	r->nsge = w->nsge;
-	r->len = w->len;
-	r->done = r->sge_i = r->sge_off = 0;
-	memcpy(r->sge, w->sge, w->nsge * sizeof(*r->sge));
-	rq->head++;
-	if (rq->limit && rpwi_rq_count(rq) < rq->limit) { /* IB 10.2.9.2: once, until armed again */
-		rq->limit = 0;
-		qp->ops->event(qp, IBV_EVENT_SRQ_LIMIT_REACHED);
-	}
-	return true;
-}
-
-int rpwi_rcv_scatter(struct rpwi_qp *qp, const void *data, uint32_t len)
-{
-	struct rpwi_rcv *r = &qp->rcv;
-	const uint8_t *from = data;
-
-	if (len > r->len - r->done)
-		return -EMSGSIZE;
-	r->done += len;
-	while (len) {
-		const struct ibv_sge *s = &r->sge[r->sge_i];
-		uint32_t n = RPWI_MIN(len, s->length - r->sge_off);
-
-		if (n) {
-			/* mem_write checks the bounds of this piece; that the whole SGE is writable
-			 * is its key's affair */
-			uint64_t to = s->addr + r->sge_off;
-			int rc = RPWI_UNLIKELY(qp->rq->shared)
-					 ? qp->ops->mem_receive(qp, s->lkey, to, from, n)
-					 : qp->ops->mem_write(qp, s->lkey, to, from, n, false);
-			if (rc)
-				return rc;
-		}
-		from += n;
-		len -= n;
-		r->sge_off += n;
-		if (r->sge_off == s->length) {
-			r->sge_i++;
-			r->sge_off = 0;
-		}
-	}
-	return 0;
-}
-
-void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp)
-{
-	const struct rpwi_rcv *r = &qp->rcv;
-	bool within = qp->msg == RPWI_MSG_SEND;
-
-	*at = (struct rpwi_places){.psn = qp->epsn, .wqe = qp->rq->head, .within = within};
-	if (!rpwi_qp_is_rc(qp) || !rpwi_qp_receives(qp) || qp->rq->shared || r->have != within ||
-		(within && r->doom))
-		return;
-	at->qp = qp;
-	if (within) {
-		at->left = r->len - r->done;
-		at->sge = r->sge + r->sge_i;
-		at->nsge = r->nsge - r->sge_i;
-		at->off = r->sge_off;
-	}
-}
-
-/* False: nothing is known any more. */
-static bool place_next(struct rpwi_places *at, const struct rpwi_pkt *p, void **to)
-{
-	struct rpwi_qp *qp = at->qp;
-	unsigned op = rpwi_pkt_op(p);
-
-	if (!rpwi_op_has(op, RPWI_F_SEND) || p->psn != (at->psn & RPWI_PSN_MASK) ||
-		rpwi_op_has(op, RPWI_F_FIRST) == at->within)
-		return false;
-	at->psn += 1u + p->more;
-	if (!at->within) {
-		const struct rpwi_rwqe *w = &qp->rq->ring[at->wqe & qp->rq->mask];
-
-		if (at->wqe++ == qp->rq->tail || w->doom)
-			return false;
-		at->left = w->len;
-		at->sge = w->sge;
-		at->nsge = w->nsge;
-		at->off = 0;
-	}
-	at->within = !rpwi_op_has(op, RPWI_F_LAST);
-	if (!at->within)
-		return true;
-	for (; at->nsge && at->off == at->sge->length; at->sge++, at->nsge--)
-		at->off = 0;
-	if (p->payload_len > at->left || !at->nsge || p->payload_len > at->sge->length - at->off)
-		return false;
-	*to = qp->ops->mem_sink(
-		qp, at->sge->lkey, at->sge->addr + at->off, (uint32_t)p->payload_len);
-	at->off += p->payload_len;
-	at->left -= p->payload_len;
-	return *to;
-}
-
-void *rpwi_places_next(struct rpwi_places *at, const struct rpwi_pkt *p)
-{
-	void *to = NULL;
-
-	if (at->qp && !place_next(at, p, &to))
-		at->qp = NULL;
-	return to;
-}
-
-void rpwi_rcv_done(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t byte_len)
-{
-	unsigned op = rpwi_pkt_op(p);
-	struct ibv_wc wc = {
-		.wr_id = qp->rcv.wr_id,
-		.status = IBV_WC_SUCCESS,
-		.byte_len = byte_len,
-		.opcode = rpwi_op_has(op, RPWI_F_WRITE) ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
-	};
-
-	if (rpwi_op_has(op, RPWI_F_IMM)) {
-		wc.wc_flags = IBV_WC_WITH_IMM;
-		wc.imm_data = p->imm_be;
-	} else if (rpwi_op_has(op, RPWI_F_IETH)) {
-		wc.wc_flags = IBV_WC_WITH_INV;
-		wc.invalidated_rkey = p->inv_rkey;
-	}
-	qp->rcv.have = false;
-	qp->n->recvs++;
-	rpwi_qp_complete_recv(qp, &wc, p->solicited);
-}
-
-void rpwi_rcv_fail(struct rpwi_qp *qp, enum ibv_wc_status status)
-{
-	struct ibv_wc wc = {.wr_id = qp->rcv.wr_id, .status = status, .opcode = IBV_WC_RECV};
-
-	rpwi_debug("QP %u: receive failed: status %d", qp->qpn, status);
-	qp->rcv.have = false;
-	rpwi_qp_complete_recv(qp, &wc, true);
-}
-
-/* ---- checks that RC and UC share ---- */
-
-bool rpwi_rcv_length_ok(const struct rpwi_qp *qp, const struct rpwi_pkt *p)
-{
-	unsigned op = rpwi_pkt_op(p);
-
-	if (!rpwi_op_has(op, RPWI_F_PAYLOAD))
-		return !p->payload_len;
-	if (!rpwi_op_has(op, RPWI_F_LAST))
-		return p->payload_len == qp->mtu * (1u + p->more);
-	return p->payload_len <= qp->mtu && (p->payload_len || rpwi_op_has(op, RPWI_F_FIRST));
-}
-
-bool rpwi_rcv_follows(const struct rpwi_qp *qp, const struct rpwi_pkt *p)
-{
-	unsigned op = rpwi_pkt_op(p);
-
-	if (rpwi_op_has(op, RPWI_F_FIRST))
-		return qp->msg == RPWI_MSG_NONE;
-	return rpwi_op_has(op, RPWI_F_SEND) ? qp->msg == RPWI_MSG_SEND : qp->msg == RPWI_MSG_WRITE;
-}
-
-void rpwi_resp_comm_est(struct rpwi_qp *qp)
-{
-	if (RPWI_LIKELY(qp->comm_est))
-		return;
-	qp->comm_est = true;
-	if (qp->state == IBV_QPS_RTR)
-		qp->ops->event(qp, IBV_EVENT_COMM_EST);
-}
-
 /* ---- what is owed ---- */
-
-static bool nak_is_sequence(const struct rpwi_qp *qp)
-{
-	return qp->nak_syndrome == rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ);
-}
-
-static void owe_nak(struct rpwi_qp *qp, uint8_t syndrome, uint32_t psn)
-{
-	qp->slow |= RPWI_SLOW_NAK;
-	qp->nak_syndrome = syndrome;
-	qp->nak_psn = psn;
-}
 
 static void owe_ack(struct rpwi_qp *qp, uint64_t now_ns)
 {
 	if (!qp->ack_owed)
 		qp->ack_since_ns = now_ns;
 	qp->ack_owed = true;
-}
-
-/* The request is refused for good: NAK, ERR. `recv_status`: how the receive WQE being filled
- * completes; where there is none, an event tells (IB table 58). */
-static void refuse(
-	struct rpwi_qp *qp, enum rpwi_nak code, uint32_t psn, enum ibv_wc_status recv_status)
-{
-	rpwi_debug("QP %u: request at PSN %u refused: %s", qp->qpn, psn & RPWI_PSN_MASK,
-		rpwi_nak_name[code]);
-	owe_nak(qp, rpwi_aeth(RPWI_AETH_NAK, code), psn);
-	if (recv_status != IBV_WC_SUCCESS && qp->rcv.have)
-		rpwi_rcv_fail(qp, recv_status);
-	else if (qp->state != IBV_QPS_ERR)
-		qp->ops->event(qp, code == RPWI_NAK_REM_ACCESS ? IBV_EVENT_QP_ACCESS_ERR
-							       : IBV_EVENT_QP_REQ_ERR);
-	rpwi_qp_enter_err(qp, true);
 }
 
 /* IB 9.9.6.3, class J: the receive WQE fails and the QP is in ERR, but no NAK says so. The peer's
@@ -251,7 +36,7 @@ static void end_unanswered(struct rpwi_qp *qp, enum ibv_wc_status recv_status)
 static void not_ready(struct rpwi_qp *qp)
 {
 	qp->n->rx_no_rwqe++;
-	owe_nak(qp, rpwi_aeth(RPWI_AETH_RNR_NAK, qp->attr.min_rnr_timer), qp->epsn);
+	rpwi_resp_owe_nak(qp, rpwi_aeth(RPWI_AETH_RNR_NAK, qp->attr.min_rnr_timer), qp->epsn);
 	qp->nak_sent = true;
 }
 
@@ -299,17 +84,17 @@ static void rx_send(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_n
 		return;
 	}
 	if (RPWI_UNLIKELY(qp->rcv.doom)) {
-		refuse(qp, RPWI_NAK_REM_OP, qp->epsn, (enum ibv_wc_status)qp->rcv.doom);
+		rpwi_resp_refuse(qp, RPWI_NAK_REM_OP, qp->epsn, (enum ibv_wc_status)qp->rcv.doom);
 		return;
 	}
 	int rc = rpwi_rcv_scatter(qp, p->payload, p->payload_len);
 
 	if (rc == -EMSGSIZE) {
-		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_LOC_LEN_ERR);
+		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_LOC_LEN_ERR);
 		return;
 	}
 	if (rc) {
-		refuse(qp, RPWI_NAK_REM_OP, qp->epsn, IBV_WC_LOC_PROT_ERR);
+		rpwi_resp_refuse(qp, RPWI_NAK_REM_OP, qp->epsn, IBV_WC_LOC_PROT_ERR);
 		return;
 	}
 	if (rpwi_op_has(op, RPWI_F_IETH) && qp->ops->invalidate(qp, p->inv_rkey, true)) {
@@ -331,7 +116,7 @@ static void refuse_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, enum rpwi
 {
 	bool takes = rpwi_op_has(rpwi_pkt_op(p), RPWI_F_IMM) && rpwi_rcv_take(qp);
 
-	refuse(qp, code, qp->epsn, takes ? IBV_WC_LOC_ACCESS_ERR : IBV_WC_SUCCESS);
+	rpwi_resp_refuse(qp, code, qp->epsn, takes ? IBV_WC_LOC_ACCESS_ERR : IBV_WC_SUCCESS);
 }
 
 /* The RETH of a WRITE. -1: refused. */
@@ -368,7 +153,7 @@ static void rx_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_
 		return;
 	if (last ? p->payload_len != qp->write_left : p->payload_len >= qp->write_left) {
 		/* not what the RETH said (IB 9.7.4.1.6) */
-		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	if (imm && !rpwi_rcv_take(qp)) {
@@ -376,7 +161,7 @@ static void rx_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_
 		return;
 	}
 	if (RPWI_UNLIKELY(imm && qp->rcv.doom)) {
-		refuse(qp, RPWI_NAK_REM_OP, qp->epsn, (enum ibv_wc_status)qp->rcv.doom);
+		rpwi_resp_refuse(qp, RPWI_NAK_REM_OP, qp->epsn, (enum ibv_wc_status)qp->rcv.doom);
 		return;
 	}
 	if (p->payload_len && !p->placed &&
@@ -416,13 +201,6 @@ int rpwi_resp_alloc(struct rpwi_qp *qp, uint32_t max_dest_rd_atomic)
 	qp->res = res;
 	qp->res_mask = slots - 1;
 	return 0;
-}
-
-void rpwi_resp_silence(struct rpwi_qp *qp)
-{
-	qp->res_cur = qp->res_tail;
-	rpwi_slow_end(qp, RPWI_SLOW_NAK);
-	qp->ack_owed = false;
 }
 
 void rpwi_resp_reset(struct rpwi_qp *qp, uint32_t psn)
@@ -472,13 +250,13 @@ static void rx_read(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	if ((qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) && p->dma_len <= RPWI_MSG_MAX) {
 		if (p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len,
 					  IBV_ACCESS_REMOTE_READ, true)) {
-			refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
+			rpwi_resp_refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 			return;
 		}
 		r = res_new(qp);
 	}
 	if (!r) {
-		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	r->npsn = pkts_of(qp, p->dma_len);
@@ -496,23 +274,23 @@ static void rx_atomic(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || (p->va & 7)) {
 		/* IB 9.7.4.1.4: misaligned is invalid, not a matter of access */
-		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	if (qp->ops->mem_check(qp, p->rkey, p->va, 8, IBV_ACCESS_REMOTE_ATOMIC, true)) {
-		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
+		rpwi_resp_refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	struct rpwi_res *r = res_new(qp);
 
 	if (!r) {
-		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	r->stop = r->psn; /* nothing to say yet */
 	if (qp->ops->mem_atomic(qp, p->rkey, p->va, rpwi_pkt_op(p) == RPWI_OP_CMP_SWAP, p->compare,
 		    p->swap_add, &orig)) {
-		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
+		rpwi_resp_refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	r->atomic = true;
@@ -531,23 +309,23 @@ static void rx_atomic_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) || (p->va & 7) ||
 		p->payload_len != RPWI_ATOMIC_WRITE_LEN || p->dma_len != RPWI_ATOMIC_WRITE_LEN) {
-		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	if (qp->ops->mem_check(
 		    qp, p->rkey, p->va, RPWI_ATOMIC_WRITE_LEN, IBV_ACCESS_REMOTE_WRITE, true)) {
-		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
+		rpwi_resp_refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	struct rpwi_res *r = res_new(qp);
 
 	if (!r) {
-		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	r->stop = r->psn; /* nothing to say yet */
 	if (qp->ops->mem_atomic_write(qp, p->rkey, p->va, p->payload)) {
-		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
+		rpwi_resp_refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	r->atomic_write = true;
@@ -638,12 +416,12 @@ static void rx_expected(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t n
 		qp->nak_syndrome = rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ);
 	if (RPWI_UNLIKELY(!rpwi_rcv_follows(qp, p))) {
 		qp->n->rx_bad_opcode++;
-		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	if (RPWI_UNLIKELY(!rpwi_rcv_length_ok(qp, p))) {
 		qp->n->rx_bad_length++;
-		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	if (rpwi_op_has(op, RPWI_F_WRITE))
@@ -666,7 +444,7 @@ static void answer_scripted(struct rpwi_qp *qp)
 	if (rpwi_aeth_kind(syndrome) == RPWI_AETH_RNR_NAK)
 		not_ready(qp);
 	else
-		refuse(qp, (enum rpwi_nak)(syndrome & 0x1f), qp->epsn, IBV_WC_SUCCESS);
+		rpwi_resp_refuse(qp, (enum rpwi_nak)(syndrome & 0x1f), qp->epsn, IBV_WC_SUCCESS);
 }
 
 void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
@@ -685,7 +463,7 @@ void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 		qp->n->rx_out_of_order++;
 		if (!qp->nak_sent) { /* one NAK for a gap (IB 9.7.5.1.1) */
 			qp->nak_sent = true;
-			owe_nak(qp, rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ), qp->epsn);
+			rpwi_resp_owe_nak(qp, rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ), qp->epsn);
 		}
 	}
 }
@@ -694,206 +472,4 @@ bool rpwi_qp_takes_more(const struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
 	return rpwi_qp_is_rc(qp) && rpwi_qp_receives(qp) && !qp->scripted &&
 	       p->psn == (qp->epsn & RPWI_PSN_MASK);
-}
-
-/* ---- answers ---- */
-
-bool rpwi_resp_has_answers(const struct rpwi_qp *qp) { return qp->res_cur != qp->res_tail; }
-
-static void answer_init(
-	const struct rpwi_qp *qp, struct rpwi_pkt *h, unsigned op, uint32_t psn, uint32_t msn)
-{
-	rpwi_pkt_clear(h);
-	h->opcode = (uint8_t)(RPWI_SVC_RC | op);
-	h->pkey = RPWI_PKEY_DEFAULT;
-	h->dqpn = qp->attr.dest_qp_num;
-	h->psn = psn & RPWI_PSN_MASK;
-	h->syndrome = rpwi_aeth(RPWI_AETH_ACK, RPWI_AETH_CREDITS_NONE);
-	h->msn = msn & RPWI_PSN_MASK;
-}
-
-static unsigned read_response_op(const struct rpwi_res *r, uint32_t psn)
-{
-	bool first = psn == r->begin, last = psn + 1 == r->stop;
-
-	return first  ? last ? RPWI_OP_READ_RESP_ONLY : RPWI_OP_READ_RESP_FIRST
-	       : last ? RPWI_OP_READ_RESP_LAST
-		      : RPWI_OP_READ_RESP_MIDDLE;
-}
-
-/* Copy the next `*pkts` packets' worth of a READ into the batch's scratch memory: what is sent must
- * not change under its ICRC. NULL when not one packet can be read. */
-static const uint8_t *snapshot(
-	struct rpwi_qp *qp, struct rpwi_txb *b, const struct rpwi_res *r, uint32_t *pkts)
-{
-	uint8_t *to = b->scratch + b->scratch_used;
-
-	for (;; *pkts = 1) {
-		uint32_t bytes = (uint32_t)RPWI_MIN((uint64_t)*pkts * qp->mtu, r->left);
-
-		if (!bytes || !qp->ops->mem_read(qp, r->rkey, r->next_va, to, bytes, true)) {
-			b->scratch_used += (bytes + 63u) & ~63u;
-			return to;
-		}
-		if (*pkts == 1)
-			return NULL;
-	}
-}
-
-/* As many packets of a READ's response as fit. False when there was no room, or the memory is
- * gone. */
-static bool tx_read_response(struct rpwi_qp *qp, struct rpwi_txb *b, struct rpwi_res *r)
-{
-	uint32_t room = (uint32_t)((RPWI_TXB_SCRATCH -
-					   RPWI_MIN(b->scratch_used, (size_t)RPWI_TXB_SCRATCH)) /
-				   qp->mtu);
-	uint32_t n = RPWI_MIN(RPWI_MIN(r->stop - r->next, rpwi_txb_room(b)),
-		RPWI_MIN(room, (uint32_t)RPWI_TXB_IOVS - b->niov));
-	const uint8_t *middle = NULL;
-
-	if (!n)
-		return false;
-	const uint8_t *data = snapshot(qp, b, r, &n);
-
-	if (!data && r->replay) { /* as in replay_read */
-		r->next = r->stop;
-		return true;
-	}
-	if (!data) {
-		uint32_t psn = r->next;
-		qp->res_cur = qp->res_tail; /* nothing after it is answered */
-		refuse(qp, RPWI_NAK_REM_ACCESS, psn, IBV_WC_SUCCESS);
-		return false;
-	}
-	for (uint32_t i = 0; i < n; i++, r->next++) {
-		unsigned op = read_response_op(r, r->next);
-		uint32_t len = RPWI_MIN(r->left, qp->mtu);
-		struct rpwi_txpkt *t = rpwi_txb_add(b);
-
-		t->payload_len = len;
-		if (middle && op == RPWI_OP_READ_RESP_MIDDLE) {
-			memcpy(t->hdr, middle, RPWI_BTH_LEN);
-			rpwi_pkt_set_psn(t->hdr, r->next, false);
-			t->hdr_len = RPWI_BTH_LEN;
-		} else {
-			struct rpwi_pkt h;
-
-			answer_init(qp, &h, op, r->next, r->msn);
-			h.payload_len = len;
-			h.pad = t->pad = (uint8_t)(-len & 3);
-			t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
-			if (op == RPWI_OP_READ_RESP_MIDDLE)
-				middle = t->hdr;
-		}
-		if (len) {
-			b->iov[b->niov++] = (struct rpwi_iov){.base = data, .len = len};
-			t->iov_count = 1;
-		}
-		data += len;
-		r->next_va += len;
-		r->left -= len;
-		qp->n->tx_bytes += len;
-	}
-	qp->n->tx_packets += n;
-	return true;
-}
-
-static void tx_atomic_response(struct rpwi_qp *qp, struct rpwi_txb *b, struct rpwi_res *r)
-{
-	struct rpwi_pkt h;
-
-	answer_init(qp, &h, RPWI_OP_ATOMIC_ACK, r->psn, r->msn);
-	h.atomic_orig = r->atomic_orig;
-	struct rpwi_txpkt *t = rpwi_txb_add(b);
-
-	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
-	r->next = r->stop;
-	qp->n->tx_packets++;
-}
-
-void rpwi_resp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, uint64_t now_ns)
-{
-	while (qp->res_cur != qp->res_tail) {
-		struct rpwi_res *r = &qp->res[qp->res_cur & qp->res_mask];
-
-		if (r->next == r->stop) {
-			qp->res_cur++;
-			continue;
-		}
-		if (!rpwi_txb_room(b))
-			return;
-		unsigned npkt = b->npkt;
-
-		if (r->atomic)
-			tx_atomic_response(qp, b, r);
-		else if (!tx_read_response(qp, b, r))
-			return;
-		if (r->next == qp->epsn &&
-			b->npkt != npkt) { /* it acknowledges all before it as well */
-			qp->ack_owed = false;
-			qp->ack_pkts = 0;
-		}
-	}
-}
-
-bool rpwi_resp_ack_due(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns)
-{
-	/* never before the responses to what precedes it */
-	if (qp->slow & RPWI_SLOW_NAK)
-		return !rpwi_resp_has_answers(qp);
-	if (!qp->ack_owed || rpwi_resp_has_answers(qp))
-		return false;
-	return !hold_ack || qp->ack_pkts >= 2 * rpwi_gso_pkts(qp->attr.path_mtu) ||
-	       now_ns - qp->ack_since_ns >= RPWI_ACK_HOLD_NS;
-}
-
-static void count_nak(struct rpwi_qp *qp)
-{
-	if (rpwi_aeth_kind(qp->nak_syndrome) == RPWI_AETH_RNR_NAK) {
-		qp->n->rnr_nak_tx++;
-		return;
-	}
-	qp->n->nak_tx[qp->nak_syndrome & 0x1f]++;
-	qp->n->seq_nak_tx += nak_is_sequence(qp);
-}
-
-static void ack_goes(struct rpwi_qp *qp)
-{
-	rpwi_slow_end(qp, RPWI_SLOW_NAK);
-	qp->ack_owed = false;
-	qp->ack_pkts = 0;
-	qp->n->tx_packets++;
-}
-
-void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b)
-{
-	bool nak = qp->slow & RPWI_SLOW_NAK;
-	uint32_t psn = !nak ? qp->epsn - 1 : nak_is_sequence(qp) ? qp->epsn : qp->nak_psn;
-	const struct rpwi_pkt h = {
-		.opcode = RPWI_SVC_RC | RPWI_OP_ACK,
-		.pkey = RPWI_PKEY_DEFAULT,
-		.dqpn = qp->attr.dest_qp_num,
-		.psn = psn & RPWI_PSN_MASK,
-		.syndrome =
-			nak ? qp->nak_syndrome : rpwi_aeth(RPWI_AETH_ACK, RPWI_AETH_CREDITS_NONE),
-		.msn = qp->msn & RPWI_PSN_MASK,
-	};
-	struct rpwi_txpkt *t = rpwi_txb_add(b);
-
-	if (nak)
-		count_nak(qp);
-	t->hdr_len = (uint16_t)rpwi_pkt_encode_here(&h, t->hdr);
-	ack_goes(qp);
-}
-
-/* The plain ACK that is owed, if any, before a message. */
-void rpwi_resp_lead_by_ack(struct rpwi_qp *qp, struct rpwi_short *s)
-{
-	s->led = qp->ack_owed;
-	if (!s->led)
-		return;
-	s->ack_psn = (qp->epsn - 1) & RPWI_PSN_MASK;
-	rpwi_put_be32(s->aeth, (uint32_t)rpwi_aeth(RPWI_AETH_ACK, RPWI_AETH_CREDITS_NONE) << 24 |
-				       (qp->msn & RPWI_PSN_MASK));
-	ack_goes(qp);
 }
