@@ -7,7 +7,6 @@
  * - by the service thread otherwise (service.c): it is what serves a passive RDMA target and a
  *   program that polls memory or its own epoll.
  */
-
 #include "device/fault.h"
 #include "device/gsi_priv.h"
 #include "device/mcast.h"

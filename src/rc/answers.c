@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* answers.c - the answers of an RC responder go out: responses to READs and atomics from the ring
- * of resources, ACKs and NAKs from a flag each; and the refusal of a request, which is such a NAK. */
+ * of resources, ACKs and NAKs from a flag each. A request that is refused gets such a NAK. */
 #include "rc/internal.h"
 
 #include "wire/encode.h"
