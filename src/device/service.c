@@ -72,8 +72,66 @@ static void tend_gathered(void)
 	hca_unlock();
 }
 
+static bool program_owns(void)
+{
+	struct hca *h = &hca_here;
+	return atomic_load_explicit(&h->waiters, memory_order_relaxed) > 0 ||
+	       atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS;
+}
+
+/* What the thread does next, and keeps from one to the other. */
+enum next { LEFT, TICK, ROUND, SPIN, SLEEP };
+struct service {
+	/* what it sleeps on: the sockets, then what wakes it, then changes of addresses */
+	struct pollfd fds[2 * DEV_PORTS_MAX + 5];
+	unsigned n;      /* of those */
+	unsigned polled; /* sockets that poll has just looked at; 0: it has not */
+	/* After poll only what it found is read, until that is empty; but now and then everything,
+	 * for a stream may go on for long. */
+	struct pollset_ready ready;
+	unsigned rounds;
+	uint32_t seen_polls, seen_calls; /* of the program: by the last tick, by the last round */
+	struct spin spin;
+	bool spins;     /* it waits awake */
+	enum next next; /* what the last round leads to; ROUND: nothing */
+	uint64_t now_ns, until_ns;
+};
+
+/* The lock is not held. */
+static enum next decide(struct service *s)
+{
+	enum next next = s->next;
+	s->next = ROUND;
+	if (next != ROUND)
+		return next;
+	if (RPWI_UNLIKELY(board_is_the_childs()))
+		return LEFT;
+	return program_owns() ? TICK : ROUND;
+}
+
+/* The child has a service thread of its own, and the same sockets and lanes: what this one took
+ * would be answered from memory that is nobody's any more. */
+static void leave_to_child(void)
+{
+	const struct timespec ts = {.tv_nsec = LEFT_TO_CHILD_MS * RPWI_NS_PER_MS};
+	nanosleep(&ts, NULL);
+}
+
+static void tend(void)
+{
+	struct hca *h = &hca_here;
+	if (RPWI_UNLIKELY(farewell_deadline() != RPWI_NEVER) &&
+		farewell_deadline() <= rpwi_now_ns())
+		farewell_tend(rpwi_now_ns());
+	if (RPWI_UNLIKELY(atomic_load_explicit(&h->idle_ports, memory_order_relaxed)) &&
+		hca_try()) {
+		ports_tend(false, receive_for_others);
+		hca_unlock();
+	}
+}
+
 /* A tick of sleep while the program owns the sockets. True when it still does. */
-static bool tick(uint32_t *seen_polls)
+static bool tick_sleep(struct service *s)
 {
 	struct hca *h = &hca_here;
 	struct pollfd wake = {.fd = h->wake_fd, .events = POLLIN};
@@ -88,136 +146,160 @@ static bool tick(uint32_t *seen_polls)
 	if (atomic_load_explicit(&h->waiters, memory_order_relaxed) > 0)
 		return true;
 	uint32_t polls = atomic_load_explicit(&h->any_polls, memory_order_relaxed);
-	bool polled = polls != *seen_polls;
-	*seen_polls = polls;
+	bool polled = polls != s->seen_polls;
+	s->seen_polls = polls;
 	return polled &&
 	       atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS &&
 	       counts_now(&h->any_polls, polls);
 }
 
-static bool program_owns(void)
+static void tick(struct service *s)
+{
+	bool owned = program_owns();
+	s->ready = pollset_all_ready;
+	s->polled = 0;
+	tend();
+	if (!tick_sleep(s) && owned)
+		atomic_store_explicit(&hca_here.empty_polls, 0, memory_order_relaxed);
+}
+
+/* Never queue for the lock: who has it makes progress or is about to, and would have to wake this
+ * thread at each unlock. Commands to the CM do not, and are short. */
+static bool round_lock(void)
+{
+	if (hca_try())
+		return true;
+	if (!atomic_load_explicit(&hca_here.commands, memory_order_relaxed))
+		return false;
+	hca_lock();
+	return true;
+}
+
+/* The sockets, and until when it may sleep on them. */
+static void round_watch(struct service *s)
 {
 	struct hca *h = &hca_here;
-	return atomic_load_explicit(&h->waiters, memory_order_relaxed) > 0 ||
-	       atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS;
+	s->n = pollset_fill(h, s->fds);
+	s->fds[s->n++] = (struct pollfd){.fd = h->wake_fd, .events = POLLIN};
+	s->fds[s->n++] = (struct pollfd){.fd = h->watch_fd, .events = POLLIN};
+	s->until_ns = RPWI_MIN(progress_deadline(), farewell_deadline());
+	s->until_ns = RPWI_MIN(s->until_ns, ports_deadline());
+	if (!rpwi_list_empty(&h->held))
+		s->until_ns = RPWI_MIN(s->until_ns, s->now_ns + ACK_HOLD_NS);
+	h->service_wake_ns = s->until_ns;
+}
+
+static enum next round_leads_to(struct service *s, bool got)
+{
+	struct hca *h = &hca_here;
+	bool held = !rpwi_list_empty(&h->held);
+	s->spins = !held && !got && spin_goes_on(&s->spin, s->now_ns);
+	/* In the middle of a stream the next batch is microseconds away, and to sleep and be woken
+	 * takes longer than that. */
+	s->spins = s->spins || (!held && s->now_ns - atomic_load_explicit(
+							     &h->stream_ns, memory_order_relaxed) <=
+						 STREAM_SPIN_NS);
+	if (got && !held)
+		return ROUND;
+	if (s->spins)
+		return SPIN;
+	return pollset_sleep(h) ? SLEEP : ROUND;
+}
+
+static void round_make(struct service *s)
+{
+	struct hca *h = &hca_here;
+	tend();
+	if (!round_lock()) {
+		s->next = TICK;
+		return;
+	}
+	if (atomic_load_explicit(&h->stop, memory_order_relaxed)) {
+		/* a tick may have taken the wake-up that was meant for poll */
+		hca_unlock();
+		return;
+	}
+	if (s->polled) {
+		if (RPWI_UNLIKELY(pollset_path_spoke(s->fds, s->polled)))
+			path_heard(h);
+		s->ready = pollset_read(h, s->fds, s->polled);
+	}
+	s->polled = 0;
+	bool all = ++s->rounds % ALL_ROUNDS == 0;
+	if (all)
+		s->ready = pollset_all_ready;
+	/* A program that polls memory answers soon: its reply takes the ACK along, and then the
+	 * peer gets both where it polls. A program that has made no call of late does not: its ACK
+	 * goes at once. */
+	uint32_t calls = atomic_load_explicit(&h->any_polls, memory_order_relaxed);
+	bool active = calls != s->seen_calls;
+	s->seen_calls = calls;
+	if (!rpwi_list_empty(&h->held))
+		send_held(rpwi_now_ns());
+	/* Awake, it looks where packets come from; now and then everywhere. */
+	bool got =
+		progress_round(!s->spins || all, active, s->spins ? pollset_all_ready : s->ready);
+	s->now_ns = rpwi_now_ns();
+	if (got)
+		spin_packet(&s->spin, s->now_ns);
+	round_watch(s);
+	s->next = round_leads_to(s, got);
+	atomic_store(&h->service_sleeps, s->next == SLEEP);
+	hca_unlock();
+}
+
+static void spin_once(struct service *s)
+{
+	if (s->rounds % YIELD_ROUNDS)
+		return;
+	sched_yield();
+	spin_yielded(&s->spin, s->now_ns, rpwi_now_ns());
+}
+
+static void sleep_once(struct service *s)
+{
+	struct hca *h = &hca_here;
+	const struct pollfd *wake = &s->fds[s->n - 2], *watch = &s->fds[s->n - 1];
+	struct timespec ts = pollset_timeout(s->until_ns, SERVICE_SLEEP_MAX_MS * RPWI_NS_PER_MS);
+	if (ppoll(s->fds, s->n, &ts, NULL) >= 0)
+		s->polled = s->n - 2;
+	pollset_awake(h);
+	atomic_store(&h->service_sleeps, false);
+	h->n.service_wakeups++;
+	if (wake->revents & POLLIN) {
+		uint64_t v;
+		if (read(h->wake_fd, &v, sizeof(v)) < 0)
+			rpwi_debug("service thread: %s", strerror(errno));
+	}
+	if ((watch->revents & POLLIN) && rpwi_netdev_watch_read(h->watch_fd))
+		dev_refresh();
 }
 
 static void *service_main(void *arg)
 {
-	struct hca *h = &hca_here;
-	struct pollfd fds[2 * DEV_PORTS_MAX + 5];
-	/* After poll only what it found is read, until that is empty; but now and then everything,
-	 * for a stream may go on for long. */
-	struct pollset_ready ready = pollset_all_ready;
-	unsigned polled = 0 /* descriptors that poll has just looked at; 0: it has not */,
-		 rounds = 0;
-	uint32_t seen = atomic_load(&h->any_polls), last_calls = seen;
-	struct spin spin = {0};
-	bool spins = false;
+	uint32_t seen = atomic_load(&hca_here.any_polls);
+	struct service s = {
+		.ready = pollset_all_ready, .seen_polls = seen, .seen_calls = seen, .next = ROUND};
 	prctl(PR_SET_TIMERSLACK, 1ul); /* 50 us by default: more than an ACK may wait */
-	while (!atomic_load_explicit(&h->stop, memory_order_relaxed)) {
-		/* It has a service thread of its own, and the same sockets and lanes: what this one
-		 * took would be answered from memory that is nobody's any more. */
-		if (RPWI_UNLIKELY(board_is_the_childs())) {
-			const struct timespec ts = {.tv_nsec = LEFT_TO_CHILD_MS * RPWI_NS_PER_MS};
-			nanosleep(&ts, NULL);
-			continue;
-		}
-		if (RPWI_UNLIKELY(farewell_deadline() != RPWI_NEVER) &&
-			farewell_deadline() <= rpwi_now_ns())
-			farewell_tend(rpwi_now_ns());
-		if (RPWI_UNLIKELY(atomic_load_explicit(&h->idle_ports, memory_order_relaxed)) &&
-			hca_try()) {
-			ports_tend(false, receive_for_others);
-			hca_unlock();
-		}
-		if (program_owns()) {
-			ready = pollset_all_ready;
-			polled = 0;
-			if (tick(&seen))
-				continue;
-			atomic_store_explicit(&h->empty_polls, 0, memory_order_relaxed);
-		}
-		/* Never queue for the lock: who has it makes progress or is about to, and would
-		 * have to wake this thread at each unlock. Commands to the CM do not, and are
-		 * short. */
-		if (!hca_try()) {
-			if (!atomic_load_explicit(&h->commands, memory_order_relaxed)) {
-				ready = pollset_all_ready;
-				polled = 0;
-				tick(&seen);
-				continue;
-			}
-			hca_lock();
-		}
-		if (atomic_load_explicit(&h->stop, memory_order_relaxed)) {
-			/* a tick may have taken the wake-up that was meant for poll */
-			hca_unlock();
+	/* it is already counted among the sleepers, and wakes at once when it is to stop */
+	while (s.next == SLEEP || !atomic_load_explicit(&hca_here.stop, memory_order_relaxed))
+		switch (decide(&s)) {
+		case LEFT:
+			leave_to_child();
+			break;
+		case TICK:
+			tick(&s);
+			break;
+		case ROUND:
+			round_make(&s);
+			break;
+		case SPIN:
+			spin_once(&s);
+			break;
+		case SLEEP:
+			sleep_once(&s);
 			break;
 		}
-		if (polled) {
-			if (RPWI_UNLIKELY(pollset_path_spoke(fds, polled)))
-				path_heard(h);
-			ready = pollset_read(h, fds, polled);
-		}
-		if (++rounds % ALL_ROUNDS == 0)
-			ready = pollset_all_ready;
-		polled = 0;
-		/* A program that polls memory answers soon: its reply takes the ACK along, and then
-		 * the peer gets both where it polls. A program that has made no call of late does
-		 * not: its ACK goes at once. */
-		uint32_t calls = atomic_load_explicit(&h->any_polls, memory_order_relaxed);
-		bool active = calls != last_calls;
-		last_calls = calls;
-		if (!rpwi_list_empty(&h->held))
-			send_held(rpwi_now_ns());
-		/* Awake, it looks where packets come from; now and then everywhere. */
-		bool got = progress_round(!spins || rounds % ALL_ROUNDS == 0, active,
-			spins ? pollset_all_ready : ready);
-		uint64_t now_ns = rpwi_now_ns();
-		if (got)
-			spin_packet(&spin, now_ns);
-		unsigned n = pollset_fill(h, fds);
-		fds[n++] = (struct pollfd){.fd = h->wake_fd, .events = POLLIN};
-		fds[n++] = (struct pollfd){.fd = h->watch_fd, .events = POLLIN};
-		uint64_t until = RPWI_MIN(progress_deadline(), farewell_deadline());
-		until = RPWI_MIN(until, ports_deadline());
-		if (!rpwi_list_empty(&h->held))
-			until = RPWI_MIN(until, now_ns + ACK_HOLD_NS);
-		h->service_wake_ns = until;
-		bool held = !rpwi_list_empty(&h->held), sleep = !got || held;
-		/* In the middle of a stream the next batch is microseconds away, and to sleep and
-		 * be woken takes longer than that. */
-		spins = !held && !got && spin_goes_on(&spin, now_ns);
-		spins = spins || (!held && now_ns - atomic_load_explicit(
-							    &h->stream_ns, memory_order_relaxed) <=
-						   STREAM_SPIN_NS);
-		sleep = sleep && (spins || pollset_sleep(h));
-		atomic_store(&h->service_sleeps, sleep && !spins);
-		hca_unlock();
-		if (!sleep)
-			continue;
-		if (spins) {
-			if (rounds % YIELD_ROUNDS)
-				continue;
-			sched_yield();
-			spin_yielded(&spin, now_ns, rpwi_now_ns());
-			continue;
-		}
-		struct timespec ts = pollset_timeout(until, SERVICE_SLEEP_MAX_MS * RPWI_NS_PER_MS);
-		if (ppoll(fds, n, &ts, NULL) >= 0)
-			polled = n - 2;
-		pollset_awake(h);
-		atomic_store(&h->service_sleeps, false);
-		h->n.service_wakeups++;
-		if (fds[n - 2].revents & POLLIN) {
-			uint64_t v;
-			if (read(h->wake_fd, &v, sizeof(v)) < 0)
-				rpwi_debug("service thread: %s", strerror(errno));
-		}
-		if ((fds[n - 1].revents & POLLIN) && rpwi_netdev_watch_read(h->watch_fd))
-			dev_refresh();
-	}
 	return NULL;
 }
 
