@@ -160,7 +160,6 @@ struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	if (rpwi_plan_refuses(RPWI_CALL_CREATE_AH))
 		return NULL;
-	static uint32_t made;
 	hca_lock();
 	int rc = pd_usable(pd);
 	hca_unlock();
@@ -180,13 +179,13 @@ struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	rc = ah_resolve(to_dctx(pd->context), attr, 0, RPWI_MTU_MAX, &ah->av, &ah->port, &ah->peer);
 	if (rc)
 		goto out;
-	rc = live_add(&ah->live, LIVE_AH, &ah->ibv, made + 1);
+	rc = live_add(&ah->live, LIVE_AH, &ah->ibv, hca_here.made[LIVE_AH] + 1);
 	if (rc) {
 		port_put(ah->port);
 		peer_put(ah->peer);
 		goto out;
 	}
-	made++;
+	hca_here.made[LIVE_AH]++;
 	to_dpd(pd)->refs++;
 out:
 	hca_unlock();

@@ -34,12 +34,12 @@ struct command_file {
 };
 static const char magic[16] = "ropeway-command";
 
+/* The lock is held. */
 static uint64_t process_nonce(void)
 {
-	static uint64_t nonce; /* under the lock */
-	while (!nonce)
-		nonce = rpwi_random64();
-	return nonce;
+	while (!hca_here.nonce)
+		hca_here.nonce = rpwi_random64();
+	return hca_here.nonce;
 }
 
 static int command_fd(const struct command_file *f)
@@ -56,12 +56,11 @@ static int command_fd(const struct command_file *f)
 
 static void command_init(struct dctx *c)
 {
-	static uint32_t groups;
 	struct command_file f = {0};
 	memcpy(f.magic, magic, sizeof(magic));
 	hca_lock();
 	f.process = process_nonce();
-	f.group = c->group = ++groups;
+	f.group = c->group = ++hca_here.groups;
 	hca_unlock();
 	snprintf(f.device, sizeof(f.device), "%s", c->dev->net.name);
 	c->v.context.cmd_fd = command_fd(&f);

@@ -255,7 +255,6 @@ struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context, struct ibv_
 	}
 	if (rpwi_plan_refuses(RPWI_CALL_CREATE_CQ))
 		return NULL;
-	static uint32_t made;
 	struct dcq *cq = calloc(1, sizeof(*cq));
 	if (!cq || !(cq->ring = ring_new(cqe, &cq->mask))) {
 		free(cq);
@@ -273,9 +272,9 @@ struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context, struct ibv_
 	hca_lock();
 	int rc = ch && !live_is(LIVE_CHANNEL, ch)
 			 ? -ENOENT
-			 : live_add(&cq->live, LIVE_CQ, &cq->ibv, made + 1);
+			 : live_add(&cq->live, LIVE_CQ, &cq->ibv, hca_here.made[LIVE_CQ] + 1);
 	if (!rc) {
-		cq->ordinal = ++made;
+		cq->ordinal = ++hca_here.made[LIVE_CQ];
 		tally_one(c, cqs, 1);
 		if (ch)
 			RPWI_CONTAINER_OF(ch, struct dchannel, ibv)->refs++;

@@ -6,11 +6,14 @@
 #include "device/hca.h"
 
 /* all that were ever seen, in the order seen; never freed: programs keep pointers */
-static struct dev *devs;
+static struct {
+	struct dev *first;
+	bool names_checked;
+} list;
 
 static struct dev *dev_find(const char *name)
 {
-	for (struct dev *d = devs; d; d = d->next)
+	for (struct dev *d = list.first; d; d = d->next)
 		if (!strcmp(d->net.name, name))
 			return d;
 	return NULL;
@@ -18,7 +21,7 @@ static struct dev *dev_find(const char *name)
 
 static struct dev *dev_new(const struct rpwi_netdev *net)
 {
-	struct dev *d = calloc(1, sizeof(*d)), **end = &devs;
+	struct dev *d = calloc(1, sizeof(*d)), **end = &list.first;
 	if (!d)
 		return NULL;
 	d->ibv.node_type = IBV_NODE_CA;
@@ -40,11 +43,10 @@ static struct dev *dev_new(const struct rpwi_netdev *net)
 /* Said once: the list is read again and again. */
 static void names_check(const struct rpwi_netdev *nets, unsigned n)
 {
-	static bool said;
 	char name[64];
-	if (said || !rpwi_netdev_unknown(nets, n, name, sizeof(name)))
+	if (list.names_checked || !rpwi_netdev_unknown(nets, n, name, sizeof(name)))
 		return;
-	said = true;
+	list.names_checked = true;
 	rpwi_warn("ROPEWAY_DEVICES names '%s', but no interface and no software device is called "
 		  "that; `ropeway devices` lists them",
 		name);
@@ -59,12 +61,12 @@ int dev_list_read(struct ibv_device ***out)
 	if (n < 0)
 		return n;
 	names_check(nets, all);
-	struct ibv_device **list = calloc((size_t)n + 1, sizeof(*list));
-	if (!list) {
+	struct ibv_device **shown = calloc((size_t)n + 1, sizeof(*shown));
+	if (!shown) {
 		free(nets);
 		return -ENOMEM;
 	}
-	for (struct dev *d = devs; d; d = d->next)
+	for (struct dev *d = list.first; d; d = d->next)
 		d->present = false;
 	int have = 0;
 	for (unsigned i = 0; i < all; i++) {
@@ -77,13 +79,13 @@ int dev_list_read(struct ibv_device ***out)
 		d->place = i;
 		d->present = true;
 		if (!d->net.hidden)
-			list[have++] = &d->ibv;
+			shown[have++] = &d->ibv;
 	}
 	free(nets);
 	if (out)
-		*out = list;
+		*out = shown;
 	else
-		free(list);
+		free(shown);
 	return have;
 }
 
@@ -98,23 +100,23 @@ void dev_list_renew(void)
 		rpwi_error("cannot read the interfaces: %s", strerror(-n));
 }
 
-struct dev *dev_first(void) { return devs; }
+struct dev *dev_first(void) { return list.first; }
 
 struct ibv_device **rpwi_dev_get_list(int *num)
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_get_device_list");
-	struct ibv_device **list = NULL;
+	struct ibv_device **shown = NULL;
 	rpwi_lock(RPWI_LOCK_DEVICES);
 	hca_lock();
-	int n = dev_list_read(&list);
+	int n = dev_list_read(&shown);
 	hca_unlock();
 	rpwi_unlock(RPWI_LOCK_DEVICES);
 	if (num)
 		*num = RPWI_MAX(n, 0);
 	if (n < 0)
 		errno = -n;
-	return list;
+	return shown;
 }
 
 bool rpwi_dev_owns_device(const struct ibv_device *dev)
@@ -123,7 +125,7 @@ bool rpwi_dev_owns_device(const struct ibv_device *dev)
 	if (rpwi_fork_broken)
 		return false;
 	rpwi_lock(RPWI_LOCK_DEVICES);
-	for (struct dev *d = devs; d && !ours; d = d->next)
+	for (struct dev *d = list.first; d && !ours; d = d->next)
 		ours = &d->ibv == dev;
 	rpwi_unlock(RPWI_LOCK_DEVICES);
 	return ours;

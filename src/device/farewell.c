@@ -22,6 +22,7 @@ static struct {
 	uint32_t locals; /* that it has been told of */
 	uint64_t due_ns;
 	bool inherited;
+	bool said; /* that there is none */
 } self = {.fd = -1, .due_ns = RPWI_NEVER};
 
 bool farewell_is_helper;
@@ -59,13 +60,12 @@ void farewell_is_forked(void)
 
 static void give_up(int rc)
 {
-	static bool said;
 	atomic_store(&self.off, true);
-	if (!said)
+	if (!self.said)
 		rpwi_info("no helper (%s): if this process is killed, peers on other hosts learn "
 			  "of it only by asking",
 			strerror(-rc));
-	said = true;
+	self.said = true;
 }
 
 static void look_again(uint64_t now_ns)

@@ -11,15 +11,15 @@ static const uint64_t LIST_FRESH_NS = 200 * RPWI_NS_PER_MS;
 
 void rpwi_gsi_lock(void)
 {
-	static uint64_t renewed_ns;
 	atomic_fetch_add_explicit(&hca_here.commands, 1, memory_order_relaxed);
 	hca_lock();
 	uint64_t now = hca_here.opens ? 0 : rpwi_now_ns();
 	/* the service thread keeps the list of devices, or it was read a moment ago: it takes
 	 * longer than most commands */
-	if (hca_here.opens || (renewed_ns && now - renewed_ns < LIST_FRESH_NS))
+	if (hca_here.opens ||
+		(hca_here.list_renewed_ns && now - hca_here.list_renewed_ns < LIST_FRESH_NS))
 		return;
-	renewed_ns = now;
+	hca_here.list_renewed_ns = now;
 	hca_unlock();
 	dev_list_renew();
 	hca_lock();

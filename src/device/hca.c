@@ -17,7 +17,10 @@
 #include "device/tally.h"
 #include "wire/icrc.h"
 
-static pid_t own_pid;
+static struct {
+	pid_t own_pid;
+	bool watched;
+} forks;
 
 static void after_fork_child(void)
 {
@@ -25,8 +28,8 @@ static void after_fork_child(void)
 	if (rpwi_fork_broken)
 		rpwi_lanes_leave(hca_here.lanes);
 	hca_here.generation++;
-	hca_here.forked_from = hca_here.opens ? own_pid : 0;
-	own_pid = getpid();
+	hca_here.forked_from = hca_here.opens ? forks.own_pid : 0;
+	forks.own_pid = getpid();
 }
 
 /* The process's place among those that share port 4791, its descriptors and its service thread. */
@@ -141,7 +144,6 @@ static void at_exit(void)
 int hca_get(void)
 {
 	struct hca *h = &hca_here;
-	static bool forks_hooked;
 	int rc;
 	/* for rdma_cm alone, too: a listener on all addresses opens no device */
 	fault_begin(&hca_fault_ops);
@@ -161,13 +163,13 @@ int hca_get(void)
 		rc = -ENOMEM;
 		goto fail;
 	}
-	if (!forks_hooked) {
+	if (!forks.watched) {
 		rc = rpwi_fork_watch(after_fork_child);
 		if (rc)
 			goto fail;
-		own_pid = getpid();
+		forks.own_pid = getpid();
 		atexit(at_exit);
-		forks_hooked = true;
+		forks.watched = true;
 		const char *crc = rpwi_icrc_choose(rpwi_now_ns);
 		rpwi_debug("ICRCs are computed by %s", crc);
 	}

@@ -357,6 +357,19 @@ struct hca {
 	_Atomic bool service_sleeps; /* in ppoll on the sockets */
 	uint64_t service_wake_ns;    /* when it will wake by itself */
 	_Atomic uint64_t stream_ns;  /* when a batch of a stream last came in */
+
+	struct { /* of progress (progress.c) */
+		unsigned n;
+		unsigned by_lanes; /* so many more look at sockets seldom: packets came by lanes */
+		bool more_handed;  /* other processes handed something over in the last one */
+	} rounds;
+	/* so many objects of each kind were made: their numbers in fault scripts, and of PDs */
+	uint32_t made[LIVE_KINDS];
+	uint32_t groups;          /* of contexts (context.c), likewise */
+	uint64_t nonce;           /* the process's, for those who import from it; 0: none yet */
+	uint64_t qpn_key;         /* of the order of QPNs (qpn.c); 0: none yet */
+	uint64_t list_renewed_ns; /* the list of devices was read by a command of the CM */
+	uint8_t *zeros;           /* what regions without memory read (mr.c) */
 	struct hca_counters n;
 	struct rpwi_qp_stats gone;         /* what is in no tally any more */
 	struct rpwi_port_stats ports_gone; /* and of closed ports */

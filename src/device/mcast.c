@@ -35,7 +35,10 @@ struct group {
 
 static struct rpwi_list groups = {&groups, &groups};
 static unsigned ngroups;
-static unsigned quiet; /* polls in vain, in a row */
+static struct {
+	unsigned quiet; /* in vain, in a row */
+	unsigned late;  /* not made, while it is quiet, but each QUIET_EVERY-th */
+} polls;
 static struct {
 	uint64_t datagrams, copies, own, wrong_qpn, by_unicast, bad;
 } n;
@@ -267,10 +270,9 @@ static void rx_segment(struct hca *h, struct group *g, const struct rpwi_rx *rx,
 
 bool mcast_due(bool all)
 {
-	static unsigned round;
 	if (RPWI_LIKELY(!ngroups))
 		return false;
-	return all || quiet < QUIET_POLLS || !(++round % QUIET_EVERY);
+	return all || polls.quiet < QUIET_POLLS || !(++polls.late % QUIET_EVERY);
 }
 
 bool mcast_rx(struct hca *h, uint64_t *now_ns)
@@ -278,10 +280,10 @@ bool mcast_rx(struct hca *h, uint64_t *now_ns)
 	struct rpwi_rx rx;
 	void *user;
 	if (rpwi_mcast_recv(&rx, &user) <= 0) {
-		quiet += quiet < QUIET_POLLS;
+		polls.quiet += polls.quiet < QUIET_POLLS;
 		return false;
 	}
-	quiet = 0;
+	polls.quiet = 0;
 	if (!*now_ns)
 		*now_ns = rpwi_now_ns();
 	h->n.rx_batches++;

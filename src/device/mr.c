@@ -371,7 +371,6 @@ enum { NULL_BYTES = RPWI_TXB_PKTS * RPWI_MTU_MAX };
 
 struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd)
 {
-	static uint8_t *zeros;
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_alloc_null_mr");
 	if (rpwi_plan_refuses(RPWI_CALL_REG_MR))
@@ -380,18 +379,18 @@ struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd)
 	if (!mr)
 		return NULL;
 	hca_lock();
-	if (!zeros) {
+	if (!hca_here.zeros) {
 		void *at = mmap(NULL, NULL_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		zeros = at == MAP_FAILED ? NULL : at;
+		hca_here.zeros = at == MAP_FAILED ? NULL : at;
 	}
 	mr->k = (struct dkey){.valid = true,
 		.is_null = true,
 		.access = IBV_ACCESS_LOCAL_WRITE,
 		.length = NULL_BYTES,
-		.addr = zeros};
+		.addr = hca_here.zeros};
 	hca_unlock();
 	mr->ibv = (struct ibv_mr){.pd = pd, .length = SIZE_MAX};
-	int rc = zeros ? mr_new(mr) : -ENOMEM;
+	int rc = mr->k.addr ? mr_new(mr) : -ENOMEM;
 	if (rc) {
 		free(mr);
 		errno = -rc;

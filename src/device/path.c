@@ -93,14 +93,20 @@ static bool fresh(const struct note *n, enum rpwi_path_kind k, uint64_t now_ns)
 	       now_ns - n->seen_ns[k] < (end ? FRESH_END_S : FRESH_S) * RPWI_NS_PER_S;
 }
 
+struct each_second {
+	uint64_t second;
+	unsigned n;
+};
+static struct {
+	struct each_second heard, solved;
+} limits;
+
 /* So many in a second; then no more until the next. */
-static bool may(uint64_t *second, unsigned *n, unsigned most, uint64_t now_ns)
+static bool may(struct each_second *e, unsigned most, uint64_t now_ns)
 {
-	if (now_ns / RPWI_NS_PER_S != *second) {
-		*second = now_ns / RPWI_NS_PER_S;
-		*n = 0;
-	}
-	return (*n)++ < most;
+	if (now_ns / RPWI_NS_PER_S != e->second)
+		*e = (struct each_second){.second = now_ns / RPWI_NS_PER_S};
+	return e->n++ < most;
 }
 
 /* The largest MTU of RoCE whose packets fit; 0: none. */
@@ -289,10 +295,8 @@ static void icmp_said(struct hca *h, const struct rpwi_icmp *m, uint64_t now_ns)
 		[RPWI_ICMP_NO_HOST] = RPWI_PATH_NO_HOST,
 		[RPWI_ICMP_FORBIDDEN] = RPWI_PATH_FORBIDDEN,
 	};
-	static uint64_t second;
-	static unsigned heard;
 	const struct dqp *q = NULL;
-	if (!may(&second, &heard, PATH_HEARD_MAX, now_ns) || (!m->local && !believed(h, m, &q))) {
+	if (!may(&limits.heard, PATH_HEARD_MAX, now_ns) || (!m->local && !believed(h, m, &q))) {
 		h->n.icmp_unbelieved++;
 		return;
 	}
@@ -412,8 +416,6 @@ static int fits(struct rpwi_flow f, const uint8_t *seg, size_t len, uint16_t ip_
 void path_bad_icrc(struct hca *h, const struct dqp *q, const struct rpwi_rx *rx, const uint8_t *seg,
 	size_t len, uint16_t ip_id, const struct rpwi_pkt *pkt)
 {
-	static uint64_t second;
-	static unsigned solved;
 	uint64_t now_ns = rpwi_now_ns();
 	struct guess g = {.src = rx->flow.src,
 		.dst = rx->flow.dst,
@@ -421,7 +423,7 @@ void path_bad_icrc(struct hca *h, const struct dqp *q, const struct rpwi_rx *rx,
 		.psn = pkt->psn,
 		.len = len};
 	struct rpwi_flow f = rx->flow;
-	if (!may(&second, &solved, PATH_SOLVED_MAX, now_ns))
+	if (!may(&limits.solved, PATH_SOLVED_MAX, now_ns))
 		return;
 	/* A NAT changes all packets of a peer, damage some of them; and most damage that comes
 	 * twice alike, as the guesses below do, is of one bit. */

@@ -24,16 +24,15 @@ static bool pd_unlisted(struct dpd *pd)
 
 struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c)
 {
-	static _Atomic uint32_t last_id;
 	if (rpwi_plan_refuses(RPWI_CALL_ALLOC_PD))
 		return NULL;
 	struct dpd *pd = calloc(1, sizeof(*pd));
 	if (!pd)
 		return NULL;
 	pd->ibv.context = c;
-	pd->id = ++last_id;
 	pd->group = to_dctx(c)->group;
 	hca_lock();
+	pd->id = ++hca_here.made[LIVE_PD];
 	int rc = live_add(&pd->live, LIVE_PD, &pd->ibv, pd->id);
 	if (!rc)
 		tally_one(c, pds, 1);

@@ -23,7 +23,7 @@ enum {
 	 * are quiet */
 	LANE_SOCKETS_EVERY = 16,
 	LANE_QUIET_SOCKETS_EVERY = 64,
-	LANE_QUIET_ROUNDS = 1024,
+	LANE_ROUNDS = 1024,
 	PACE_RETRY_NS = 100000,
 	STUCK_RETRY_NS = 10000000,
 };
@@ -39,89 +39,106 @@ static unsigned look_every(const struct dport *p, bool all_ports, bool by_lanes)
 	return quiet && hca_here.nports > 1 ? QUIET_SOCKETS_EVERY : 1;
 }
 
-bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
+struct round {
+	bool all_ports, hold_ack, by_lanes;
+	struct pollset_ready ready;
+	uint64_t now_ns; /* 0: nobody has asked yet */
+	unsigned got;
+	unsigned open; /* ports */
+};
+
+/* Of the sockets whose turn it is. */
+static void round_ports(struct round *r)
 {
 	struct hca *h = &hca_here;
-	static unsigned round;
-	uint64_t now_ns = 0;
-	unsigned got = 0, open = 0;
-	bool all_looked_at = true;
-	static unsigned lane_quiet = LANE_QUIET_ROUNDS;
-	round++;
-	if (RPWI_UNLIKELY(h->awaited)) {
-		h->round_bytes = 0;
-		if (!h->awaited_rounds-- || h->awaited->t.nxt == h->awaited->t.una)
-			h->awaited = NULL;
-	}
-	got = receive_lanes(hold_ack, &now_ns);
-	lane_quiet = got ? 0 : lane_quiet + (lane_quiet < LANE_QUIET_ROUNDS);
-	bool all_sockets = rpwi_lanes_any_new(h->lanes);
-	bool by_lanes = !all_ports && lane_quiet < LANE_QUIET_ROUNDS;
+	bool all_looked_at = true, all_sockets = rpwi_lanes_any_new(h->lanes), any = r->got;
 	for (unsigned i = 0; i < h->nports; i++) {
 		struct dport *p = &h->port[i];
 		if (!p->refs)
 			continue;
-		open++;
-		unsigned every = look_every(p, all_ports, by_lanes);
-		bool unready = !(ready.ports >> i & 1) && rpwi_port_fd(p->io) >= 0;
-		bool passed_by = !all_sockets && (unready || (round + i) % every);
+		r->open++;
+		unsigned every = look_every(p, r->all_ports, r->by_lanes);
+		bool unready = !(r->ready.ports >> i & 1) && rpwi_port_fd(p->io) >= 0;
+		bool passed_by = !all_sockets && (unready || (h->rounds.n + i) % every);
 		if (passed_by) {
 			all_looked_at = false;
 			continue;
 		}
 		rpwi_shield();
-		unsigned n = receive_port(p, hold_ack, &now_ns);
+		unsigned n = receive_port(p, r->hold_ack, &r->now_ns);
 		p->quiet = n ? 0 : p->quiet + 1;
 		all_looked_at &= !n;
-		got += n;
+		r->got += n;
 	}
 	if (all_looked_at) {
 		rpwi_lanes_sockets_empty(h->lanes);
-		h->emptied += lane_quiet != 0;
+		h->emptied += !any;
 	}
+}
+
+static void round_timers(uint64_t now_ns)
+{
+	struct hca *h = &hca_here;
+	if (rpwi_heap_deadline(&h->timers) <= now_ns)
+		send_timers(now_ns);
+	for (unsigned i = 0; i < h->nports; i++)
+		if (h->port[i].refs && rpwi_port_deadline(h->port[i].io) <= now_ns) {
+			rpwi_shield();
+			rpwi_port_timer(h->port[i].io, now_ns);
+		}
+	if (gsi_defer_deadline() <= now_ns) {
+		rpwi_shield();
+		gsi_defer_timer(now_ns);
+	}
+	if (gsi_deadline() <= now_ns) {
+		rpwi_shield();
+		gsi_timer(now_ns);
+	}
+	if (RPWI_UNLIKELY(rpwi_plan_on))
+		fault_timer(now_ns);
+	if (RPWI_UNLIKELY(cq_event_deadline() <= now_ns))
+		cq_event_timer(now_ns);
+}
+
+bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
+{
+	struct hca *h = &hca_here;
+	struct round r = {.all_ports = all_ports, .hold_ack = hold_ack, .ready = ready};
+	h->rounds.n++;
+	if (RPWI_UNLIKELY(h->awaited)) {
+		h->round_bytes = 0;
+		if (!h->awaited_rounds-- || h->awaited->t.nxt == h->awaited->t.una)
+			h->awaited = NULL;
+	}
+	r.got = receive_lanes(hold_ack, &r.now_ns);
+	h->rounds.by_lanes = r.got ? LANE_ROUNDS : h->rounds.by_lanes - !!h->rounds.by_lanes;
+	r.by_lanes = !all_ports && h->rounds.by_lanes;
+	round_ports(&r);
 	if (mcast_due(all_ports)) {
 		rpwi_shield();
-		got += receive_groups(&now_ns);
+		r.got += receive_groups(&r.now_ns);
 	}
 	/* What others hand over: now and then, and at once while it keeps coming, for their queue
 	 * is short. */
-	static bool more_handed;
-	if ((all_ports && ready.steer) || more_handed || !(round % 64) || (h->steer && !open)) {
+	if ((all_ports && ready.steer) || h->rounds.more_handed || !(h->rounds.n % 64) ||
+		(h->steer && !r.open)) {
 		rpwi_shield();
-		unsigned n = receive_handed(&now_ns);
-		more_handed = n;
-		got += n;
+		unsigned n = receive_handed(&r.now_ns);
+		h->rounds.more_handed = n;
+		r.got += n;
 	}
 	/* Timers and what is left to send: after packets, and now and then. */
-	if (got || all_ports || !(round % 16) || !rpwi_list_empty(&h->tx_list)) {
-		if (!now_ns)
-			now_ns = rpwi_now_ns();
-		if (rpwi_heap_deadline(&h->timers) <= now_ns)
-			send_timers(now_ns);
-		for (unsigned i = 0; i < h->nports; i++)
-			if (h->port[i].refs && rpwi_port_deadline(h->port[i].io) <= now_ns) {
-				rpwi_shield();
-				rpwi_port_timer(h->port[i].io, now_ns);
-			}
-		if (gsi_defer_deadline() <= now_ns) {
-			rpwi_shield();
-			gsi_defer_timer(now_ns);
-		}
-		if (gsi_deadline() <= now_ns) {
-			rpwi_shield();
-			gsi_timer(now_ns);
-		}
-		if (RPWI_UNLIKELY(rpwi_plan_on))
-			fault_timer(now_ns);
-		if (RPWI_UNLIKELY(cq_event_deadline() <= now_ns))
-			cq_event_timer(now_ns);
-		send_run(now_ns);
+	if (r.got || all_ports || !(h->rounds.n % 16) || !rpwi_list_empty(&h->tx_list)) {
+		if (!r.now_ns)
+			r.now_ns = rpwi_now_ns();
+		round_timers(r.now_ns);
+		send_run(r.now_ns);
 	}
 	/* Another thread sleeps, and what it waits for is still to come. */
 	if (RPWI_UNLIKELY(atomic_load_explicit(&h->lane_sleepers, memory_order_relaxed)) &&
 		!rpwi_lanes_arm(h->lanes))
 		rpwi_lanes_wake_self(h->lanes);
-	return got || send_is_spent();
+	return r.got || send_is_spent();
 }
 
 bool progress_run(bool all_ports) { return progress_round(all_ports, true, pollset_all_ready); }

@@ -201,7 +201,6 @@ static void qp_shown(struct dqp *q, const struct ibv_qp_init_attr_ex *a)
 /* NULL and errno, as the verb. */
 static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 {
-	static uint32_t made;
 	int rc = caps_check(a);
 	if (!rc)
 		rc = -rpwi_plan_call(RPWI_CALL_CREATE_QP);
@@ -215,7 +214,7 @@ static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 	if (!rc) {
 		hca_lock();
 		rc = qp_numbered(q, a);
-		q->ordinal = rc ? 0 : ++made;
+		q->ordinal = rc ? 0 : ++hca_here.made[LIVE_QP];
 		hca_unlock();
 	}
 	if (rc) {

@@ -12,14 +12,14 @@
 static uint32_t shuffled(uint32_t n)
 {
 	enum { HALF = RPWI_SLOT_SHIFT / 2, ROUNDS = 4 };
-	static uint64_t key;
 	const uint32_t mask = (1u << HALF) - 1;
 	_Static_assert(RPWI_SLOT_QPNS == 1 << 2 * HALF, "two halves");
-	if (!key)
-		key = rpwi_random64() | 1;
+	struct hca *h = &hca_here;
+	if (!h->qpn_key)
+		h->qpn_key = rpwi_random64() | 1;
 	uint32_t left = n >> HALF & mask, right = n & mask;
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		uint32_t next = left ^ (uint32_t)(rpwi_mix(key + i, right) >> 32 & mask);
+		uint32_t next = left ^ (uint32_t)(rpwi_mix(h->qpn_key + i, right) >> 32 & mask);
 		left = right;
 		right = next;
 	}

@@ -11,7 +11,6 @@ static struct dsrq *to_dsrq(struct ibv_srq *s) { return RPWI_CONTAINER_OF(s, str
 
 struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-	static uint32_t made;
 	struct ibv_srq_attr *a = &attr->attr;
 	if (rpwi_plan_refuses(RPWI_CALL_CREATE_SRQ))
 		return NULL;
@@ -37,11 +36,11 @@ struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 	rc = pd_usable(pd);
 	if (!rc) {
 		s->ibv.context = pd->context;
-		rc = live_add(&s->live, LIVE_SRQ, &s->ibv, made + 1);
+		rc = live_add(&s->live, LIVE_SRQ, &s->ibv, hca_here.made[LIVE_SRQ] + 1);
 	}
 	if (!rc) {
 		to_dpd(pd)->refs++;
-		s->ordinal = ++made;
+		s->ordinal = ++hca_here.made[LIVE_SRQ];
 		tally_one(pd->context, srqs, 1);
 	}
 	hca_unlock();
