@@ -174,8 +174,8 @@ int am_send_begin(rpw_request *r)
 		struct iovec iov = {r->buf, r->len};
 		int rc = link_send(&ep->link, &(struct frame){.type = FRAME_AM,
 						      .tag = r->tag,
-						      .extra = r->am_header,
-						      .extra_len = r->am_header_len,
+						      .extra = r->am.header,
+						      .extra_len = r->am.header_len,
 						      .iov = &iov,
 						      .iovcnt = r->len ? 1 : 0,
 						      .len = r->len,
@@ -233,18 +233,18 @@ int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header
 	r->buf = (void *)buf;
 	r->len = len;
 	r->tag = r->done.tag = word;
-	r->am_header_len = header_len;
+	r->am.header_len = header_len;
 	int rc = pipeline_outgoing(r);
 	if (rc) {
 		req_drop(r);
 		return rc;
 	}
-	if (header_len && !(r->am_header = malloc(header_len))) {
+	if (header_len && !(r->am.header = malloc(header_len))) {
 		req_drop(r);
 		return rpwi_fail(
 			RPW_ERR_NO_MEMORY, "no memory for the header of an active message");
 	}
 	if (header_len)
-		memcpy(r->am_header, header, header_len);
+		memcpy(r->am.header, header, header_len);
 	return ep_post(ep, r, req);
 }

@@ -23,12 +23,12 @@ static int atomic_as_frame(rpw_request *r)
 		req_complete(r, RPW_ERR_NO_MEMORY);
 		return 0;
 	}
-	struct atomic_body b = {.region = r->key->region,
-		.secret = r->key->secret,
+	struct atomic_body b = {.region = r->atomic.key->region,
+		.secret = r->atomic.key->secret,
 		.offset = r->one.offset,
-		.operand = r->operand,
-		.compare = r->compare,
-		.op = r->op};
+		.operand = r->atomic.operand,
+		.compare = r->atomic.compare,
+		.op = r->atomic.op};
 	struct iovec iov = {&b, sizeof(b)};
 	int rc = link_send(&ep->link, &(struct frame){.type = FRAME_ATOMIC,
 					      .tag = r->number,
@@ -47,7 +47,7 @@ int rma_atomic_begin(rpw_request *r)
 	rpw_endpoint *ep = r->ep;
 	if (ep->link.breakable)
 		return atomic_as_frame(r);
-	if (!r->key->has[ep->tran]) {
+	if (!r->atomic.key->has[ep->tran]) {
 		rpwi_fail(RPW_ERR_NOT_SUPPORTED,
 			"the remote key does not describe its memory for %s", ep->link.ops->name);
 		req_fail(r, rpwi_last_error());
@@ -56,8 +56,9 @@ int rma_atomic_begin(rpw_request *r)
 	r->where = AT_PEER;
 	r->under_way = 1;
 	ep->rma_dirty = true;
-	int rc = ep->link.ops->rma->atomic(ep->link.te, r->op, &r->key->desc[ep->tran],
-		r->one.offset, r->operand, r->compare, r->before, transfer_cookie(r, COOKIE_PIECE));
+	int rc = ep->link.ops->rma->atomic(ep->link.te, r->atomic.op,
+		&r->atomic.key->desc[ep->tran], r->one.offset, r->atomic.operand, r->atomic.compare,
+		r->atomic.before, transfer_cookie(r, COOKIE_PIECE));
 	if (rc == RPWI_LATER) {
 		r->where = AT_NONE;
 		r->under_way = 0;
@@ -102,8 +103,8 @@ void rma_atomic_done(rpw_endpoint *ep, uint64_t number, int status, const void *
 		return;
 	}
 	ep->atomics--;
-	if (!status && r->before)
-		memcpy(r->before, body, 8);
+	if (!status && r->atomic.before)
+		memcpy(r->atomic.before, body, 8);
 	if (status == RPW_ERR_ACCESS) {
 		rpwi_fail(RPW_ERR_ACCESS,
 			"%s refused an atomic on 8 bytes at offset %llu: it has no such memory "
@@ -137,12 +138,12 @@ static int atomic(rpw_endpoint *ep, enum tran_atomic op, uint64_t operand, uint6
 	rpw_request *r = req_new(ep->c, ep, REQ_ATOMIC, req != NULL);
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
-	r->op = (uint8_t)op;
-	r->operand = operand;
-	r->compare = compare;
-	r->key = key;
+	r->atomic.op = (uint8_t)op;
+	r->atomic.operand = operand;
+	r->atomic.compare = compare;
+	r->atomic.key = key;
 	r->one.offset = offset;
-	r->before = before;
+	r->atomic.before = before;
 	r->done.length = 8;
 	return ep_post(ep, r, req);
 }

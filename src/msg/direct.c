@@ -152,7 +152,7 @@ void direct_path_gone(rpw_request *r)
 {
 	direct_drop(r);
 	bool direct =
-		r->kind == REQ_RMA && r->xfer && !r->rts && !r->parked && (r->gpu || r->remote_gpu);
+		r->kind == REQ_RMA && r->xfer && !r->rts && !r->parked && (r->gpu || r->rma.to_gpu);
 	if (!direct || (r->where != AT_FETCH && r->where != AT_SETTLE))
 		return;
 	/* It may have to be staged on the next path: so it is begun anew, before what waits in the

@@ -16,7 +16,7 @@
 int rma_flush_begin(rpw_request *r)
 {
 	r->where = AT_PEER;
-	r->settled = r->settle_sent = r->answered = r->flush_sent = false;
+	r->settled = r->settle_sent = r->flush.answered = r->flush.sent = false;
 	r->worst = 0;
 	rma_flush_look(r->ep);
 	return 0;
@@ -45,7 +45,7 @@ static bool transport_flushed(rpw_endpoint *ep, rpw_request *r)
 static void flush_complete(rpw_request *r)
 {
 	rpw_endpoint *ep = r->ep;
-	if (r->ends && !r->worst && ep->boot && !ep->gone_heard && !ep->bye_heard)
+	if (r->flush.ends && !r->worst && ep->boot && !ep->gone_heard && !ep->bye_heard)
 		say_bye(ep, "");
 	req_complete(r, r->worst);
 }
@@ -58,7 +58,7 @@ void rma_flush_look(rpw_endpoint *ep)
 		rpw_request *r = RPWI_CONTAINER_OF(ep->active_list.next, rpw_request, active);
 		if (r->kind != REQ_FLUSH || r->where != AT_PEER || !transport_flushed(ep, r))
 			return;
-		if (!r->flush_sent) {
+		if (!r->flush.sent) {
 			if (!r->number && !(r->number = ids_add(&ep->c->numbers, r))) {
 				req_complete(r, RPW_ERR_NO_MEMORY);
 				continue;
@@ -68,9 +68,9 @@ void rma_flush_look(rpw_endpoint *ep)
 				link_send(&ep->link,
 					&(struct frame){.type = FRAME_FLUSH, .tag = r->number}))
 				return;
-			r->flush_sent = true;
+			r->flush.sent = true;
 		}
-		if (!r->answered)
+		if (!r->flush.answered)
 			return;
 		flush_complete(r);
 	}
@@ -80,7 +80,7 @@ void rma_flush_bye(rpw_endpoint *ep, uint64_t received)
 {
 	while (!rpwi_list_empty(&ep->active_list)) {
 		rpw_request *r = RPWI_CONTAINER_OF(ep->active_list.next, rpw_request, active);
-		bool done = r->flush_sent ? received >= r->order
+		bool done = r->flush.sent ? received >= r->order
 					  : received == ep->link.tx_count && !ep->rma_dirty;
 		if (r->kind != REQ_FLUSH || !done)
 			return;
@@ -130,7 +130,7 @@ static int flush(rpw_endpoint *ep, const char *call, bool ends, rpw_request **re
 	rpw_request *r = req_new(ep->c, ep, REQ_FLUSH, req != NULL);
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
-	r->ends = ends;
+	r->flush.ends = ends;
 	ep->shutting |= ends && !ep->shut;
 	return ep_post(ep, r, req);
 }

@@ -48,7 +48,7 @@ static void keep(rpw_endpoint *ep, struct unexpected *u)
 static bool room_make(rpw_request *r, size_t len)
 {
 	bool outer = msg_callback_begin(r->c); /* rpw_recv_obj itself may be what calls it */
-	r->buf = r->alloc ? r->alloc(len, r->arg_alloc) : malloc(len ? len : 1);
+	r->buf = r->object.alloc ? r->object.alloc(len, r->object.arg) : malloc(len ? len : 1);
 	r->c->in_progress = outer;
 	r->len = len;
 	r->done.length = len;
@@ -59,8 +59,8 @@ static bool room_make(rpw_request *r, size_t len)
 			       len),
 		       false;
 	r->gpu = pipeline_gpu_of(r->c, r->buf, len);
-	*r->obj_buf = r->buf;
-	*r->obj_len = len;
+	*r->object.buf = r->buf;
+	*r->object.len = len;
 	return true;
 }
 
@@ -101,10 +101,10 @@ static void fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts)
 void object_fetched(rpw_request *r, int status)
 {
 	if (status) {
-		if (!r->alloc)
+		if (!r->object.alloc)
 			free(r->buf); /* memory of the program's allocator is the program's */
-		*r->obj_buf = r->alloc ? r->buf : NULL;
-		*r->obj_len = 0;
+		*r->object.buf = r->object.alloc ? r->buf : NULL;
+		*r->object.len = 0;
 	}
 	req_complete(r, status);
 }
@@ -182,10 +182,10 @@ int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg
 		return RPW_ERR_NO_MEMORY;
 	*buf = NULL;
 	*len = 0;
-	r->alloc = alloc;
-	r->arg_alloc = arg;
-	r->obj_buf = buf;
-	r->obj_len = len;
+	r->object.alloc = alloc;
+	r->object.arg = arg;
+	r->object.buf = buf;
+	r->object.len = len;
 	r->held = true;
 	if (!unexpected_take(r)) {
 		r->where = AT_POSTED;

@@ -128,15 +128,10 @@ struct rpw_request {
 	void *arg;
 	uint64_t tag, mask;
 	/* what only long operations need: blank when a request is made */
-	bool issuing, canceled, peer_lost, notify, flush_sent, answered, settle_sent, settled,
-		describe;
+	bool issuing, canceled, peer_lost, settle_sent, settled, describe;
 	bool parked;    /* on ep->fetching, but moved by a pipeline */
-	bool ends;      /* a flush of rpw_endpoint_shutdown */
 	bool asked;     /* counted by its pipelines as a question to the peer */
 	bool iov_owned; /* iov was allocated */
-	/* of a put or get: the peer's memory is a GPU's. The key may be gone by the time that a
-	 * path is */
-	bool remote_gpu;
 	bool invited, was_invited, put_failed, placed; /* of receives: rndv_put.c */
 	int rtr_tran, direct_tran;
 	int iovcnt;
@@ -154,21 +149,39 @@ struct rpw_request {
 	unsigned xfers, at_xfer, under_way;
 	size_t at_byte;
 	int worst; /* of the transfers */
-	uint64_t operand, compare, *before;
-	uint8_t op;
-	size_t am_header_len;
-	void *am_header; /* allocated */
-	const struct rpw_rkey *key;
-	rpw_alloc_fn alloc;
-	void *arg_alloc;
+	union {    /* by kind */
+		struct {
+			size_t header_len;
+			void *header; /* allocated */
+		} am;
+		struct {
+			const struct rpw_rkey *key;
+			uint64_t operand, compare, *before;
+			uint8_t op;
+		} atomic;
+		struct { /* a receive of one */
+			rpw_alloc_fn alloc;
+			void *arg, **buf;
+			size_t *len;
+		} object;
+		struct {
+			bool notify;
+			/* the peer's memory is a GPU's. The key may be gone by the time that a path
+			 * is */
+			bool to_gpu;
+			uint64_t word; /* what is notified */
+		} rma;
+		struct { /* or a fence */
+			bool sent, answered;
+			bool ends; /* of rpw_endpoint_shutdown */
+		} flush;
+	};
 	struct link_keep keep;     /* of its body, on a path that may break */
 	struct rpwi_error error;   /* why it failed. A truncated one is told from its lengths */
 	struct gpu *gpu;           /* whose memory the buffer is; NULL: the host's */
 	struct pipeline *pipeline; /* what moves it, then */
 	rpw_memory *serves;        /* a peer's put or get of it */
 	void *bounce;              /* a small buffer of a GPU's, copied; ours */
-	void **obj_buf;
-	size_t *obj_len;
 };
 _Static_assert(offsetof(struct rpw_request, issuing) <= 4 * 64, "what is hot is together");
 
@@ -182,17 +195,6 @@ struct rts {
 		uint64_t len;
 		struct tran_desc desc;
 	} piece[];
-};
-
-/* What a peer may fetch from us. */
-struct rndv {
-	unsigned n;
-	int tran; /* whose registrations */
-	uint8_t kind;
-	void *bounce;   /* more pieces than an RTS can describe: packed here */
-	struct rts *to; /* where it is being put, invited by the peer */
-	struct iovec iov[RTS_PIECES_MAX];
-	struct tran_mem *mem[RTS_PIECES_MAX];
 };
 
 /* A message that came before its receive (tagged ones), or before its turn (active messages). */

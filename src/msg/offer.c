@@ -114,14 +114,14 @@ size_t rndv_describe(rpw_request *r, uint8_t *body)
 	struct rts_body h = {.number = r->number,
 		.len = r->len,
 		.pieces = (uint16_t)v->n,
-		.am_header_len = v->kind == RTS_AM ? r->am_header_len : 0};
+		.am_header_len = v->kind == RTS_AM ? r->am.header_len : 0};
 	uint8_t *p = body;
 	memcpy(p, &h, sizeof(h));
 	p += sizeof(h);
 	for (unsigned i = 0; i < v->n; i++)
 		p += rndv_describe_piece(p, v->iov[i].iov_len, v->mem[i] ? &v->mem[i]->desc : NULL);
 	if (h.am_header_len)
-		memcpy(p, r->am_header, h.am_header_len);
+		memcpy(p, r->am.header, h.am_header_len);
 	return (size_t)(p - body) + h.am_header_len;
 }
 
@@ -139,7 +139,7 @@ int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint
 	}
 	uint32_t units =
 		type == FRAME_RTS && kind <= RTS_AM
-			? credit_units_rts(r->rndv->n, kind == RTS_AM ? r->am_header_len : 0)
+			? credit_units_rts(r->rndv->n, kind == RTS_AM ? r->am.header_len : 0)
 			: 0;
 	if (units && !credit_has(&ep->link, units)) {
 		credit_need(&ep->link, units);

@@ -208,7 +208,7 @@ static void flushed(rpw_endpoint *ep, uint64_t number)
 {
 	rpw_request *r = ids_get(&ep->c->numbers, number);
 	if (r && r->ep == ep && r->kind == REQ_FLUSH) {
-		r->answered = true;
+		r->flush.answered = true;
 		msg_todo(ep, TODO_SEND);
 	}
 }

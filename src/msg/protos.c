@@ -31,7 +31,7 @@ void proto_ends(rpw_request *r)
 		pipeline_answered(r);
 	if (r->serves)
 		pipeline_served(r);
-	if (r->ends)
+	if (r->kind == REQ_FLUSH && r->flush.ends)
 		connect_shutdown_over(r->ep);
 	r->number = 0;
 	r->xfer = NULL;

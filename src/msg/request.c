@@ -27,7 +27,8 @@ rpw_request *req_more(rpw_context *c)
 		rpw_request *r = &k->r[i];
 		r->c = c;
 		r->plain = r->iov_owned = false;
-		r->am_header = r->bounce = NULL;
+		r->kind = REQ_RECV;
+		r->bounce = NULL;
 		r->error = (struct rpwi_error){0};
 		rpwi_list_init(&r->active);
 		req_give_back(r);
@@ -41,8 +42,10 @@ static void copies_free(rpw_request *r)
 	if (r->iov_owned)
 		free(r->iov);
 	r->iov_owned = false;
-	free(r->am_header);
-	r->am_header = NULL;
+	if (r->kind == REQ_AM) {
+		free(r->am.header);
+		r->am.header = NULL;
+	}
 	free(r->bounce);
 	r->bounce = NULL;
 	rpwi_error_drop(&r->error);

@@ -18,7 +18,7 @@ static void rma_done(rpw_request *r)
 		has_put |= r->xfer[i].is_put;
 	if (RPWI_UNLIKELY(r->direct && !has_put))
 		r->worst = direct_landed(r, r->worst);
-	if (r->worst || !has_put || (!r->notify && !r->ep->link.breakable))
+	if (r->worst || !has_put || (!r->rma.notify && !r->ep->link.breakable))
 		req_complete(r, r->worst);
 	else
 		transfer_settles(r);
@@ -27,9 +27,9 @@ static void rma_done(rpw_request *r)
 /* The peer has the bytes. */
 static void rma_settled(rpw_request *r, int status)
 {
-	if (r->notify && !status) {
+	if (r->rma.notify && !status) {
 		uint64_t len = r->len;
-		link_reply(&r->ep->link, FRAME_NOTIFY, 0, r->operand, &len, sizeof(len));
+		link_reply(&r->ep->link, FRAME_NOTIFY, 0, r->rma.word, &len, sizeof(len));
 	}
 	req_complete(r, status);
 }
@@ -93,13 +93,13 @@ static int one_transfer(rpw_endpoint *ep, bool is_put, void *buf, size_t len, co
 	r->one = (struct xfer){
 		.local = buf, .offset = offset, .len = len, .key = key, .is_put = is_put};
 	r->gpu = pipeline_gpu_of(ep->c, buf, len);
-	r->remote_gpu = key->device;
+	r->rma.to_gpu = key->device;
 	r->xfer = &r->one;
 	r->xfers = 1;
 	r->len = r->done.length = len;
-	r->notify = notify != NULL;
+	r->rma.notify = notify != NULL;
 	if (notify)
-		r->operand = *notify;
+		r->rma.word = *notify;
 	return ep_post(ep, r, req);
 }
 
@@ -175,7 +175,7 @@ int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_re
 	r->xfers = (unsigned)n;
 	/* access_check has refused a key that is NULL.
 	 * NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
-	r->remote_gpu = n && x->key->device;
+	r->rma.to_gpu = n && x->key->device;
 	r->done.length = total;
 	return ep_post(ep, r, req);
 }

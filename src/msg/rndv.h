@@ -5,6 +5,17 @@
 
 #include "msg/objects.h"
 
+/* What a peer may fetch from us. */
+struct rndv {
+	unsigned n;
+	int tran; /* whose registrations */
+	uint8_t kind;
+	void *bounce;   /* more pieces than an RTS can describe: packed here */
+	struct rts *to; /* where it is being put, invited by the peer */
+	struct iovec iov[RTS_PIECES_MAX];
+	struct tran_mem *mem[RTS_PIECES_MAX];
+};
+
 /* Of an RTS: what it costs must not depend on how this path's transport describes memory, since it
  * may go again on another, which describes it otherwise. */
 static inline uint32_t credit_units_rts(unsigned pieces, size_t am_header_len)

@@ -25,6 +25,7 @@ static void requests(const char *what, const struct rpwi_list *list)
 	unsigned n = 0;
 	for (const struct rpwi_list *l = list->next; l != list && n < SHOWN; l = l->next, n++) {
 		const rpw_request *r = RPWI_CONTAINER_OF(l, rpw_request, active);
+		bool flush = r->kind == REQ_FLUSH || r->kind == REQ_FENCE;
 		fprintf(stderr,
 			"soak:       %s: %s, %zu bytes, at %s%s%s%s%s%s%s%s, pieces %u of %u, %u "
 			"under way\n",
@@ -32,7 +33,8 @@ static void requests(const char *what, const struct rpwi_list *list)
 			at[r->where], r->keep.in ? ", logged" : "",
 			r->describe ? ", to be described" : "",
 			r->rts && r->rts->stale ? ", stale" : "",
-			r->flush_sent ? ", flush sent" : "", r->answered ? ", answered" : "",
+			flush && r->flush.sent ? ", flush sent" : "",
+			flush && r->flush.answered ? ", answered" : "",
 			r->settle_sent ? ", settling" : "", r->settled ? ", settled" : "",
 			r->at_xfer, r->xfers, r->under_way);
 	}
