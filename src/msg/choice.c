@@ -171,7 +171,7 @@ void choice_explain(rpw_endpoint *ep, int chosen)
 {
 	struct text t = {""};
 	char why[256];
-	if (ep->orders == 1)
+	if (ep->next.orders == 1)
 		snprintf(t.s, sizeof(t.s), "only %s was asked for", tran_all[chosen]->name);
 	else {
 		const char *because = "it was the first that came up";
@@ -180,8 +180,8 @@ void choice_explain(rpw_endpoint *ep, int chosen)
 				because = reasons_table[i].because;
 		text_add(&t, "", "", because);
 	}
-	for (int k = 0; k < ep->orders; k++) {
-		int i = ep->order[k];
+	for (int k = 0; k < ep->next.orders; k++) {
+		int i = ep->next.order[k];
 		if (i == chosen)
 			continue;
 		bool in_software = choice_why_not(ep, i, why, sizeof(why));
@@ -195,18 +195,18 @@ void choice_explain(rpw_endpoint *ep, int chosen)
 			tran_all[chosen]->caps & TRAN_SEALS
 				? "sealed by the key of both sides (TLS 1.3)"
 				: "the key admits, the kernel guards: it does not leave the host");
-	if (ep->attempt && ep->reasons && *ep->reasons)
-		text_add(&t, "; tried before: ", "", ep->reasons);
+	if (ep->next.attempt && ep->next.reasons && *ep->next.reasons)
+		text_add(&t, "; tried before: ", "", ep->next.reasons);
 	ep_keep(&ep->why, t.s);
 }
 
 void choice_reason_add(rpw_endpoint *ep, const char *name, const char *why)
 {
 	struct text t = {""};
-	if (ep->reasons)
-		snprintf(t.s, sizeof(t.s), "%s", ep->reasons);
+	if (ep->next.reasons)
+		snprintf(t.s, sizeof(t.s), "%s", ep->next.reasons);
 	text_add(&t, "; ", name, why);
-	ep_keep(&ep->reasons, t.s);
+	ep_keep(&ep->next.reasons, t.s);
 }
 
 struct tran *msg_tran(rpw_context *c, int i, char *why, size_t why_len)

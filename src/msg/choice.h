@@ -20,7 +20,7 @@ bool choice_protects(const rpw_context *c, int i);
 bool choice_wanted(rpw_context *c, int i); /* may an endpoint of this context use it? */
 bool choice_why_not(rpw_endpoint *ep, int i, char *why, size_t why_len);
 void choice_explain(rpw_endpoint *ep, int chosen); /* in ep->why */
-/* to ep->reasons: tried in vain */
+/* to ep->next.reasons: tried in vain */
 void choice_reason_add(rpw_endpoint *ep, const char *name, const char *why);
 
 struct tran *msg_tran(rpw_context *c, int i, char *why, size_t why_len);

@@ -28,7 +28,7 @@
 
 static void deadline_set(rpw_endpoint *ep, uint64_t deadline_ns)
 {
-	ep->deadline_ns = deadline_ns;
+	ep->next.deadline_ns = deadline_ns;
 	ep->c->timers_next_ns = RPWI_MIN(ep->c->timers_next_ns, deadline_ns);
 }
 
@@ -84,9 +84,9 @@ static int path_make(rpw_endpoint *ep, int i, uint16_t attempt, uint8_t *handle,
 static unsigned path_timeout_ms(rpw_endpoint *ep)
 {
 	uint64_t now = rpwi_now_ns(),
-		 left = ep->until_ns > now ? (ep->until_ns - now) / RPWI_NS_PER_MS : 0;
-	if (ep->candidate < ep->orders)
-		left /= (uint64_t)(ep->orders - ep->candidate + 1);
+		 left = ep->next.until_ns > now ? (ep->next.until_ns - now) / RPWI_NS_PER_MS : 0;
+	if (ep->next.candidate < ep->next.orders)
+		left /= (uint64_t)(ep->next.orders - ep->next.candidate + 1);
 	return (unsigned)RPWI_MAX(RPWI_MIN(left, (uint64_t)PATH_MS), (uint64_t)200);
 }
 
@@ -96,12 +96,13 @@ static bool path_try(rpw_endpoint *ep, int i)
 	uint8_t handle[TRAN_HANDLE_MAX];
 	size_t len;
 	choice_why_not(ep, i, why, sizeof(why));
-	if (*why || path_make(ep, i, (uint16_t)(ep->attempt + 1), handle, &len, why, sizeof(why))) {
+	if (*why || path_make(ep, i, (uint16_t)(ep->next.attempt + 1), handle, &len, why,
+			    sizeof(why))) {
 		choice_reason_add(ep, tran_all[i]->name, why);
 		return false;
 	}
 	choice_explain(ep, i);
-	ep->attempt++;
+	ep->next.attempt++;
 	deadline_set(ep, rpwi_now_ns() + path_timeout_ms(ep) * RPWI_NS_PER_MS);
 	int rc = say_path(ep, SAY_CHOICE, 0, tran_all[i]->name, ep->why, handle, len);
 	if (rc) /* its end is about to be told; with that, or with the deadline, this ends */
@@ -113,13 +114,14 @@ static bool path_try(rpw_endpoint *ep, int i)
 /* A path broke: was it of any use? One that was there for long was. */
 static void fruit_look(rpw_endpoint *ep)
 {
-	uint64_t tx = ep->link.tx_count - ep->again_tx, rx = ep->link.rx_count - ep->again_rx;
-	bool moved = ep->moved || tx != ep->mark_tx || rx != ep->mark_rx ||
-		     rpwi_now_ns() - ep->up_ns > FRUITLESS_S * RPWI_NS_PER_S;
-	ep->fruitless = moved ? 0 : ep->fruitless + 1;
+	uint64_t tx = ep->link.tx_count - ep->lost.again_tx,
+		 rx = ep->link.rx_count - ep->lost.again_rx;
+	bool moved = ep->moved || tx != ep->lost.mark_tx || rx != ep->lost.mark_rx ||
+		     rpwi_now_ns() - ep->lost.up_ns > FRUITLESS_S * RPWI_NS_PER_S;
+	ep->lost.fruitless = moved ? 0 : ep->lost.fruitless + 1;
 	ep->moved = false;
-	ep->mark_tx = tx;
-	ep->mark_rx = rx;
+	ep->lost.mark_tx = tx;
+	ep->lost.mark_rx = rx;
 }
 
 /* What is left of a path that is of no use is closed; the connecting side goes on with the next
@@ -129,15 +131,15 @@ static void path_abandon(rpw_endpoint *ep)
 	if (ep_move(ep, EP_PATH_LOST)) {
 		ep->c->stat.path_changes++;
 		fruit_look(ep);
-		ep->agains = 0;
-		ep->candidate = 0;
-		ep->rest_ms = 0;
-		ep->until_ns = rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS;
-		free(ep->reasons);
-		ep->reasons = NULL;
-		for (int k = 0; k < ep->orders; k++)
-			if (ep->order[k] == ep->tran)
-				ep->first = k + 1;
+		ep->lost.agains = 0;
+		ep->next.candidate = 0;
+		ep->next.rest_ms = 0;
+		ep->next.until_ns = rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS;
+		free(ep->next.reasons);
+		ep->next.reasons = NULL;
+		for (int k = 0; k < ep->next.orders; k++)
+			if (ep->next.order[k] == ep->tran)
+				ep->next.first = k + 1;
 	}
 	connect_path_close(ep);
 }
@@ -146,13 +148,13 @@ static void path_abandon(rpw_endpoint *ep)
  * this path may break the next few before they are up. */
 static bool rest(rpw_endpoint *ep)
 {
-	uint64_t now = rpwi_now_ns(), until = now + ep->rest_ms * RPWI_NS_PER_MS;
-	if (!ep->was_up || until >= ep->until_ns)
+	uint64_t now = rpwi_now_ns(), until = now + ep->next.rest_ms * RPWI_NS_PER_MS;
+	if (!ep->was_up || until >= ep->next.until_ns)
 		return false;
-	ep->resting = true;
-	ep->candidate = 0;
-	ep->rest_ms =
-		ep->rest_ms ? RPWI_MIN(2 * ep->rest_ms, (unsigned)REST_MS_MOST) : REST_MS_LEAST;
+	ep->next.resting = true;
+	ep->next.candidate = 0;
+	ep->next.rest_ms = ep->next.rest_ms ? RPWI_MIN(2 * ep->next.rest_ms, (unsigned)REST_MS_MOST)
+					    : REST_MS_LEAST;
 	deadline_set(ep, until);
 	return true;
 }
@@ -163,21 +165,21 @@ static bool does_otherwise(rpw_endpoint *ep)
 	const struct tran_ops *ops = ep->tran >= 0 ? tran_all[ep->tran] : NULL;
 	struct tran *t = ops ? ep->c->t[ep->tran].tran : NULL;
 	bool own = t && ops->again && ep->boot && ops->again(t, boot_peer(ep->boot));
-	bool again = own || ep->peer_again;
-	ep->peer_again = false;
+	bool again = own || ep->lost.peer_again;
+	ep->lost.peer_again = false;
 	return again;
 }
 
 /* Paths come up, and each breaks before anything moves: more of them would do no better. */
 static bool in_vain(rpw_endpoint *ep)
 {
-	if (ep->fruitless < FRUITLESS_MAX)
+	if (ep->lost.fruitless < FRUITLESS_MAX)
 		return false;
 	char text[600];
 	snprintf(text, sizeof(text),
 		"%u paths to %s came up and broke before anything moved; the last one by %s: %s",
-		ep->fruitless, ep->peer, ep->tran >= 0 ? tran_all[ep->tran]->name : "?",
-		ep->last_why[0] ? ep->last_why : "no reason was given");
+		ep->lost.fruitless, ep->peer, ep->tran >= 0 ? tran_all[ep->tran]->name : "?",
+		ep->next.last_why[0] ? ep->next.last_why : "no reason was given");
 	say_word(ep, SAY_NO_PATH, text);
 	ep_fail(ep, &(struct rpwi_error){RPW_ERR_UNREACHABLE, 0, text});
 	return true;
@@ -188,7 +190,7 @@ void connect_next_path(rpw_endpoint *ep)
 	if (ep->state == EP_FAILED || ep->state == EP_BOOT)
 		return;
 	if (ep->state == EP_UP && ep->path_broken && !ep->link.breakable &&
-		ep->deadline_ns != RPWI_NEVER)
+		ep->next.deadline_ns != RPWI_NEVER)
 		return; /* the word on it is on its way */
 	if (ep->state == EP_UP && !ep->link.breakable) {
 		ep_fail(ep, &(struct rpwi_error){RPW_ERR_PEER_GONE, 0,
@@ -201,37 +203,39 @@ void connect_next_path(rpw_endpoint *ep)
 	if (!ep->active) {
 		char why[480];
 		snprintf(why, sizeof(why), "the listening side's end of the path failed%s%s",
-			ep->last_why[0] ? ": " : "", ep->last_why);
+			ep->next.last_why[0] ? ": " : "", ep->next.last_why);
 		say_broken(ep, again, why);
-		ep->last_why[0] = 0;
+		ep->next.last_why[0] = 0;
 		deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
 		return;
 	}
 	if (in_vain(ep))
 		return;
-	if (!was_up && !ep->resting && ep->attempt && ep->tran >= 0)
+	if (!was_up && !ep->next.resting && ep->next.attempt && ep->tran >= 0)
 		choice_reason_add(ep, tran_all[ep->tran]->name,
-			ep->last_why[0] ? ep->last_why : "it did not come up");
-	ep->last_why[0] = 0;
-	if (ep->resting) { /* what was in the way the last time is told */
-		free(ep->reasons);
-		ep->reasons = NULL;
+			ep->next.last_why[0] ? ep->next.last_why : "it did not come up");
+	ep->next.last_why[0] = 0;
+	if (ep->next.resting) { /* what was in the way the last time is told */
+		free(ep->next.reasons);
+		ep->next.reasons = NULL;
 	}
-	ep->resting = false;
-	if (again && !was_up && ep->agains++ < AGAINS_MAX && rpwi_now_ns() < ep->until_ns &&
-		path_try(ep, ep->tran))
+	ep->next.resting = false;
+	if (again && !was_up && ep->lost.agains++ < AGAINS_MAX &&
+		rpwi_now_ns() < ep->next.until_ns && path_try(ep, ep->tran))
 		return;
-	while (ep->candidate < ep->orders && rpwi_now_ns() < ep->until_ns)
-		if (path_try(ep, ep->order[(ep->first + ep->candidate++) % ep->orders]))
+	while (ep->next.candidate < ep->next.orders && rpwi_now_ns() < ep->next.until_ns)
+		if (path_try(ep, ep->next.order[(ep->next.first + ep->next.candidate++) %
+						ep->next.orders]))
 			return;
 	if (rest(ep))
 		return;
 	char text[1024];
 	snprintf(text, sizeof(text),
 		"no path to %s: %s (ropeway doctor, here and there, says what prevents it)",
-		ep->peer, ep->reasons ? ep->reasons : "time is up");
+		ep->peer, ep->next.reasons ? ep->next.reasons : "time is up");
 	say_word(ep, SAY_NO_PATH, text);
-	ep_fail(ep, &(struct rpwi_error){ep->refusal ? ep->refusal : RPW_ERR_UNREACHABLE, 0, text});
+	ep_fail(ep, &(struct rpwi_error){
+			    ep->next.refusal ? ep->next.refusal : RPW_ERR_UNREACHABLE, 0, text});
 }
 
 static void resume(rpw_endpoint *ep, uint64_t peer_received)
@@ -255,8 +259,8 @@ static void path_is_up(rpw_endpoint *ep)
 		return; /* its listener was just destroyed; what is to do knows */
 	ep_move(ep, EP_PATH_UP);
 	ep->was_up = true;
-	ep->up_ns = rpwi_now_ns();
-	ep->deadline_ns = ep->until_ns = RPWI_NEVER;
+	ep->lost.up_ns = rpwi_now_ns();
+	ep->next.deadline_ns = ep->next.until_ns = RPWI_NEVER;
 	size_t most = RPWI_MIN(ep->link.te->limits.frame_max, (size_t)1 << 30);
 	ep->eager_max =
 		RPWI_MIN(c->eager_option ? c->eager_option : ep->link.te->limits.eager_max, most);
@@ -295,7 +299,7 @@ void connect_ready(void *user, const struct rpwi_error *e)
 	if (ep->state != EP_CHOOSING)
 		return;
 	if (e) {
-		snprintf(ep->last_why, sizeof(ep->last_why), "%s", e->text);
+		snprintf(ep->next.last_why, sizeof(ep->next.last_why), "%s", e->text);
 		msg_todo(ep, TODO_PATH);
 		return;
 	}
@@ -310,9 +314,10 @@ void connect_trouble(const rpw_endpoint *ep, char *out, size_t room)
 	*out = 0;
 	if (ep->state == EP_BOOT && ep->boot)
 		boot_trouble(ep->boot, out, room);
-	else if (ep->state == EP_CHOOSING && (ep->reasons || ep->last_why[0]))
-		snprintf(out, room, "no path yet: %.300s%s%.80s", ep->reasons ? ep->reasons : "",
-			ep->reasons && ep->last_why[0] ? "; " : "", ep->last_why);
+	else if (ep->state == EP_CHOOSING && (ep->next.reasons || ep->next.last_why[0]))
+		snprintf(out, room, "no path yet: %.300s%s%.80s",
+			ep->next.reasons ? ep->next.reasons : "",
+			ep->next.reasons && ep->next.last_why[0] ? "; " : "", ep->next.last_why);
 }
 
 /* ---- boot's up-calls ---- */
@@ -334,7 +339,7 @@ static void boot_accepted(void *user, void *listener_user, struct boot_conn *con
 	ep_keep(&ep->peer, boot_peer_text(conn));
 	boot_set_user(conn, ep);
 	deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
-	ep->until_ns = rpwi_now_ns() + ARRIVE_MS * RPWI_NS_PER_MS;
+	ep->next.until_ns = rpwi_now_ns() + ARRIVE_MS * RPWI_NS_PER_MS;
 	if (c->arriving > ARRIVING_MAX)
 		ep_doom(ep, RPW_ERR_LIMIT, "too many peers are connecting at once");
 }
@@ -351,7 +356,7 @@ static void boot_connected(void *user, const struct rpwi_error *e)
 	}
 	ep_keep(&ep->peer, boot_peer_text(ep->boot));
 	ep_move(ep, EP_TALKS);
-	ep->until_ns = RPWI_MAX(ep->until_ns, rpwi_now_ns() + RPWI_NS_PER_S);
+	ep->next.until_ns = RPWI_MAX(ep->next.until_ns, rpwi_now_ns() + RPWI_NS_PER_S);
 	msg_todo(ep, TODO_PATH);
 }
 
@@ -385,13 +390,13 @@ static void on_choice(
 		return;
 	}
 	path_abandon(ep);
-	ep->attempt = p->attempt;
+	ep->next.attempt = p->attempt;
 	if (!counts_right(ep, p))
 		return;
 	facts_take(ep, p);
-	deadline_set(ep,
-		ep->was_up ? rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS
-			   : RPWI_MIN(rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS, ep->until_ns));
+	deadline_set(ep, ep->was_up ? rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS
+				    : RPWI_MIN(rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS,
+					      ep->next.until_ns));
 	char why[256] = "";
 	uint8_t own[TRAN_HANDLE_MAX];
 	size_t own_len = 0;
@@ -408,7 +413,8 @@ static void on_choice(
 	else {
 		choice_why_not(ep, i, why, sizeof(why));
 		if (!*why)
-			status = path_make(ep, i, ep->attempt, own, &own_len, why, sizeof(why));
+			status =
+				path_make(ep, i, ep->next.attempt, own, &own_len, why, sizeof(why));
 	}
 	if (*why) {
 		say_path(ep, SAY_ANSWER, status, p->transport, why, NULL, 0);
@@ -427,13 +433,15 @@ static void on_choice(
 static void on_answer(
 	rpw_endpoint *ep, const struct say_path *p, const char *text, const uint8_t *handle)
 {
-	if (!ep->active || ep->state != EP_CHOOSING || p->attempt != ep->attempt || !ep->link.te)
+	if (!ep->active || ep->state != EP_CHOOSING || p->attempt != ep->next.attempt ||
+		!ep->link.te)
 		return; /* late */
 	if (p->status) {
-		snprintf(ep->last_why, sizeof(ep->last_why), "the peer refused: %.200s", text);
-		ep->refusal = p->status == RPW_ERR_LIMIT || p->status == RPW_ERR_REFUSED
-				      ? RPW_ERR_REFUSED
-				      : 0;
+		snprintf(ep->next.last_why, sizeof(ep->next.last_why), "the peer refused: %.200s",
+			text);
+		ep->next.refusal = p->status == RPW_ERR_LIMIT || p->status == RPW_ERR_REFUSED
+					   ? RPW_ERR_REFUSED
+					   : 0;
 		msg_todo(ep, TODO_PATH);
 		return;
 	}
@@ -442,7 +450,7 @@ static void on_answer(
 	facts_take(ep, p);
 	int rc = ep->link.ops->ep_start(ep->link.te, handle, p->handle_len, path_timeout_ms(ep));
 	if (rc) {
-		snprintf(ep->last_why, sizeof(ep->last_why),
+		snprintf(ep->next.last_why, sizeof(ep->next.last_why),
 			"the peer's handle cannot be used: %.300s", rpwi_last_error()->text);
 		msg_todo(ep, TODO_PATH);
 	}
@@ -501,19 +509,19 @@ static void on_word(rpw_endpoint *ep, unsigned type, const struct say_word *w, c
 		ep_doom(ep, RPW_ERR_UNREACHABLE, "%s", text);
 		return;
 	}
-	if (w->attempt != ep->attempt)
+	if (w->attempt != ep->next.attempt)
 		return; /* about an earlier path */
 	if (type == SAY_READY && ep->state == EP_CHOOSING) {
 		ep->peer_ready = true;
 		if (ep->self_ready)
 			path_is_up(ep);
-	} else if (type == SAY_BROKEN && ep->active && !ep->resting) {
+	} else if (type == SAY_BROKEN && ep->active && !ep->next.resting) {
 		/* Our own reason comes first: the peer's may be no more than that ours has reached
 		 * it. */
-		size_t n = strlen(ep->last_why);
-		snprintf(ep->last_why + n, sizeof(ep->last_why) - n, "%s%.300s",
+		size_t n = strlen(ep->next.last_why);
+		snprintf(ep->next.last_why + n, sizeof(ep->next.last_why) - n, "%s%.300s",
 			n ? "; the peer: " : "", text);
-		ep->peer_again = w->flags & SAY_AGAIN;
+		ep->lost.peer_again = w->flags & SAY_AGAIN;
 		msg_todo(ep, TODO_PATH);
 	}
 }
@@ -590,11 +598,11 @@ void connect_cancel(rpw_request *r) { ep_doom(r->ep, RPW_ERR_CANCELED, "connecti
 
 static void deadline_passed(rpw_endpoint *ep)
 {
-	ep->deadline_ns = RPWI_NEVER;
+	ep->next.deadline_ns = RPWI_NEVER;
 	if (ep->bye_heard || ep->gone_heard || (ep->state == EP_UP && ep->path_broken))
 		msg_todo(ep, TODO_FAIL);
 	else if (ep->state == EP_CHOOSING && ep->active) {
-		snprintf(ep->last_why, sizeof(ep->last_why), "it was not up in time");
+		snprintf(ep->next.last_why, sizeof(ep->next.last_why), "it was not up in time");
 		msg_todo(ep, TODO_PATH);
 	} else if (ep->state == EP_CHOOSING)
 		ep_doom(ep, RPW_ERR_TIMEOUT, "the peer connected and chose no path");
@@ -605,9 +613,9 @@ void connect_timers(rpw_context *c, uint64_t now_ns)
 	uint64_t next = RPWI_NEVER;
 	for (struct rpwi_list *n = c->endpoints.next; n != &c->endpoints; n = n->next) {
 		rpw_endpoint *ep = RPWI_CONTAINER_OF(n, rpw_endpoint, all);
-		if (now_ns >= ep->deadline_ns)
+		if (now_ns >= ep->next.deadline_ns)
 			deadline_passed(ep);
-		next = RPWI_MIN(next, ep->deadline_ns);
+		next = RPWI_MIN(next, ep->next.deadline_ns);
 	}
 	c->timers_next_ns = next;
 }
@@ -677,9 +685,10 @@ static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_endpoi
 {
 	char why[256], plugin[sizeof(ep->c->own.plugin)];
 	const char *list = o->transports ? o->transports : ep->c->listed;
-	ep->orders = choice_parse(list, ep->order, why, sizeof(why));
-	int rc = ep->orders < 0 ? ep->orders
-				: choice_plugin(list, plugin, sizeof(plugin), why, sizeof(why));
+	ep->next.orders = choice_parse(list, ep->next.order, why, sizeof(why));
+	int rc = ep->next.orders < 0
+			 ? ep->next.orders
+			 : choice_plugin(list, plugin, sizeof(plugin), why, sizeof(why));
 	if (rc < 0)
 		return rpwi_fail(rc, "%s", why);
 	if (*plugin && strcmp(plugin, ep->c->own.plugin) != 0)
@@ -688,14 +697,14 @@ static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_endpoi
 			"hosts %.100s: name it in the options of the context",
 			plugin, *ep->c->own.plugin ? ep->c->own.plugin : "none");
 	if (!list || !*list)
-		choice_order_by_worth(ep->c, ep->order, ep->orders);
+		choice_order_by_worth(ep->c, ep->next.order, ep->next.orders);
 	if (!credit_open(&ep->link))
 		return rpwi_fail(RPW_ERR_LIMIT,
 			"no room for one more endpoint in unexpected_bytes_max (%zu bytes): raise "
 			"it",
 			ep->c->unexpected_max);
 	unsigned ms = o->timeout_ms ? o->timeout_ms : CONNECT_MS;
-	ep->until_ns = rpwi_now_ns() + ms * RPWI_NS_PER_MS;
+	ep->next.until_ns = rpwi_now_ns() + ms * RPWI_NS_PER_MS;
 	rc = boot_connect(ep->c->boot, address, ms, ep, &ep->boot);
 	if (rc)
 		return rc;

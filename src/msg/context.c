@@ -201,7 +201,7 @@ static void inherited_free(rpw_context *c)
 	while (!rpwi_list_empty(&c->endpoints)) {
 		rpw_endpoint *ep =
 			RPWI_CONTAINER_OF(rpwi_list_pop(&c->endpoints), rpw_endpoint, all);
-		char *texts[] = {ep->why, ep->reasons, ep->peer, ep->path_text};
+		char *texts[] = {ep->why, ep->next.reasons, ep->peer, ep->path_text};
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(texts); i++)
 			free(texts[i]);
 		rpwi_error_drop(&ep->error);

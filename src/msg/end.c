@@ -167,7 +167,7 @@ void ep_free(rpw_endpoint *ep)
 		rpwi_list_del(&ep->work);
 	rpwi_list_del(&ep->all);
 	free(ep->why);
-	free(ep->reasons);
+	free(ep->next.reasons);
 	free(ep->peer);
 	free(ep->path_text);
 	rpwi_error_drop(&ep->error);

@@ -34,7 +34,7 @@ rpw_endpoint *ep_new(rpw_context *c)
 	ep->tran = -1;
 	ep->message_tag = msg_random();
 	ep->control_tag = msg_random();
-	ep->deadline_ns = ep->until_ns = RPWI_NEVER;
+	ep->next.deadline_ns = ep->next.until_ns = RPWI_NEVER;
 	rpwi_list_add_tail(&c->endpoints, &ep->all);
 	return ep;
 }

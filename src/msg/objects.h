@@ -254,36 +254,42 @@ struct rpw_endpoint {
 	uint64_t id;
 	/* the rest */
 	bool path_broken, was_up;
-	bool peer_again; /* the peer's end of the next path by this transport will do otherwise */
-	bool moved;      /* remote memory, over this path */
-	unsigned agains; /* tries of that kind since there was a path */
-	unsigned fruitless; /* paths in a row that broke before anything moved over them; */
-	/* frames that have gone and come, but for offers that were only described anew; when the
-	 * last one broke; and when this one came up */
-	uint64_t again_tx, again_rx, mark_tx, mark_rx, up_ns;
+	bool moved; /* remote memory, over this path */
+	/* Paths that broke. */
+	struct {
+		/* the peer's end of the next path by this transport will do otherwise */
+		bool peer_again;
+		unsigned agains;    /* tries of that kind since there was a path */
+		unsigned fruitless; /* in a row, before anything moved over them */
+		/* frames that have gone and come, but for offers that were only described anew;
+		 * when the last one broke; and when this one came up */
+		uint64_t again_tx, again_rx, mark_tx, mark_rx, up_ns;
+	} lost;
 	bool shut;                /* rpw_endpoint_shutdown: nothing more can be posted */
 	bool shutting, peer_shut; /* it is under way; the peer's is over */
 	bool orderly;             /* it ended as the peer's program, or both, wished */
 	/* the peer closed when it had taken everything: there is nothing to flush */
 	bool all_taken;
-	int refusal; /* what to say when no path is left: the peer refused by name */
 	uint64_t peer_received;
-	char last_why[400];
 	struct boot_conn *boot;
 	rpw_listener *listener;
 	struct rpwi_list all; /* c->endpoints */
 	rpw_request *connecting, *am_fetch;
-	int tran;      /* index of the path's transport; -1 none */
-	int candidate; /* the next to try, counted from `first` */
-	int first;
-	bool resting; /* all were tried in vain; they are again when the deadline has passed */
-	unsigned rest_ms;
-	int order[TRANSPORTS_MAX], orders; /* what to try, indices of tran_all */
-	uint16_t attempt;
-	uint64_t deadline_ns, until_ns;
+	int tran; /* index of the path's transport; -1 none */
+	/* The next path: choice.c, connect.c. */
+	struct {
+		int order[TRANSPORTS_MAX], orders; /* what to try, indices of tran_all */
+		int candidate, first;              /* the next to try, counted from `first` */
+		bool resting; /* all were tried in vain; again when the deadline has passed */
+		unsigned rest_ms;
+		uint16_t attempt;
+		uint64_t deadline_ns, until_ns;
+		int refusal; /* what to say when no path is left: the peer refused by name */
+		char last_why[400], *reasons;
+	} next;
 	uint64_t message_tag, control_tag, peer_message_tag, peer_control_tag, peer_domain,
 		peer_sent;
-	char *why, *reasons, *peer, *path_text;
+	char *why, *peer, *path_text;
 	struct rpwi_error error; /* why it is to end, or has ended */
 	struct pipelines *pipelines;
 	rpw_endpoint_closed_fn closed_fn;

@@ -223,7 +223,7 @@ bool rndv_describe_go(rpw_endpoint *ep)
 							 .keep = &r->keep,
 							 .anew = true}))
 			return false;
-		ep->again_tx++;
+		ep->lost.again_tx++;
 		r->describe = false;
 	}
 	ep->describe = false;

@@ -131,7 +131,7 @@ static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *
 	size_t extra_len, const void *body, size_t len)
 {
 	if (h->flags == RTS_AGAIN) {
-		ep->again_rx++;
+		ep->lost.again_rx++;
 		rndv_described(ep, body, len);
 		return;
 	}
@@ -380,7 +380,7 @@ void path_up_failed(void *user, const struct rpwi_error *e)
 			ep->peer, ep->link.ops->name, e->text);
 		ep_doom_by(ep, rpwi_last_error());
 	} else {
-		snprintf(ep->last_why, sizeof(ep->last_why), "%.300s", e->text);
+		snprintf(ep->next.last_why, sizeof(ep->next.last_why), "%.300s", e->text);
 		msg_todo(ep, TODO_PATH);
 	}
 }

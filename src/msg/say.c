@@ -18,7 +18,7 @@ static int say_flagged(rpw_endpoint *ep, enum boot_type type, unsigned flags, co
 	uint8_t m[BOOT_MESSAGE_MAX];
 	size_t n = strnlen(text, 1000);
 	struct say_word w = {.version = SAY_VERSION,
-		.attempt = ep->attempt,
+		.attempt = ep->next.attempt,
 		.text_len = (uint16_t)n,
 		.flags = (uint16_t)flags,
 		.sent = ep->link.tx_count,
@@ -49,7 +49,7 @@ int say_path(rpw_endpoint *ep, enum boot_type type, int status, const char *name
 	uint8_t m[BOOT_MESSAGE_MAX];
 	size_t n = strnlen(text, 1000);
 	struct say_path p = {.version = SAY_VERSION,
-		.attempt = ep->attempt,
+		.attempt = ep->next.attempt,
 		.status = status,
 		.message_tag = ep->message_tag,
 		.control_tag = ep->control_tag,

@@ -36,6 +36,6 @@ bool ep_move(rpw_endpoint *ep, enum ep_event event)
 	else
 		link_close(&ep->link);
 	if (to == EP_FAILED)
-		ep->deadline_ns = RPWI_NEVER;
+		ep->next.deadline_ns = RPWI_NEVER;
 	return true;
 }

@@ -234,7 +234,7 @@ void fuzz_say(bool to_listener)
 	uint8_t b = fuzz_u8(&run.in), spoil = fuzz_u8(&run.in);
 	unsigned type = b % 8;
 	size_t text = b >> 5, n;
-	uint16_t attempt = (uint16_t)((ep ? ep->attempt : 0) + (spoil & 3 ? 0 : b >> 6));
+	uint16_t attempt = (uint16_t)((ep ? ep->next.attempt : 0) + (spoil & 3 ? 0 : b >> 6));
 	if (type == SAY_CHOICE || type == SAY_ANSWER) {
 		struct say_path p = {.version = SAY_VERSION,
 			.attempt = attempt,

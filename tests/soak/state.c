@@ -56,14 +56,14 @@ void state_dump(rpw_context *c, unsigned id)
 			"soak:     to %s: %s%s, %s, attempt %u, todo %x%s%s%s%s%s, deadline in "
 			"%.3f s, last trouble: %s\n",
 			ep->peer ? ep->peer : "?", states[ep->state], ep->active ? ", active" : "",
-			ep->link.ops ? ep->link.ops->name : "no path", ep->attempt, ep->todo,
+			ep->link.ops ? ep->link.ops->name : "no path", ep->next.attempt, ep->todo,
 			ep->self_ready ? ", ready" : "", ep->peer_ready ? ", peer ready" : "",
-			ep->path_broken ? ", broken" : "", ep->resting ? ", resting" : "",
+			ep->path_broken ? ", broken" : "", ep->next.resting ? ", resting" : "",
 			ep->bye_heard ? ", bye heard" : "",
-			ep->deadline_ns == RPWI_NEVER
+			ep->next.deadline_ns == RPWI_NEVER
 				? -1.0
-				: (double)(int64_t)(ep->deadline_ns - now) / 1e9,
-			ep->last_why);
+				: (double)(int64_t)(ep->next.deadline_ns - now) / 1e9,
+			ep->next.last_why);
 		fprintf(stderr,
 			"soak:       sent %llu, acknowledged %llu, came %llu, said %llu; log %zu "
 			"frames, %zu bytes%s; %zu replies; credit %d left%s; granted "
