@@ -82,11 +82,10 @@ int ah_find_host(struct dctx *c, const struct ibv_ah_attr *attr)
 	return 0;
 }
 
-int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, unsigned mtu_bytes,
-	struct rpwi_av *av, struct dport **port, struct dpeer **peer)
+/* Of the vector, what is of this side. 0 or -EINVAL. */
+static int own_side_check(const struct dev *d, const struct ibv_ah_attr *attr)
 {
-	const struct dev *d = c->dev;
-	char text[INET6_ADDRSTRLEN], text2[INET6_ADDRSTRLEN], why[RPWI_WHY_LEN] = "";
+	char text[INET6_ADDRSTRLEN];
 	if (attr->port_num != 1) {
 		rpwi_warn("%s: port %u was requested, but there is only port 1", d->net.name,
 			attr->port_num);
@@ -113,6 +112,18 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 			d->net.name, gi, text, d->net.ifname);
 		return -EINVAL;
 	}
+	return 0;
+}
+
+int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, unsigned mtu_bytes,
+	struct rpwi_av *av, struct dport **port, struct dpeer **peer)
+{
+	const struct dev *d = c->dev;
+	char text[INET6_ADDRSTRLEN], text2[INET6_ADDRSTRLEN], why[RPWI_WHY_LEN] = "";
+	unsigned gi = attr->grh.sgid_index;
+	int err = own_side_check(d, attr);
+	if (err)
+		return err;
 	const struct rpwi_gid *own = &d->net.gid[gi];
 	*av = (struct rpwi_av){.hop_limit = attr->grh.hop_limit,
 		.tclass = attr->grh.traffic_class,
@@ -138,7 +149,6 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 	av->loopback_zone = route.local;
 	if (!av->hop_limit)
 		av->hop_limit = rpwi_netdev_hops(&av->flow.dst, &route);
-	int err = 0;
 	bool lanes_do = dqpn && av->loopback_zone && rpwi_lane_reaches(hca_here.lanes, dqpn);
 	*port = port_get(&av->flow.src, lanes_do, why, sizeof(why), &err);
 	if (!*port) {

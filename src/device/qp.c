@@ -410,106 +410,131 @@ static void warn_of_mtu(const struct dqp *q, enum ibv_mtu asked)
 			mtu_bytes(asked) + 80);
 }
 
+/* A change of attributes. */
+struct change {
+	const struct ibv_qp_attr *attr; /* the program's, or `as_is` */
+	int mask;
+	struct ibv_qp_attr as_is; /* with the address as it will be used, ... */
+	struct rpwi_av av;
+	struct dport *port; /* ... and what that takes */
+	struct dpeer *peer;
+};
+
+static bool becomes(const struct change *c, enum ibv_qp_state state)
+{
+	return c->mask & IBV_QP_STATE && c->attr->qp_state == state;
+}
+
+/* The lock is held, but not while it waits for a fault script or a host, which may take a second. 0
+ * or an errno. */
+static int change_waits(struct dqp *q, const struct change *c)
+{
+	bool finds = c->mask & IBV_QP_AV && becomes(c, IBV_QPS_RTR) && q->t.state == IBV_QPS_INIT;
+	int err = 0;
+	if (RPWI_LIKELY(!finds && !rpwi_plan_on))
+		return 0;
+	hca_unlock();
+	if (RPWI_UNLIKELY(rpwi_plan_on))
+		err = rpwi_plan_modify_qp(
+			c->mask & IBV_QP_STATE ? (int)c->attr->qp_state : RPWI_ANY, q->ordinal);
+	if (!err && finds) {
+		err = -ah_find_host(q->ctx, &c->attr->ah_attr);
+		if (err && RPWI_UNLIKELY(rpwi_explain_on))
+			rpwi_explain_modify(&q->t, IBV_QPS_INIT, c->attr, c->mask, -err);
+	}
+	hca_lock();
+	return err;
+}
+
+static int change_address(struct dqp *q, struct change *c)
+{
+	const struct ibv_qp_attr *a = c->attr;
+	uint32_t dqpn = 0;
+	if (((c->mask & IBV_QP_PORT) && a->port_num != 1) ||
+		((c->mask & IBV_QP_PKEY_INDEX) && a->pkey_index))
+		return -EINVAL;
+	if (!(c->mask & IBV_QP_AV)) {
+		bool opens = becomes(c, IBV_QPS_RTR) && q->t.type == IBV_QPT_UD && !q->nports;
+		return opens ? ud_ports_open(q) : 0;
+	}
+	if (is_to_group(q, &a->ah_attr)) {
+		rpwi_warn("QP 0x%06x: only UD sends to a multicast group", q->t.qpn);
+		return -EINVAL;
+	}
+	/* A connection's hop limit is its route's, as the kernel has it for all of RoCE: what the
+	 * program says counts for datagrams alone. */
+	c->as_is = *a;
+	c->attr = &c->as_is;
+	if (q->t.type != IBV_QPT_UD)
+		c->as_is.ah_attr.grh.hop_limit = 0;
+	if (q->t.type == IBV_QPT_RC)
+		dqpn = c->mask & IBV_QP_DEST_QPN ? a->dest_qp_num : q->t.attr.dest_qp_num;
+	int rc = ah_resolve(q->ctx, &c->as_is.ah_attr, dqpn,
+		mtu_bytes(c->mask & IBV_QP_PATH_MTU ? a->path_mtu : q->t.attr.path_mtu), &c->av,
+		&c->port, &c->peer);
+	c->as_is.ah_attr.grh.hop_limit = rc ? 0 : c->av.hop_limit;
+	if (!rc && c->mask & IBV_QP_PATH_MTU && !c->av.loopback_zone)
+		warn_of_mtu(q, a->path_mtu);
+	return rc;
+}
+
+/* The transport has taken it. */
+static void change_made(struct dqp *q, struct change *c, enum ibv_qp_state was, uint64_t now_ns)
+{
+	if (c->port) {
+		/* The old one, if any, stays until the new one is there: the same port is not
+		 * opened twice. */
+		ports_drop(q);
+		q->ports[q->nports++] = c->port;
+		send_unlist(q);
+		peer_put(q->peer);
+		q->peer = c->peer;
+	}
+	if (becomes(c, IBV_QPS_RESET) && was != IBV_QPS_RESET) {
+		send_forget(q);
+		cq_purge_qp(q->scq, q->t.qpn);
+		cq_purge_qp(q->rcq, q->t.qpn);
+		board_qp(q);
+		ledger_qp_gone(q);
+	} else {
+		if (q->t.type == IBV_QPT_RC && q->t.state == IBV_QPS_RTR)
+			alive_wanted(now_ns);
+		send_kick(q, false, now_ns);
+	}
+	q->ibv.state = q->t.state;
+	if (c->mask & IBV_QP_STATE)
+		board_qp_is(q);
+}
+
 int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct dqp *q = to_dqp(ibv);
-	struct ibv_qp_attr as_is; /* the address as it will be used */
-	struct rpwi_av av;
-	struct dport *port = NULL;
-	struct dpeer *peer = NULL;
-	int rc = 0;
+	struct change c = {.attr = attr, .mask = mask};
 	hca_lock();
-	if (!live_is(LIVE_QP, ibv)) {
+	int rc = live_is(LIVE_QP, ibv) ? change_waits(q, &c) : ENOENT;
+	if (rc) {
 		hca_unlock();
-		return ENOENT;
-	}
-	if (RPWI_UNLIKELY(rpwi_plan_on)) {
-		hca_unlock();
-		int err = rpwi_plan_modify_qp(
-			mask & IBV_QP_STATE ? (int)attr->qp_state : RPWI_ANY, q->ordinal);
-		if (err)
-			return err;
-		hca_lock();
-	}
-	/* without the lock: it may take a second */
-	if (mask & IBV_QP_AV && mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RTR &&
-		q->t.state == IBV_QPS_INIT) {
-		hca_unlock();
-		rc = ah_find_host(q->ctx, &attr->ah_attr);
-		if (rc && RPWI_UNLIKELY(rpwi_explain_on))
-			rpwi_explain_modify(&q->t, IBV_QPS_INIT, attr, mask, rc);
-		if (rc)
-			return -rc;
-		hca_lock();
+		return rc;
 	}
 	qp_hold(q);
 	enum ibv_qp_state was = q->t.state;
-	if (((mask & IBV_QP_PORT) && attr->port_num != 1) ||
-		((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index)) {
-		rc = -EINVAL;
-	} else if ((mask & IBV_QP_AV) && is_to_group(q, &attr->ah_attr)) {
-		rpwi_warn("QP 0x%06x: only UD sends to a multicast group", q->t.qpn);
-		rc = -EINVAL;
-	} else if (mask & IBV_QP_AV) {
-		/* A connection's hop limit is its route's, as the kernel has it for all of RoCE:
-		 * what the program says counts for datagrams alone. */
-		as_is = *attr;
-		attr = &as_is;
-		if (q->t.type != IBV_QPT_UD)
-			as_is.ah_attr.grh.hop_limit = 0;
-		rc = ah_resolve(q->ctx, &attr->ah_attr,
-			q->t.type != IBV_QPT_RC  ? 0
-			: mask & IBV_QP_DEST_QPN ? attr->dest_qp_num
-						 : q->t.attr.dest_qp_num,
-			mtu_bytes(mask & IBV_QP_PATH_MTU ? attr->path_mtu : q->t.attr.path_mtu),
-			&av, &port, &peer);
-		as_is.ah_attr.grh.hop_limit = rc ? 0 : av.hop_limit;
-		if (!rc && mask & IBV_QP_PATH_MTU && !av.loopback_zone)
-			warn_of_mtu(q, attr->path_mtu);
-	} else if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTR &&
-		   q->t.type == IBV_QPT_UD && !q->nports) {
-		rc = ud_ports_open(q);
-	}
+	rc = change_address(q, &c);
 	uint64_t now_ns = rpwi_now_ns();
-	bool ends = (mask & IBV_QP_STATE) &&
-		    (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET);
-	if (!rc && ends && (rpwi_qp_ack_owed(&q->t) || q->gathers)) /* as in destroy */
-		send_kick(q, false, now_ns);
-	if (!rc && ends)
+	if (!rc && (becomes(&c, IBV_QPS_ERR) || becomes(&c, IBV_QPS_RESET))) {
+		if (rpwi_qp_ack_owed(&q->t) || q->gathers) /* as in destroy */
+			send_kick(q, false, now_ns);
 		revoke(q);
+	}
 	if (!rc)
-		rc = rpwi_qp_modify(&q->t, attr, mask, mask & IBV_QP_AV ? &av : NULL, now_ns);
+		rc = rpwi_qp_modify(&q->t, c.attr, mask, mask & IBV_QP_AV ? &c.av : NULL, now_ns);
 	q->path.turn = 0;
 	if (RPWI_UNLIKELY(rpwi_explain_on))
-		rpwi_explain_modify(&q->t, was, attr, mask, rc);
+		rpwi_explain_modify(&q->t, was, c.attr, mask, rc);
 	if (rc) {
-		port_put(port);
-		peer_put(peer);
+		port_put(c.port);
+		peer_put(c.peer);
 	} else {
-		if (port) {
-			/* The old one, if any, stays until the new one is there: the same port is
-			 * not opened twice. */
-			ports_drop(q);
-			q->ports[q->nports++] = port;
-			send_unlist(q);
-			peer_put(q->peer);
-			q->peer = peer;
-		}
-		if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET &&
-			was != IBV_QPS_RESET) {
-			send_forget(q);
-			cq_purge_qp(q->scq, q->t.qpn);
-			cq_purge_qp(q->rcq, q->t.qpn);
-			board_qp(q);
-			ledger_qp_gone(q);
-		} else {
-			if (q->t.type == IBV_QPT_RC && q->t.state == IBV_QPS_RTR)
-				alive_wanted(now_ns);
-			send_kick(q, false, now_ns);
-		}
-		ibv->state = q->t.state;
-		if (mask & IBV_QP_STATE)
-			board_qp_is(q);
+		change_made(q, &c, was, now_ns);
 	}
 	hca_unlock();
 	return -rc;
