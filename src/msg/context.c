@@ -99,6 +99,44 @@ static int descriptors_open(rpw_context *c)
 	return 0;
 }
 
+/* With all that cannot fail. NULL: no memory. */
+static rpw_context *context_new(const rpw_context_options *o)
+{
+	rpw_context *c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	struct rpwi_list *lists[] = {&c->chunks, &c->endpoints, &c->listeners, &c->memories,
+		&c->work, &c->callbacks, &c->any_receives, &c->unexpected_list, &c->object_receives,
+		&c->objects, &c->small_free, &c->links.late, &c->gpus, &c->pipelines};
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
+		rpwi_list_init(lists[i]);
+	c->epfd = c->timerfd = -1;
+	c->debug = rpwi_log_on(RPWI_LOG_DEBUG);
+	c->pid = getpid();
+	c->born = rpwi_born();
+	c->classes = 1;
+	c->class[0].mask = UINT64_MAX;
+	c->unexpected_max = o->unexpected_bytes_max ? o->unexpected_bytes_max : 64 << 20;
+	c->protos = protos;
+	c->proto_ends = proto_ends;
+	c->links.up = &path_link_up;
+	c->links.pool = c->links.pool_free = (uint32_t)RPWI_MIN(
+		RPWI_MAX(c->unexpected_max / UNIT_BYTES, (size_t)WINDOW_LEAST), (size_t)1 << 30);
+	c->eager_option = o->eager_bytes_max;
+	c->polled = o->polled;
+	c->domain = msg_random();
+	c->boot_next_ns = 0;
+	c->timers_next_ns = RPWI_NEVER;
+	c->up = (struct tran_up){connect_ready, path_up_frame, path_up_place, path_up_room,
+		transfer_up_done, path_up_failed, &c->epfd};
+	for (const struct tran_ops *const *p = tran_all; *p && c->tn < TRANSPORTS_MAX; p++)
+		c->t[c->tn++] = (typeof(c->t[0])){.ops = *p, .fd = -1};
+	boot_own_facts(&c->own);
+	c->own.polled = c->polled;
+	snprintf(c->host, sizeof(c->host), "%s", c->own.hostname);
+	return c;
+}
+
 int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 {
 	if (!out)
@@ -112,38 +150,9 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 				given->size);
 		memcpy(&o, given, RPWI_MIN(given->size, sizeof(o)));
 	}
-	rpw_context *c = calloc(1, sizeof(*c));
+	rpw_context *c = context_new(&o);
 	if (!c)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
-	struct rpwi_list *lists[] = {&c->chunks, &c->endpoints, &c->listeners, &c->memories,
-		&c->work, &c->callbacks, &c->any_receives, &c->unexpected_list, &c->object_receives,
-		&c->objects, &c->small_free, &c->links.late, &c->gpus, &c->pipelines};
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
-		rpwi_list_init(lists[i]);
-	c->epfd = c->timerfd = -1;
-	c->debug = rpwi_log_on(RPWI_LOG_DEBUG);
-	c->pid = getpid();
-	c->born = rpwi_born();
-	c->classes = 1;
-	c->class[0].mask = UINT64_MAX;
-	c->unexpected_max = o.unexpected_bytes_max ? o.unexpected_bytes_max : 64 << 20;
-	c->protos = protos;
-	c->proto_ends = proto_ends;
-	c->links.up = &path_link_up;
-	c->links.pool = c->links.pool_free = (uint32_t)RPWI_MIN(
-		RPWI_MAX(c->unexpected_max / UNIT_BYTES, (size_t)WINDOW_LEAST), (size_t)1 << 30);
-	c->eager_option = o.eager_bytes_max;
-	c->polled = o.polled;
-	c->domain = msg_random();
-	c->boot_next_ns = 0;
-	c->timers_next_ns = RPWI_NEVER;
-	c->up = (struct tran_up){connect_ready, path_up_frame, path_up_place, path_up_room,
-		transfer_up_done, path_up_failed, &c->epfd};
-	for (const struct tran_ops *const *p = tran_all; *p && c->tn < TRANSPORTS_MAX; p++)
-		c->t[c->tn++] = (typeof(c->t[0])){.ops = *p, .fd = -1};
-	boot_own_facts(&c->own);
-	c->own.polled = c->polled;
-	snprintf(c->host, sizeof(c->host), "%s", c->own.hostname);
 	int status = rdma_devices_set(c, o.rdma_devices);
 	if (!status)
 		status = transports_set(c, o.transports);

@@ -234,6 +234,29 @@ void rpwi_ucma_closing(int fd)
 	channel_release(ch);
 }
 
+/* The program's descriptor, the other end, by which it is signaled, and ours to wait on. 0, or -1
+ * and errno. */
+static int fds_open(int flags, int fds[3])
+{
+	int type = SOCK_STREAM;
+	if (flags & O_CLOEXEC)
+		type |= SOCK_CLOEXEC;
+	if (flags & O_NONBLOCK)
+		type |= SOCK_NONBLOCK;
+	if (socketpair(AF_UNIX, type, 0, fds))
+		return -1;
+	fds[2] = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+	if (fds[2] >= 0 && fds[0] < RPWI_UCMA_FDS)
+		return fcntl(fds[1], F_SETFD, FD_CLOEXEC);
+	rpwi_error("event channel: descriptor %d cannot be a channel: %s", fds[0],
+		fds[2] < 0 ? strerror(errno) : "it is above 65,536");
+	for (int i = 0; i < 3; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	errno = EMFILE;
+	return -1;
+}
+
 int rpwi_ucma_open(int flags)
 {
 	RPWI_WHOLE;
@@ -244,7 +267,7 @@ int rpwi_ucma_open(int flags)
 		.addresses_changed = cm_addresses_changed,
 		.deadline = resolve_deadline,
 		.timer = resolve_timer};
-	int fds[2], refused = rpwi_plan_load();
+	int fds[3], refused = rpwi_plan_load();
 	if (refused) {
 		errno = -refused;
 		return -1;
@@ -255,31 +278,13 @@ int rpwi_ucma_open(int flags)
 	}
 	end_those();
 	struct channel *ch = calloc(1, sizeof(*ch));
-	if (!ch)
-		return -1;
-	if (socketpair(AF_UNIX,
-		    SOCK_STREAM | (flags & O_CLOEXEC ? SOCK_CLOEXEC : 0) |
-			    (flags & O_NONBLOCK ? SOCK_NONBLOCK : 0),
-		    0, fds)) {
+	if (!ch || fds_open(flags, fds)) {
 		free(ch);
 		return -1;
 	}
-	int wait_fd = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
-	if (wait_fd < 0 || fds[0] >= RPWI_UCMA_FDS) {
-		rpwi_error("event channel: descriptor %d cannot be a channel: %s", fds[0],
-			wait_fd < 0 ? strerror(errno) : "it is above 65,536");
-		close(fds[0]);
-		close(fds[1]);
-		if (wait_fd >= 0)
-			close(wait_fd);
-		free(ch);
-		errno = EMFILE;
-		return -1;
-	}
-	fcntl(fds[1], F_SETFD, FD_CLOEXEC);
 	ch->fd = identify(fds[0]);
 	ch->signal = identify(fds[1]);
-	ch->wait = identify(wait_fd);
+	ch->wait = identify(fds[2]);
 	pthread_once(&once, watch_forks);
 	ch->pid = own_pid;
 	ch->real_fd = -1;
