@@ -146,7 +146,9 @@ static uint16_t begin(const struct rx *r, bool sidr)
 		r->cm->stats.no_service += nobody;
 		if (reason == RPWI_CM_NO_ANSWER)
 			return 0;
-		return reason ? reason : sidr ? CM_SIDR_REJECTED : RPWI_REJ_CONSUMER_DEFINED;
+		if (!reason)
+			reason = sidr ? CM_SIDR_REJECTED : RPWI_REJ_CONSUMER_DEFINED;
+		return reason;
 	}
 	rpwi_cm_conn_init(r->cm, c, c->user);
 	rpwi_cm_conn_requested(c, &path, r->m, r->now_ns);

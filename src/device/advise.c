@@ -51,9 +51,11 @@ static int page_in(const struct range *r, enum ibv_advise_mr_advice advice, bool
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	uintptr_t from = (uintptr_t)r->at & ~(page - 1), to = (uintptr_t)r->at + r->len;
-	int how = !wait                                           ? MADV_WILLNEED
-		  : advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE ? MADV_POPULATE_WRITE
-								  : MADV_POPULATE_READ;
+	int how = MADV_WILLNEED;
+	if (wait && advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE)
+		how = MADV_POPULATE_WRITE;
+	else if (wait)
+		how = MADV_POPULATE_READ;
 	if (!madvise((void *)from, to - from, how) || !wait)
 		return 0;
 	return errno == EINVAL ? touch(r, page) : EFAULT;

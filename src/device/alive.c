@@ -338,7 +338,9 @@ void alive_timer(uint64_t now_ns)
 		else
 			look_there(h, now_ns);
 	}
-	alive.look_ns = alive.nhosts ? now_ns + (again ? AGAIN_NS : LOOK_NS) : RPWI_NEVER;
+	alive.look_ns = now_ns + (again ? AGAIN_NS : LOOK_NS);
+	if (!alive.nhosts)
+		alive.look_ns = RPWI_NEVER;
 }
 
 void alive_forget(void)

@@ -134,7 +134,7 @@ int rpwi_dev_destroy_comp_channel(struct ibv_comp_channel *ibv)
 	RPWI_WHOLE;
 	struct dchannel *ch = RPWI_CONTAINER_OF(ibv, struct dchannel, ibv);
 	hca_lock();
-	int rc = !live_is(LIVE_CHANNEL, ibv) ? ENOENT : ch->refs ? EBUSY : 0;
+	int rc = live_may_go(LIVE_CHANNEL, ibv, &ch->refs);
 	if (!rc)
 		live_del(&ch->live);
 	hca_unlock();
@@ -307,7 +307,9 @@ int rpwi_dev_resize_cq(struct ibv_cq *ibv, int cqe)
 	struct ibv_wc *ring = ring_new(cqe, &mask), *old;
 	struct cq_stamp *stamps = NULL, *old_stamps;
 	hca_lock(); /* who puts in may have no more than that: push_alone */
-	int rc = !live_is(LIVE_CQ, ibv) ? ENOENT : ring ? 0 : ENOMEM;
+	int rc = live_is(LIVE_CQ, ibv) ? 0 : ENOENT;
+	if (!rc && !ring)
+		rc = ENOMEM;
 	if (!rc && cq->stamps && !(stamps = malloc((mask + 1) * sizeof(*stamps))))
 		rc = ENOMEM;
 	if (rc) {
@@ -348,7 +350,7 @@ int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
 	RPWI_WHOLE;
 	struct dcq *cq = to_dcq(ibv);
 	hca_lock();
-	int rc = !live_is(LIVE_CQ, ibv) ? ENOENT : cq->refs ? EBUSY : 0;
+	int rc = live_may_go(LIVE_CQ, ibv, &cq->refs);
 	if (rc) {
 		hca_unlock();
 		return rc;

@@ -406,7 +406,9 @@ static inline void qp_hold(const struct dqp *q)
 /* May something be made in it? 0 or -errno. The lock is held. */
 static inline int pd_usable(const struct ibv_pd *pd)
 {
-	return !live_is(LIVE_PD, pd) ? -ENOENT : to_dpd(pd)->dead ? -EINVAL : 0;
+	if (!live_is(LIVE_PD, pd))
+		return -ENOENT;
+	return to_dpd(pd)->dead ? -EINVAL : 0;
 }
 
 /* NULL and errno, in a child that has to refuse (base/lock.h). */

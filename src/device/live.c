@@ -124,6 +124,13 @@ bool live_is(enum live_kind kind, const void *object)
 	       (!handle_at[kind] || *handle_of(kind, object) == l->handle);
 }
 
+int live_may_go(enum live_kind kind, const void *object, const unsigned *refs)
+{
+	if (!live_is(kind, object))
+		return ENOENT;
+	return *refs ? EBUSY : 0;
+}
+
 void live_context_gone(const struct ibv_context *ctx)
 {
 	struct rpwi_list *at, *next;

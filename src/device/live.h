@@ -49,6 +49,8 @@ int live_add(struct live *l, enum live_kind kind, void *object, uint32_t handle)
 void live_del(struct live *l); /* nothing where it never became one */
 /* Is it one, and are its number and its context what they were? Any address may be asked for. */
 bool live_is(enum live_kind kind, const void *object);
+/* May it be destroyed? 0; ENOENT: it is none; EBUSY: others use it, as *refs says. */
+int live_may_go(enum live_kind kind, const void *object, const unsigned *refs);
 /* Its context is closed, and with it what was made in it, as the kernel has it. */
 void live_context_gone(const struct ibv_context *ctx);
 /* The kernel knows it by another number from now on (ibv_rereg_mr). */

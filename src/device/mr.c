@@ -270,9 +270,9 @@ static int rereg_command(const struct dmr *mr, int flags, const struct ibv_pd *p
 	int then = flags & IBV_REREG_MR_CHANGE_ACCESS ? access : mr->k.access;
 	bool moves = flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS);
 	if (moves && access_sane(then) && !(then & (~KNOWN_ACCESS | IBV_ACCESS_ON_DEMAND))) {
-		bool new = flags &IBV_REREG_MR_CHANGE_TRANSLATION;
-		int refused =
-			memory_refused(new ? addr : mr->k.addr, new ? len : mr->k.length, then);
+		int refused = flags & IBV_REREG_MR_CHANGE_TRANSLATION
+				      ? memory_refused(addr, len, then)
+				      : memory_refused(mr->k.addr, mr->k.length, then);
 		if (refused)
 			return refused;
 	}
@@ -288,10 +288,9 @@ int rpwi_dev_rereg_mr(
 	access &= ~IBV_ACCESS_OPTIONAL_RANGE;
 	hca_lock();
 	bool is_mr = live_is(LIVE_MR, ibv);
-	int input = is_mr ? rereg_input(mr, flags, addr, len, access) : 0,
-	    rc = !is_mr  ? ENOENT
-		 : input ? input
-			 : rereg_command(mr, flags, pd, addr, len, access);
+	int input = is_mr ? rereg_input(mr, flags, addr, len, access) : 0, rc = input;
+	if (!rc)
+		rc = is_mr ? rereg_command(mr, flags, pd, addr, len, access) : ENOENT;
 	if (rc) {
 		hca_unlock();
 		errno = rc;

@@ -169,7 +169,9 @@ int rpwi_dev_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_att
 	a->pkey_tbl_len = 1;
 	a->max_vl_num = 1;
 	/* LinkUp, Polling: as kernel rxe has it where there is no carrier; Disabled */
-	a->phys_state = a->state == IBV_PORT_ACTIVE ? 5 : d->net.no_carrier ? 2 : 3;
+	a->phys_state = d->net.no_carrier ? 2 : 3;
+	if (a->state == IBV_PORT_ACTIVE)
+		a->phys_state = 5;
 	a->link_layer = IBV_LINK_LAYER_ETHERNET;
 	a->flags = IBV_QPF_GRH_REQUIRED;
 	port_speed(d->net.speed_mbps, a);

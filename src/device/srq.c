@@ -110,7 +110,7 @@ int rpwi_dev_destroy_srq(struct ibv_srq *ibv)
 	RPWI_WHOLE;
 	struct dsrq *s = to_dsrq(ibv);
 	hca_lock();
-	int rc = !live_is(LIVE_SRQ, ibv) ? ENOENT : s->refs ? EBUSY : 0;
+	int rc = live_may_go(LIVE_SRQ, ibv, &s->refs);
 	if (rc) {
 		hca_unlock();
 		return rc;

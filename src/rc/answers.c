@@ -40,11 +40,10 @@ static void answer_init(
 
 static unsigned read_response_op(const struct rpwi_res *r, uint32_t psn)
 {
-	bool first = psn == r->begin, last = psn + 1 == r->stop;
+	static const uint8_t first[] = {RPWI_OP_READ_RESP_FIRST, RPWI_OP_READ_RESP_ONLY},
+			     later[] = {RPWI_OP_READ_RESP_MIDDLE, RPWI_OP_READ_RESP_LAST};
 
-	return first  ? last ? RPWI_OP_READ_RESP_ONLY : RPWI_OP_READ_RESP_FIRST
-	       : last ? RPWI_OP_READ_RESP_LAST
-		      : RPWI_OP_READ_RESP_MIDDLE;
+	return (psn == r->begin ? first : later)[psn + 1 == r->stop];
 }
 
 /* Copy the next `*pkts` packets' worth of a READ into the batch's scratch memory: what is sent must
@@ -194,7 +193,10 @@ static void ack_goes(struct rpwi_qp *qp)
 void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b)
 {
 	bool nak = qp->slow & RPWI_SLOW_NAK;
-	uint32_t psn = !nak ? qp->epsn - 1 : nak_is_sequence(qp) ? qp->epsn : qp->nak_psn;
+	uint32_t psn = qp->epsn - 1;
+
+	if (nak)
+		psn = nak_is_sequence(qp) ? qp->epsn : qp->nak_psn;
 	const struct rpwi_pkt h = {
 		.opcode = RPWI_SVC_RC | RPWI_OP_ACK,
 		.pkey = RPWI_PKEY_DEFAULT,

@@ -87,7 +87,8 @@ static inline bool rpwi_op_fetches(unsigned wr_opcode)
 
 /* The facts about each work request opcode. */
 struct rpwi_wr_info {
-	bool rc, uc, ud, inline_ok, local; /* local: LOCAL_INV, BIND_MW, which send nothing */
+	uint8_t types;         /* of QPs that have it: a bit each, by enum ibv_qp_type */
+	bool inline_ok, local; /* local: LOCAL_INV, BIND_MW, which send nothing */
 	uint8_t wc_opcode;
 	uint8_t first, middle, last, only; /* enum rpwi_op; READ and atomics use only `only` */
 };

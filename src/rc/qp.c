@@ -220,7 +220,9 @@ enum { ACCESS_KNOWN = 0x3ff | IBV_ACCESS_OPTIONAL_RANGE };
 static const char *modify_refused(const struct rpwi_qp *qp, const struct ibv_qp_attr *a, int mask,
 	enum ibv_qp_state to, const struct rpwi_av *av)
 {
-	int type = qp->type == IBV_QPT_RC ? T_RC : qp->type == IBV_QPT_UC ? T_UC : T_UD;
+	static const int columns[] = {
+		[IBV_QPT_RC] = T_RC, [IBV_QPT_UC] = T_UC, [IBV_QPT_UD] = T_UD};
+	int type = columns[qp->type];
 
 	if ((unsigned)to > IBV_QPS_ERR || !transitions[qp->state][to].valid)
 		return "no such transition";
@@ -375,7 +377,7 @@ static int check_wr(const struct rpwi_qp *qp, const struct ibv_send_wr *wr,
 	if ((unsigned)wr->opcode >= RPWI_WR_OPCODES)
 		return -EINVAL;
 	const struct rpwi_wr_info *info = &rpwi_wr_info[wr->opcode];
-	bool has = qp->type == IBV_QPT_RC ? info->rc : qp->type == IBV_QPT_UC ? info->uc : info->ud;
+	bool has = info->types >> qp->type & 1;
 	bool inl = wr->send_flags & IBV_SEND_INLINE;
 
 	if (!has || (qp->type == IBV_QPT_UD && !ud_av) || (inl && !info->inline_ok))

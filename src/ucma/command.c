@@ -43,12 +43,12 @@ static int create_id(struct channel *ch, struct id *none, const void *buf, void 
 {
 	const struct rdma_ucm_create_id *cmd = buf;
 	struct rdma_ucm_create_id_resp *resp = out;
-	uint8_t qp_type = cmd->ps == RDMA_PS_TCP  ? IBV_QPT_RC
-			  : cmd->ps == RDMA_PS_IB ? cmd->qp_type
-						  : IBV_QPT_UD;
+	uint8_t qp_type = cmd->ps == RDMA_PS_TCP ? IBV_QPT_RC : IBV_QPT_UD;
 	if (cmd->ps != RDMA_PS_TCP && cmd->ps != RDMA_PS_UDP && cmd->ps != RDMA_PS_IPOIB &&
 		cmd->ps != RDMA_PS_IB)
 		return -EINVAL;
+	if (cmd->ps == RDMA_PS_IB)
+		qp_type = cmd->qp_type;
 	struct id *id = id_new(ch, cmd->ps, qp_type, cmd->uid);
 	if (!id)
 		return -ENOMEM;

@@ -30,8 +30,12 @@ static bool handle_give(struct id *id)
 struct id *id_find(struct channel *ch, uint32_t handle, int *err)
 {
 	struct id *id = handle < IDS_MAX ? ids[handle] : NULL;
-	*err = !id || id->listener ? -ENOENT : id->ch != ch ? -EINVAL : 0;
-	return *err ? NULL : id;
+	bool there = id && !id->listener;
+	*err = there ? -EINVAL : -ENOENT;
+	if (!there || id->ch != ch)
+		return NULL;
+	*err = 0;
+	return id;
 }
 
 static uint32_t random_psn(void) { return (uint32_t)rpwi_random64() & RPWI_PSN_MASK; }
@@ -339,9 +343,11 @@ int id_reject(struct id *id, uint8_t reason, const void *pdata, size_t len)
 {
 	if (!id->has_conn)
 		return -EINVAL;
-	int rc = is_ud(id) ? rpwi_cm_sidr_reply(&id->conn, 2, 0, 0, pdata, len, rpwi_gsi_now())
-			   : rpwi_cm_reject(&id->conn, reason ? reason : RPWI_REJ_CONSUMER_DEFINED,
-				     NULL, 0, pdata, len, rpwi_gsi_now());
+	uint64_t now_ns = rpwi_gsi_now();
+	if (!reason)
+		reason = RPWI_REJ_CONSUMER_DEFINED;
+	int rc = is_ud(id) ? rpwi_cm_sidr_reply(&id->conn, 2, 0, 0, pdata, len, now_ns)
+			   : rpwi_cm_reject(&id->conn, reason, NULL, 0, pdata, len, now_ns);
 	rpwi_gsi_kick();
 	return rc;
 }

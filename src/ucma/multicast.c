@@ -114,8 +114,11 @@ int multicast_join(struct id *id, const struct endpoint *group, unsigned flags, 
 struct mcast *multicast_find(const struct channel *ch, uint32_t handle, int *err)
 {
 	struct mcast *m = handle < MCASTS_MAX ? mcasts[handle] : NULL;
-	*err = !m ? -ENOENT : m->id->ch != ch ? -EINVAL : 0;
-	return *err ? NULL : m;
+	*err = m ? -EINVAL : -ENOENT;
+	if (!m || m->id->ch != ch)
+		return NULL;
+	*err = 0;
+	return m;
 }
 
 struct mcast *multicast_of_serial(const struct channel *ch, uint64_t serial)

@@ -42,8 +42,9 @@ void rpwi_ask_encode(const struct rpwi_ask *a, uint8_t *mad)
 	rpwi_put_be24(mad + OUI_AT, OUI);
 	rpwi_put_be16(mad + FROM_AT, a->from_slot);
 	rpwi_put_be16(mad + HELPER_AT, a->helper_slot);
-	rpwi_put_be16(mad + FLAGS_AT,
-		(uint16_t)((a->by_helper ? BY_HELPER : 0) | (a->answer ? ANSWERED : 0)));
+	uint16_t flags = a->by_helper ? BY_HELPER : 0;
+	flags |= a->answer ? ANSWERED : 0;
+	rpwi_put_be16(mad + FLAGS_AT, flags);
 	rpwi_put_be16(mad + COUNT_AT, a->n);
 	for (unsigned i = 0; i < a->n && i < RPWI_ASK_SLOTS; i++)
 		rpwi_put_be16(mad + SLOTS_AT + 2 * (size_t)i, a->slot[i]);

@@ -93,7 +93,9 @@ const char *rpwi_opcode_name(uint8_t opcode)
 	unsigned svc = opcode & RPWI_SVC_MASK, op = opcode & 0x1f;
 	if (!service_has(svc, op))
 		return "?";
-	return svc == RPWI_SVC_RC ? rc_names[op] : svc == RPWI_SVC_UC ? uc_names[op] : ud_names[op];
+	if (svc == RPWI_SVC_UD)
+		return ud_names[op];
+	return (svc == RPWI_SVC_UC ? uc_names : rc_names)[op];
 }
 
 /* Few packets have one of these: the extended headers but RETH and AETH. */
