@@ -179,7 +179,7 @@ static bool in_vain(rpw_endpoint *ep)
 	snprintf(text, sizeof(text),
 		"%u paths to %s came up and broke before anything moved; the last one by %s: %s",
 		ep->lost.fruitless, ep->peer, ep->tran >= 0 ? tran_all[ep->tran]->name : "?",
-		ep->next.last_why[0] ? ep->next.last_why : "no reason was given");
+		text_or(ep->next.last_why, "no reason was given"));
 	say_word(ep, SAY_NO_PATH, text);
 	ep_fail(ep, &(struct rpwi_error){RPW_ERR_UNREACHABLE, 0, text});
 	return true;
@@ -213,7 +213,7 @@ void connect_next_path(rpw_endpoint *ep)
 		return;
 	if (!was_up && !ep->next.resting && ep->next.attempt && ep->tran >= 0)
 		choice_reason_add(ep, tran_all[ep->tran]->name,
-			ep->next.last_why[0] ? ep->next.last_why : "it did not come up");
+			text_or(ep->next.last_why, "it did not come up"));
 	ep->next.last_why[0] = 0;
 	if (ep->next.resting) { /* what was in the way the last time is told */
 		free(ep->next.reasons);
@@ -232,7 +232,7 @@ void connect_next_path(rpw_endpoint *ep)
 	char text[1024];
 	snprintf(text, sizeof(text),
 		"no path to %s: %s (ropeway doctor, here and there, says what prevents it)",
-		ep->peer, ep->next.reasons ? ep->next.reasons : "time is up");
+		ep->peer, text_or(ep->next.reasons, "time is up"));
 	say_word(ep, SAY_NO_PATH, text);
 	ep_fail(ep, &(struct rpwi_error){
 			    ep->next.refusal ? ep->next.refusal : RPW_ERR_UNREACHABLE, 0, text});
@@ -267,8 +267,7 @@ static void path_is_up(rpw_endpoint *ep)
 	ep_keep(&ep->path_text, ep->link.te->path);
 	ep_refresh(ep);
 	rpwi_info("%s %s by %s (%s), because %s", first ? "connected with" : "goes on with",
-		ep->peer, ep->link.ops->name, ep->path_text,
-		ep->why ? ep->why : "the peer chose it");
+		ep->peer, ep->link.ops->name, ep->path_text, text_or(ep->why, "the peer chose it"));
 	msg_todo(ep, TODO_SEND);
 	if (!first) {
 		resume(ep, ep->peer_received);
@@ -315,8 +314,7 @@ void connect_trouble(const rpw_endpoint *ep, char *out, size_t room)
 	if (ep->state == EP_BOOT && ep->boot)
 		boot_trouble(ep->boot, out, room);
 	else if (ep->state == EP_CHOOSING && (ep->next.reasons || ep->next.last_why[0]))
-		snprintf(out, room, "no path yet: %.300s%s%.80s",
-			ep->next.reasons ? ep->next.reasons : "",
+		snprintf(out, room, "no path yet: %.300s%s%.80s", text_or(ep->next.reasons, ""),
 			ep->next.reasons && ep->next.last_why[0] ? "; " : "", ep->next.last_why);
 }
 
@@ -528,7 +526,9 @@ static void on_word(rpw_endpoint *ep, unsigned type, const struct say_word *w, c
 
 static unsigned flags_of(unsigned type)
 {
-	return type == SAY_BYE ? SAY_ORDERLY : type == SAY_BROKEN ? SAY_AGAIN : 0;
+	if (type == SAY_BYE)
+		return SAY_ORDERLY;
+	return type == SAY_BROKEN ? SAY_AGAIN : 0;
 }
 
 static void boot_message(void *user, unsigned type, const uint8_t *m, size_t n)
@@ -582,7 +582,7 @@ static void boot_gone(void *user, const struct rpwi_error *e)
 	if (ep->bye_heard || ep->todo & TODO_FAIL)
 		return; /* the reason is known */
 	rpwi_error_say(&ep->error, e->status, "the control path to %s ended: %.300s",
-		ep->peer ? ep->peer : "the peer", e->text);
+		text_or(ep->peer, "the peer"), e->text);
 	/* What it had sent before is taken first. */
 	if (ep->state == EP_UP && !ep->path_broken)
 		deadline_set(ep, rpwi_now_ns() + 5 * RPWI_NS_PER_MS);

@@ -26,7 +26,7 @@ static int transports_set(rpw_context *c, const char *wanted)
 {
 	char why[400];
 	const char *env = secure_getenv("ROPEWAY_TRANSPORT");
-	const char *list = wanted ? wanted : env && *env ? env : NULL;
+	const char *list = wanted ? wanted : text_or(env, NULL);
 	if (list && !(c->listed = strdup(list)))
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
 	int order[TRANSPORTS_MAX], n = choice_parse(list, order, why, sizeof(why));
@@ -375,9 +375,9 @@ int rpw_context_progress(rpw_context *c)
 
 int rpw_context_fd(rpw_context *c)
 {
-	return !c               ? msg_wrong("rpw_context_fd", "the context is NULL")
-	       : msg_is_ours(c) ? c->epfd
-				: msg_inherited(c);
+	if (!c)
+		return msg_wrong("rpw_context_fd", "the context is NULL");
+	return msg_is_ours(c) ? c->epfd : msg_inherited(c);
 }
 
 static void timer_set(rpw_context *c, uint64_t deadline_ns)

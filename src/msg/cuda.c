@@ -280,6 +280,9 @@ static int copy_start(struct gpu *g, enum gpu_direction way, void *device, void 
 			      : cu.to_device(p, host, len, g->stream[way]);
 }
 
+static const char *const copy_names[] = {
+	[GPU_OUT] = "a copy out of a GPU", [GPU_IN] = "a copy into a GPU"};
+
 int gpu_copy_begin(
 	struct gpu *g, enum gpu_direction way, void *device, void *host, size_t len, void **event)
 {
@@ -293,8 +296,7 @@ int gpu_copy_begin(
 	if (!result)
 		result = cu.event_record(*event, g->stream[way]);
 	leave();
-	return result ? failed(result, way == GPU_OUT ? "a copy out of a GPU" : "a copy into a GPU")
-		      : 0;
+	return result ? failed(result, copy_names[way]) : 0;
 }
 
 int gpu_copy_look(struct gpu *g, void *event)
@@ -304,7 +306,9 @@ int gpu_copy_look(struct gpu *g, void *event)
 		result = cu.event_query(event);
 		leave();
 	}
-	return result == CUDA_NOT_READY ? 1 : result ? failed(result, "a copy of GPU memory") : 0;
+	if (result == CUDA_NOT_READY)
+		return 1;
+	return result ? failed(result, "a copy of GPU memory") : 0;
 }
 
 void gpu_copy_wait(struct gpu *g, enum gpu_direction way)
@@ -332,8 +336,7 @@ int gpu_copy(struct gpu *g, enum gpu_direction way, void *device, void *host, si
 	if (!result)
 		result = cu.stream_wait(g->stream[way]);
 	leave();
-	return result ? failed(result, way == GPU_OUT ? "a copy out of a GPU" : "a copy into a GPU")
-		      : 0;
+	return result ? failed(result, copy_names[way]) : 0;
 }
 
 /* ---- for devices that reach the memory by themselves ---- */

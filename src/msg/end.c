@@ -105,7 +105,7 @@ static void end(rpw_endpoint *ep, const struct rpwi_error *e)
 	connect_path_close(ep);
 	control_close(ep);
 	rpwi_fail_again(&ep->error);
-	rpwi_debug("%s: ends: %s", ep->peer ? ep->peer : "peer", ep->error.text);
+	rpwi_debug("%s: ends: %s", text_or(ep->peer, "peer"), ep->error.text);
 	rpw_request *connecting = ep->connecting;
 	ep->connecting = NULL;
 	if (connecting)
@@ -123,7 +123,7 @@ void ep_fail(rpw_endpoint *ep, const struct rpwi_error *e)
 	 * callback tells of it. */
 	if (!known && boot_has_key(ep->c->boot) && ep->listener && e->status != RPW_ERR_PEER_GONE)
 		rpwi_warn("%s connected, and its endpoint could not be made: %s",
-			ep->peer ? ep->peer : "a peer",
+			text_or(ep->peer, "a peer"),
 			*e->text ? e->text : rpw_status_name(e->status));
 	end(ep, e);
 	if (!known) {

@@ -64,11 +64,11 @@ int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
 	rpw_endpoint_information now = {
 		.size = info->size,
 		.transport = has ? ep->link.ops->name : "",
-		.path = ep->path_text ? ep->path_text : "",
+		.path = text_or(ep->path_text, ""),
 		.why = ep->state == EP_FAILED ? ep_end_text(ep)
 		       : ep->why              ? ep->why
 					      : "",
-		.peer = ep->peer ? ep->peer : "",
+		.peer = text_or(ep->peer, ""),
 		.message_tag = ep->message_tag,
 		.control_tag = ep->control_tag,
 		.peer_message_tag = ep->peer_message_tag,

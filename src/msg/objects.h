@@ -431,6 +431,7 @@ static inline int msg_wrong(const char *call, const char *argument)
 {
 	return rpwi_fail(RPW_ERR_INVALID, "%s: %s", call, argument);
 }
+static inline const char *text_or(const char *s, const char *other) { return s && *s ? s : other; }
 /* Left for the end of the round. */
 static inline void msg_todo(rpw_endpoint *ep, unsigned what)
 {

@@ -137,10 +137,9 @@ int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint
 		req_complete(r, status ? status : RPW_ERR_SYSTEM);
 		return 0;
 	}
-	uint32_t units =
-		type == FRAME_RTS && kind <= RTS_AM
-			? credit_units_rts(r->rndv->n, kind == RTS_AM ? r->am.header_len : 0)
-			: 0;
+	uint32_t units = 0;
+	if (type == FRAME_RTS && kind <= RTS_AM)
+		units = credit_units_rts(r->rndv->n, kind == RTS_AM ? r->am.header_len : 0);
 	if (units && !credit_has(&ep->link, units)) {
 		credit_need(&ep->link, units);
 		return RPWI_LATER;

@@ -53,8 +53,8 @@ static void up_work(struct link *l) { msg_todo(endpoint_of(l), TODO_SEND); }
 static void up_lost(struct link *l)
 {
 	rpw_endpoint *ep = endpoint_of(l);
-	rpwi_debug("%s: the path by %s took no frame: %s", ep->peer ? ep->peer : "peer",
-		l->ops->name, rpwi_last_error()->text);
+	rpwi_debug("%s: the path by %s took no frame: %s", text_or(ep->peer, "peer"), l->ops->name,
+		rpwi_last_error()->text);
 	msg_todo(ep, TODO_PATH);
 }
 static void up_breach(struct link *l, const char *what) { ep_breach(endpoint_of(l), "%s", what); }
@@ -361,7 +361,7 @@ void path_up_room(void *user)
 void path_up_failed(void *user, const struct rpwi_error *e)
 {
 	rpw_endpoint *ep = user;
-	rpwi_debug("%s: the path by %s broke: %s", ep->peer ? ep->peer : "peer", ep->link.ops->name,
+	rpwi_debug("%s: the path by %s broke: %s", text_or(ep->peer, "peer"), ep->link.ops->name,
 		e->text);
 	ep->path_broken = true;
 	ep->link.open = false;

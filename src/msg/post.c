@@ -36,14 +36,16 @@ int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 {
 	bool ours = msg_is_ours(ep->c);
 	if (RPWI_UNLIKELY(ep->state == EP_FAILED || ep->shut || !ours)) {
-		int status = !ours      ? msg_inherited(ep->c)
-			     : ep->shut ? RPW_ERR_INVALID
-					: ep_has_ended(ep);
-		if (ours && ep->shut)
-			rpwi_fail(status,
+		int status;
+		if (!ours)
+			status = msg_inherited(ep->c);
+		else if (ep->shut)
+			status = rpwi_fail(RPW_ERR_INVALID,
 				"rpw_endpoint_shutdown was called for the endpoint to %s: nothing "
 				"can be posted after it",
-				ep->peer ? ep->peer : "?");
+				text_or(ep->peer, "?"));
+		else
+			status = ep_has_ended(ep);
 		r->complete = true;
 		ep->c->stat.requests--;
 		if (r->xfer != &r->one)

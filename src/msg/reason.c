@@ -35,8 +35,8 @@ void ep_doom(rpw_endpoint *ep, int status, const char *fmt, ...)
 int ep_has_ended(const rpw_endpoint *ep)
 {
 	const char *why = ep_end_text(ep);
-	return rpwi_fail(ep->error.status, "endpoint to %s has ended: %s",
-		ep->peer ? ep->peer : "?", *why ? why : "closed");
+	return rpwi_fail(ep->error.status, "endpoint to %s has ended: %s", text_or(ep->peer, "?"),
+		text_or(why, "closed"));
 }
 
 void ep_breach(rpw_endpoint *ep, const char *fmt, ...)
@@ -46,9 +46,8 @@ void ep_breach(rpw_endpoint *ep, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
-	snprintf(text, sizeof(text), "peer %s broke the protocol by %s: %s",
-		ep->peer ? ep->peer : "?", ep->link.ops ? ep->link.ops->name : "the control path",
-		what);
+	snprintf(text, sizeof(text), "peer %s broke the protocol by %s: %s", text_or(ep->peer, "?"),
+		ep->link.ops ? ep->link.ops->name : "the control path", what);
 	rpwi_fail(RPW_ERR_PROTOCOL, "%s", text);
 	ep_doom_by(ep, rpwi_last_error());
 }

@@ -50,6 +50,13 @@ int rma_begin(rpw_request *r)
 
 /* ---- the calls ---- */
 
+static const char *right_name(unsigned need)
+{
+	if (need == RPW_REMOTE_WRITE)
+		return "WRITE";
+	return need == RPW_REMOTE_READ ? "READ" : "ATOMIC";
+}
+
 int rma_access_check(rpw_endpoint *ep, const rpw_rkey *key, uint64_t offset, size_t len,
 	unsigned need, const char *what)
 {
@@ -70,18 +77,21 @@ int rma_access_check(rpw_endpoint *ep, const rpw_rkey *key, uint64_t offset, siz
 		return rpwi_fail(RPW_ERR_ACCESS,
 			"%s: %s registered this memory without RPW_REMOTE_%s: it has to be "
 			"registered with that right",
-			what, ep->peer,
-			need == RPW_REMOTE_WRITE  ? "WRITE"
-			: need == RPW_REMOTE_READ ? "READ"
-						  : "ATOMIC");
+			what, ep->peer, right_name(need));
 	return 0;
+}
+
+static int transfer_check(
+	rpw_endpoint *ep, bool is_put, const rpw_rkey *key, uint64_t offset, size_t len)
+{
+	return is_put ? rma_access_check(ep, key, offset, len, RPW_REMOTE_WRITE, "put")
+		      : rma_access_check(ep, key, offset, len, RPW_REMOTE_READ, "get");
 }
 
 static int one_transfer(rpw_endpoint *ep, bool is_put, void *buf, size_t len, const rpw_rkey *key,
 	uint64_t offset, const uint64_t *notify, rpw_request **req)
 {
-	int rc = rma_access_check(ep, key, offset, len, is_put ? RPW_REMOTE_WRITE : RPW_REMOTE_READ,
-		is_put ? "put" : "get");
+	int rc = transfer_check(ep, is_put, key, offset, len);
 	if (rc)
 		return rc;
 	if (len && !buf)
@@ -153,9 +163,7 @@ int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_re
 				i, one->size, stride);
 			break;
 		}
-		rc = rma_access_check(ep, one->key, one->offset, one->len,
-			one->is_get ? RPW_REMOTE_READ : RPW_REMOTE_WRITE,
-			one->is_get ? "get" : "put");
+		rc = transfer_check(ep, !one->is_get, one->key, one->offset, one->len);
 		if (!rc && one->len && !one->buf)
 			rc = rpwi_fail(
 				RPW_ERR_INVALID, "transfer %zu of the batch has no buffer", i);

@@ -83,10 +83,10 @@ void rndv_fetched(rpw_request *r)
 			NULL, 0);
 	if (proto_of(r)->fetched)
 		proto_of(r)->fetched(r, r->worst);
+	else if (!r->worst && r->rts->len > r->len)
+		req_complete(r, RPW_ERR_TRUNCATED);
 	else
-		req_complete(r, r->worst               ? r->worst
-				: r->rts->len > r->len ? RPW_ERR_TRUNCATED
-						       : RPW_OK);
+		req_complete(r, r->worst);
 }
 
 void rndv_rtr_drop(rpw_request *r)

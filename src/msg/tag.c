@@ -287,7 +287,7 @@ static int none_left(const rpw_endpoint *ep)
 {
 	return rpwi_fail(ep->error.status,
 		"no message of that tag is left, and endpoint to %s has ended: %s",
-		ep->peer ? ep->peer : "?", ep_end_text(ep));
+		text_or(ep->peer, "?"), ep_end_text(ep));
 }
 
 static inline __attribute__((always_inline)) int recv_with(rpw_request *r, rpw_request **req)

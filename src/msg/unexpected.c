@@ -190,17 +190,18 @@ struct unexpected *unexpected_for(rpw_context *c, rpw_endpoint *ep, uint64_t tag
 {
 	if (mask == UINT64_MAX) {
 		struct match_node *n = match_first(&c->unexpected, tag, ep ? ep->id : 1);
-		return !n   ? NULL
-		       : ep ? RPWI_CONTAINER_OF(n, struct unexpected, of_endpoint)
-			    : RPWI_CONTAINER_OF(n, struct unexpected, of_any);
+		if (!n)
+			return NULL;
+		return ep ? RPWI_CONTAINER_OF(n, struct unexpected, of_endpoint)
+			  : RPWI_CONTAINER_OF(n, struct unexpected, of_any);
 	}
 	for (struct unexpected_index *x = c->unexpected_indexes; x; x = x->next)
 		if (x->mask == mask && !x->lacks) {
 			struct match_node *n = match_first(&x->table, tag & mask, ep ? ep->id : 1);
-			return n ? (ep ? RPWI_CONTAINER_OF(n, struct unexpected_ref, of_endpoint)
-				       : RPWI_CONTAINER_OF(n, struct unexpected_ref, of_any))
-					       ->u
-				 : NULL;
+			if (!n)
+				return NULL;
+			return ep ? RPWI_CONTAINER_OF(n, struct unexpected_ref, of_endpoint)->u
+				  : RPWI_CONTAINER_OF(n, struct unexpected_ref, of_any)->u;
 		}
 	return search(c, ep, tag, mask);
 }
