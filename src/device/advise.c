@@ -8,6 +8,7 @@
 
 #include "base/guard.h"
 #include "device/hca.h"
+#include "device/mem.h"
 
 #ifndef MADV_POPULATE_READ /* Linux 5.14 */
 #define MADV_POPULATE_READ 22

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 
 #include "device/hca.h"
+#include "device/mem.h"
 #include "device/path.h"
+#include "device/ports.h"
 #include "fault/fault.h"
 
 static const uint8_t v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};

@@ -5,6 +5,8 @@
 
 #include "device/gsi.h"
 #include "device/mcast.h"
+#include "device/ports.h"
+#include "device/progress.h"
 #include "explain/verbs.h"
 
 static void account(const struct dqp *q, const union ibv_gid *gid, const char *call, int rc)

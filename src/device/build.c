@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "device/hca.h"
+#include "device/qp.h"
 
 enum { PIECE_WRS = 64, PIECE_SGES = 256, PIECE_INLINE = 16 * 1024 };
 _Static_assert((int)PIECE_SGES >= (int)RPWI_SGE_MAX && (int)PIECE_INLINE >= (int)RPWI_INLINE_MAX,

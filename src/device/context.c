@@ -18,9 +18,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "device/cq.h"
+#include "device/devices.h"
 #include "device/fault.h"
 #include "device/hca.h"
 #include "device/mcast.h"
+#include "device/mem.h"
+#include "device/qp.h"
 #include "device/tally.h"
 
 /* ---- the command descriptor ---- */

@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "device/devices.h"
 #include "device/fault.h"
 #include "device/cq.h"
 #include "device/tally.h"

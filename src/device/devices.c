@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "device/devices.h"
 #include "device/hca.h"
 
 /* all that were ever seen, in the order seen; never freed: programs keep pointers */

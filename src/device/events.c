@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "device/devices.h"
 #include "device/hca.h"
 
 void dev_event(struct dctx *c, const struct ibv_async_event *ev)

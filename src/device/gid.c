@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include "device/hca.h"
+#include "device/ports.h"
 
 static const uint8_t v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 

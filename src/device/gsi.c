@@ -10,10 +10,12 @@
  */
 
 #include "device/alive.h"
+#include "device/devices.h"
 #include "device/farewell.h"
 #include "device/fault.h"
 #include "device/gsi.h"
 #include "device/gsi_priv.h"
+#include "device/progress.h"
 #include "device/tally.h"
 #include "explain/verbs.h"
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gsi_face.c - what rdma_cm (gsi.h) asks of QP 1 and of devices that needs the whole HCA: the
  * lock, the engine, claims. */
+#include "device/devices.h"
 #include "device/gsi.h"
 
 #include <errno.h>
 
 #include "device/gsi_priv.h"
+#include "device/progress.h"
 
 static const uint64_t LIST_FRESH_NS = 200 * RPWI_NS_PER_MS;
 

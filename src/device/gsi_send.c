@@ -2,10 +2,12 @@
 /* gsi_send.c - packets of QP 1 go out: the local addresses and ports that they go from. */
 #include <errno.h>
 
+#include "device/devices.h"
 #include "device/fault.h"
 #include "device/gsi.h"
 #include "device/gsi_priv.h"
 #include "device/path.h"
+#include "device/ports.h"
 #include "device/tally.h"
 
 /* A local address from which MADs go. */

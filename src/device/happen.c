@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* happen.c - the events and failures that a fault script makes happen to the device (fault.c), and
  * what fault.c may call. */
+#include "device/cq.h"
+#include "device/devices.h"
 #include "device/fault.h"
 #include "device/gsi_priv.h"
+#include "device/mem.h"
+#include "device/qp.h"
 
 static struct dqp *each_qp(bool (*fn)(struct dqp *q, uint32_t n), uint32_t n)
 {

@@ -14,6 +14,8 @@
 #include "device/fault.h"
 #include "device/gsi_priv.h"
 #include "device/mcast.h"
+#include "device/ports.h"
+#include "device/progress.h"
 #include "device/tally.h"
 #include "wire/icrc.h"
 

@@ -15,6 +15,7 @@
 
 #include "device/fault.h"
 #include "device/path.h"
+#include "device/ports.h"
 #include "wire/icrc.h"
 
 enum {

@@ -12,6 +12,7 @@
 #include "base/mapped.h"
 #include "device/board.h"
 #include "device/hca.h"
+#include "device/mem.h"
 #include "device/tally.h"
 #include "fault/fault.h"
 

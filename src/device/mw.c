@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "device/hca.h"
+#include "device/mem.h"
 #include "fault/fault.h"
 
 enum {

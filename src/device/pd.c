@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "device/hca.h"
+#include "device/mem.h"
 #include "device/tally.h"
 #include "fault/fault.h"
 

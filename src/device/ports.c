@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "device/hca.h"
+#include "device/ports.h"
 
 void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum)
 {

@@ -5,6 +5,8 @@
 
 #include "device/board.h"
 #include "device/fault.h"
+#include "device/progress.h"
+#include "device/qp.h"
 #include "explain/verbs.h"
 
 /* A list of ibv_wr_complete is posted whole or not at all (ibv_wr_post(3)). Before: where the QP

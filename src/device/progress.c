@@ -7,6 +7,7 @@
  * - by the service thread otherwise (service.c): it is what serves a passive RDMA target and a
  *   program that polls memory or its own epoll.
  */
+#include "device/cq.h"
 #include "device/fault.h"
 #include "device/gsi_priv.h"
 #include "device/mcast.h"

@@ -1,11 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* progress.h - what a round of progress is made of: receive.c, send.c; and who makes it:
- * progress.c, service.c. Private to these four. The HCA's lock is held in all of it. */
+ * progress.c, service.c. Private to device/. The HCA's lock is held in all of it, but where it says
+ * otherwise. */
 #ifndef ROPEWAY_DEVICE_PROGRESS_H
 #define ROPEWAY_DEVICE_PROGRESS_H
 
 #include "device/hca.h"
 #include "device/pollset.h"
+
+/* send.c */
+/* Send what it may now, keep its timer right. */
+void send_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
+/* The same, after a post. */
+void send_posted(struct dqp *qp, uint64_t now_ns);
+/* After a post: true if what was posted may wait for more, to go in one batch with it. It goes when
+ * an ACK comes or a poll finds its CQ empty, with the service thread's next tick while the program
+ * polls, and when a timer of its peer's QPs is due, 10 ms at most, where an ACK is lost. */
+bool send_gather(struct dqp *qp);
+void send_forget(struct dqp *qp);
+void send_unlist(struct dqp *qp);   /* it waits for nothing any more */
+void send_waiting(uint64_t now_ns); /* those that wait for a window, as far as there is room */
+void send_held(uint64_t now_ns);    /* ACKs that wait for company */
+
+/* receive.c */
+lane_place_fn receive_place;
+void receive_forget(const struct dqp *q); /* it goes; the lock is held */
+
+/* progress.c, service.c */
+bool progress_run(bool all_ports); /* one round: receive, send, timers. True if anything came. */
+/* a thread that only waits (poll.c) is there: the service thread leaves the sockets to it */
+void service_wait_begin(void);
+void service_wait_end(void);
+int service_start(void);
+void service_stop(void);
+/* For calls of the data path: a child that goes on after a fork has no service thread yet. */
+static inline void hca_lock_serving(void)
+{
+	rpwi_lock(RPWI_LOCK_HCA);
+	if (RPWI_UNLIKELY(!hca_here.service_running))
+		service_start();
+}
+void service_atfork_child(void);
 
 /* One round. all_ports: look at every socket, even a quiet one. hold_ack: a plain ACK may wait for
  * the next post or poll. True if anything came. */

@@ -6,9 +6,15 @@
 
 #include "device/alive.h"
 #include "device/board.h"
+#include "device/cq.h"
+#include "device/devices.h"
 #include "device/fault.h"
 #include "device/ledger.h"
+#include "device/mem.h"
 #include "device/path.h"
+#include "device/ports.h"
+#include "device/progress.h"
+#include "device/qp.h"
 #include "device/tally.h"
 #include "explain/verbs.h"
 

@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "device/hca.h"
+#include "device/qp.h"
 
 /* The n-th index of the process's own order: each once in RPWI_SLOT_QPNS. Four rounds of Feistel
  * over two halves, which is a permutation whatever the keys. */

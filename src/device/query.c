@@ -3,6 +3,7 @@
 #include <endian.h>
 #include <errno.h>
 
+#include "device/devices.h"
 #include "device/mcast.h"
 #include "device/resource.h"
 #include "fault/fault.h"

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* receive.c - packets, from sockets and lanes, to the QPs that they are for, and the answers. */
+#include "device/devices.h"
 #include "device/fault.h"
 #include "device/gsi_priv.h"
 #include "device/mcast.h"
 #include "device/path.h"
+#include "device/ports.h"
 #include "device/progress.h"
 #include "device/tally.h"
 #include "wire/icrc.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* refresh.c - an address or a link changed: the list of devices is read anew, and contexts get
  * events. */
+#include "device/devices.h"
 #include "device/gsi_priv.h"
 
 static bool gids_differ(const struct rpwi_netdev *a, const struct rpwi_netdev *b)

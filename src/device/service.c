@@ -15,9 +15,11 @@
 #include <unistd.h>
 
 #include "device/board.h"
+#include "device/devices.h"
 #include "device/farewell.h"
 #include "device/path.h"
 #include "device/pollset.h"
+#include "device/ports.h"
 #include "device/progress.h"
 #include "device/spin.h"
 

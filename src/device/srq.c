@@ -5,6 +5,8 @@
 
 #include "device/fault.h"
 #include "device/hca.h"
+#include "device/mem.h"
+#include "device/qp.h"
 #include "device/tally.h"
 
 static struct dsrq *to_dsrq(struct ibv_srq *s) { return RPWI_CONTAINER_OF(s, struct dsrq, ibv); }

@@ -7,6 +7,7 @@
 #include "device/fault.h"
 #include "device/gsi_priv.h"
 #include "device/mcast.h"
+#include "device/ports.h"
 #include "device/tally.h"
 
 /* All that is counted, of QPs, ports and lanes that are there and of those that were. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gsi_proc.c - see gsi_proc.h. */
 #include "gsi_proc.h"
+#include "device/ports.h"
 
 #include <dirent.h>
 

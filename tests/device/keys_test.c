@@ -3,6 +3,7 @@
  * key tells another. */
 #include "lib/test.h"
 #include "device/hca.h"
+#include "device/mem.h"
 
 enum { REGIONS = 5000, BYTES = 64 };
 

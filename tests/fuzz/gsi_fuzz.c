@@ -13,8 +13,10 @@
 
 #include <stdlib.h>
 
+#include "device/devices.h"
 #include "device/gsi.h"
 #include "device/gsi_priv.h"
+#include "device/progress.h"
 #include "fuzz_cm.h"
 #include "gsi_fake.h"
 #include "wire/ask.h"

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* qp.h - queue pairs and shared receive queues: made, changed, posted to. Private to device/. */
+#ifndef ROPEWAY_DEVICE_QP_H
+#define ROPEWAY_DEVICE_QP_H
+
+#include "device/hca.h"
+
+/* qpn.c; the lock is held */
+int qpn_alloc(struct dqp *q, uint32_t *qpn);
+void qpn_free(uint32_t qpn);
+
+/* qp.c */
+extern const struct rpwi_qp_ops device_qp_ops;
+void qp_to_error(struct dqp *q, uint64_t now_ns); /* by the device itself; the lock is held */
+struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr);
+
+/* post.c */
+int dev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int dev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int dev_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+/* The address that a UD QP's request names; NULL: none, or no UD QP. */
+static inline const struct rpwi_av *post_av(const struct dqp *q, const struct ibv_send_wr *wr)
+{
+	return q->t.type == IBV_QPT_UD && wr->wr.ud.ah
+		       ? &RPWI_CONTAINER_OF(wr->wr.ud.ah, struct dah, ibv)->av
+		       : NULL;
+}
+
+/* build.c */
+void build_attach(struct dqp *q);
+
+/* srq.c */
+int dev_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int dev_get_srq_num(struct ibv_srq *srq, uint32_t *num);
+struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *attr);
+
+#endif
