@@ -24,9 +24,8 @@ enum {
 	ASK_AGAIN_NS = 50 * 1000000,
 	EARLY_NS = 250 * 1000000,
 	LAST_TRIES = 4,
-	TIMEWAIT_MIN_NS = 100 * 1000000
 };
-static const uint64_t timewait_max_ns = 4 * RPWI_NS_PER_S, unasked_ns = 8 * RPWI_NS_PER_S;
+static const uint64_t unasked_ns = 8 * RPWI_NS_PER_S;
 
 /* ---- The transitions ---- */
 
@@ -187,17 +186,6 @@ static enum rpwi_cm_state cm_step(
 	const struct action *a = &actions[from][in];
 	*act = a->used ? a : NULL;
 	return a->used ? (enum rpwi_cm_state)a->next : from;
-}
-
-/* ---- What a transition does ---- */
-
-/* IB 12.9.8.4: twice the packet lifetime and the peer's delay, which is what the ACK time-out is
- * made of; bounded, since a peer chose it. 0 stands for no bound. */
-uint64_t rpwi_cm_timewait_ns(const struct rpwi_cm_conn *c)
-{
-	uint8_t exponent = c->passive ? c->remote.ack_timeout : c->local.ack_timeout;
-	uint64_t ns = exponent ? rpwi_cm_wait_ns(exponent) : timewait_max_ns;
-	return RPWI_MIN(RPWI_MAX(ns, (uint64_t)TIMEWAIT_MIN_NS), timewait_max_ns);
 }
 
 /* ---- The window ---- */
@@ -434,7 +422,7 @@ static int call(struct rpwi_cm_conn *c, enum cm_input in, const struct cm_args *
 /* An ID, and a place among the connections. */
 static bool conn_begin(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path)
 {
-	if (!rpwi_cm_id_new(c->cm, &c->node))
+	if (!rpwi_cm_id_left(c->cm) || !rpwi_cm_id_new(c->cm, &c->node))
 		return false;
 	c->local_id = c->node.local_id;
 	c->path = *path;

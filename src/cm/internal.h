@@ -81,8 +81,8 @@ struct rpwi_cm {
 	struct rpwi_list window_waiting;
 };
 
-/* cm.c */
-bool rpwi_cm_id_left(struct rpwi_cm *cm); /* there is one, or room has been made for one */
+/* ids.c */
+/* False: none is left (rpwi_cm_id_left makes room). */
 bool rpwi_cm_id_new(struct rpwi_cm *cm, struct rpwi_cm_node *n);
 void rpwi_cm_id_free(struct rpwi_cm *cm, struct rpwi_cm_node *n);
 void rpwi_cm_id_move(struct rpwi_cm *cm, struct rpwi_cm_node *from, struct rpwi_cm_node *to);
@@ -161,7 +161,6 @@ void rpwi_cm_conn_timer(struct rpwi_cm_conn *c, uint64_t now_ns);
 void rpwi_cm_conn_requested(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path,
 	const struct rpwi_cm_msg *m, uint64_t now_ns);
 void rpwi_cm_conn_replied(struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m, uint64_t now_ns);
-uint64_t rpwi_cm_timewait_ns(const struct rpwi_cm_conn *c);
 
 /* msg.c */
 /* of the response time-out that a peer may ask for: 0.27 s to 17 s */
@@ -180,6 +179,8 @@ enum { CM_REJECTED_REQ, CM_REJECTED_REP, CM_REJECTED_OTHER };
 enum { CM_SIDR_VALID, CM_SIDR_NO_SERVICE, CM_SIDR_REJECTED, CM_SIDR_STATUS_MAX = 5 };
 
 /* linger.c */
+bool rpwi_cm_id_left(struct rpwi_cm *cm); /* there is one, or room has been made for one */
+uint64_t rpwi_cm_timewait_ns(const struct rpwi_cm_conn *c);
 /* takes over the connection's ID and its places in the tables */
 void rpwi_cm_linger_new(struct rpwi_cm_conn *c, enum cm_linger_kind kind, uint64_t now_ns);
 void rpwi_cm_linger_drop(struct rpwi_cm *cm, struct cm_linger *l);

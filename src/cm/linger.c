@@ -7,12 +7,23 @@ enum {
 	DREQ_TRIES = 8, /* after 0.25, 0.5, 1, ... 32 s: about as long as a connection's own DREQ */
 	ANSWER_TRIES = 5, /* of an answer that the peer has been asked to wait for: see conn.c */
 	FIRST_NS = 250 * 1000000,
+	TIMEWAIT_MIN_NS = 100 * 1000000
 };
+static const uint64_t timewait_max_ns = 4 * RPWI_NS_PER_S;
 /* A peer that has missed our answer asks again within its response time-out, kernel peers every 4.3
  * s. Eight such times, from when it asked last: then it is only once in 10^8 that one datagram in
  * ten being lost makes a second request of a repetition. After an MRA the peer asks that much
  * later. */
 static const uint64_t answer_ns = 8 * (4096ull << RPWI_CM_RESPONSE_TIMEOUT);
+
+/* IB 12.9.8.4: twice the packet lifetime and the peer's delay, which is what the ACK time-out is
+ * made of; bounded, since a peer chose it. 0 stands for no bound. */
+uint64_t rpwi_cm_timewait_ns(const struct rpwi_cm_conn *c)
+{
+	uint8_t exponent = c->passive ? c->remote.ack_timeout : c->local.ack_timeout;
+	uint64_t ns = exponent ? rpwi_cm_wait_ns(exponent) : timewait_max_ns;
+	return RPWI_MIN(RPWI_MAX(ns, (uint64_t)TIMEWAIT_MIN_NS), timewait_max_ns);
+}
 
 static struct cm_linger *linger_take(struct rpwi_cm *cm)
 {
@@ -158,4 +169,9 @@ void rpwi_cm_linger_rx(
 	default:
 		break;
 	}
+}
+
+bool rpwi_cm_id_left(struct rpwi_cm *cm)
+{
+	return cm->free_count || rpwi_cm_linger_drop_oldest(cm);
 }
