@@ -9,18 +9,21 @@
 
 /* ---- handles ---- */
 
-static struct id *ids[IDS_MAX];
-static uint32_t ids_hint;
+static struct {
+	struct id *at[IDS_MAX]; /* by handle */
+	uint32_t hint;
+	uint64_t serials;
+} ids;
 
 static bool handle_give(struct id *id)
 {
 	for (uint32_t i = 0; i < IDS_MAX; i++) {
-		uint32_t h = (ids_hint + i) % IDS_MAX;
-		if (ids[h])
+		uint32_t h = (ids.hint + i) % IDS_MAX;
+		if (ids.at[h])
 			continue;
-		ids[h] = id;
+		ids.at[h] = id;
 		id->handle = h;
-		ids_hint = h + 1;
+		ids.hint = h + 1;
 		return true;
 	}
 	rpwi_error("more than %d rdma_cm ids", IDS_MAX);
@@ -29,7 +32,7 @@ static bool handle_give(struct id *id)
 
 struct id *id_find(struct channel *ch, uint32_t handle, int *err)
 {
-	struct id *id = handle < IDS_MAX ? ids[handle] : NULL;
+	struct id *id = handle < IDS_MAX ? ids.at[handle] : NULL;
 	bool there = id && !id->listener;
 	*err = there ? -EINVAL : -ENOENT;
 	if (!there || id->ch != ch)
@@ -47,9 +50,8 @@ struct id *id_new(struct channel *ch, uint16_t ps, uint8_t qp_type, uint64_t uid
 		free(id);
 		return NULL;
 	}
-	static uint64_t serials;
 	id->ch = ch;
-	id->serial = ++serials << 16 | id->handle; /* IDS_MAX handles */
+	id->serial = ++ids.serials << 16 | id->handle; /* IDS_MAX handles */
 	id->ps = ps;
 	id->qp_type = qp_type;
 	id->uid = uid;
@@ -76,8 +78,8 @@ static void defer_requests(const struct id *listener)
 {
 	uint64_t service = id_service(listener, listener->src.port);
 	for (uint32_t i = 0; i < IDS_MAX; i++)
-		if (ids[i] && ids[i]->has_conn && ids[i]->conn.service_id == service)
-			rpwi_cm_defer(&ids[i]->conn, rpwi_gsi_now());
+		if (ids.at[i] && ids.at[i]->has_conn && ids.at[i]->conn.service_id == service)
+			rpwi_cm_defer(&ids.at[i]->conn, rpwi_gsi_now());
 }
 
 void id_free(struct id *id)
@@ -97,9 +99,9 @@ void id_free(struct id *id)
 	if (id->port.family)
 		rpwi_gsi_port_put(&id->port);
 	rpwi_list_del(&id->link);
-	ids[id->handle] = NULL;
-	if (id->handle < ids_hint)
-		ids_hint = id->handle;
+	ids.at[id->handle] = NULL;
+	if (id->handle < ids.hint)
+		ids.hint = id->handle;
 	free(id);
 }
 
@@ -219,24 +221,27 @@ int id_resolve_route(struct id *id)
 enum { RECENT_MAX = 16 };
 static const uint64_t recent_ns = 2 * RPWI_NS_PER_S, patience_ns = RPWI_NS_PER_S;
 static struct {
-	struct rpwi_addr addr;
-	uint64_t service_id, at_ns;
-} recent[RECENT_MAX];
+	struct {
+		struct rpwi_addr addr;
+		uint64_t service_id, at_ns;
+	} of[RECENT_MAX];
+	unsigned next;
+} recent;
 
 static void recent_add(const struct rpwi_cm_conn *c)
 {
-	static unsigned next;
-	recent[next].addr = c->path.remote;
-	recent[next].service_id = c->service_id;
-	recent[next].at_ns = rpwi_gsi_now();
-	next = (next + 1) % RECENT_MAX;
+	recent.of[recent.next].addr = c->path.remote;
+	recent.of[recent.next].service_id = c->service_id;
+	recent.of[recent.next].at_ns = rpwi_gsi_now();
+	recent.next = (recent.next + 1) % RECENT_MAX;
 }
 
 static bool recent_has(const struct rpwi_addr *addr, uint64_t service_id)
 {
 	for (unsigned i = 0; i < RECENT_MAX; i++)
-		if (recent[i].service_id == service_id && rpwi_addr_eq(&recent[i].addr, addr) &&
-			rpwi_gsi_now() - recent[i].at_ns < recent_ns)
+		if (recent.of[i].service_id == service_id &&
+			rpwi_addr_eq(&recent.of[i].addr, addr) &&
+			rpwi_gsi_now() - recent.of[i].at_ns < recent_ns)
 			return true;
 	return false;
 }

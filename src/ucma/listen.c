@@ -20,27 +20,32 @@ struct claim {
 };
 static struct claim *claims;
 
+static struct {
+	unsigned first, last, next;
+} ports; /* ephemeral */
+
 /* Of the range that the host, or this network namespace, has for all ephemeral ports, as the
  * kernel's rdma_cm has it (Documentation/networking/ip-sysctl): whoever keeps a service's port out
  * of that range keeps it from us. Read once. */
 uint16_t listen_port_ephemeral(void)
 {
-	static unsigned first = 32768, last = 60999; /* Linux's own */
-	static unsigned next;
-	if (!next) {
+	if (!ports.next) {
+		ports.first = 32768; /* Linux's own */
+		ports.last = 60999;
 		FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
 		unsigned from, to;
 		if (f && fscanf(f, "%u %u", &from, &to) == 2 && from && from <= to &&
 			to <= UINT16_MAX) {
-			first = from;
-			last = to;
+			ports.first = from;
+			ports.last = to;
 		}
 		if (f)
 			fclose(f);
-		next = first + (unsigned)(rpwi_random64() % (last - first + 1));
+		ports.next =
+			ports.first + (unsigned)(rpwi_random64() % (ports.last - ports.first + 1));
 	}
-	next = next >= last ? first : next + 1;
-	return (uint16_t)next;
+	ports.next = ports.next >= ports.last ? ports.first : ports.next + 1;
+	return (uint16_t)ports.next;
 }
 
 static struct claim *claim_find(uint64_t service_id, const struct rpwi_addr *addr)

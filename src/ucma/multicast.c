@@ -18,23 +18,25 @@ enum {
 	HOP_LIMIT = 64, /* the kernel's IPV6_DEFAULT_HOPLIMIT */
 };
 
-static struct mcast *mcasts[MCASTS_MAX];
+static struct {
+	struct mcast *at[MCASTS_MAX]; /* by handle */
+	uint32_t hint;
+	uint64_t serials;
+} mcasts;
 
 struct mcast *multicast_new(struct id *id, uint64_t uid)
 {
-	static uint64_t serials;
-	static uint32_t hint;
 	struct mcast *m = calloc(1, sizeof(*m));
 	for (uint32_t i = 0; m && i < MCASTS_MAX; i++) {
-		uint32_t h = (hint + i) % MCASTS_MAX;
-		if (mcasts[h])
+		uint32_t h = (mcasts.hint + i) % MCASTS_MAX;
+		if (mcasts.at[h])
 			continue;
-		hint = h + 1;
-		mcasts[h] = m;
+		mcasts.hint = h + 1;
+		mcasts.at[h] = m;
 		m->handle = h;
 		m->id = id;
 		m->uid = uid;
-		m->serial = ++serials << 16 | h;
+		m->serial = ++mcasts.serials << 16 | h;
 		rpwi_list_init(&m->link);
 		rpwi_list_add_tail(&id->mcasts, &m->link);
 		return m;
@@ -47,7 +49,7 @@ void multicast_free(struct mcast *m)
 {
 	if (m->is_member)
 		rpwi_gsi_mcast_leave(&m->group, m->ifindex);
-	mcasts[m->handle] = NULL;
+	mcasts.at[m->handle] = NULL;
 	rpwi_list_del(&m->link);
 	free(m);
 }
@@ -113,7 +115,7 @@ int multicast_join(struct id *id, const struct endpoint *group, unsigned flags, 
 
 struct mcast *multicast_find(const struct channel *ch, uint32_t handle, int *err)
 {
-	struct mcast *m = handle < MCASTS_MAX ? mcasts[handle] : NULL;
+	struct mcast *m = handle < MCASTS_MAX ? mcasts.at[handle] : NULL;
 	*err = m ? -EINVAL : -ENOENT;
 	if (!m || m->id->ch != ch)
 		return NULL;
@@ -123,7 +125,7 @@ struct mcast *multicast_find(const struct channel *ch, uint32_t handle, int *err
 
 struct mcast *multicast_of_serial(const struct channel *ch, uint64_t serial)
 {
-	struct mcast *m = mcasts[serial % MCASTS_MAX];
+	struct mcast *m = mcasts.at[serial % MCASTS_MAX];
 	return m && m->serial == serial && m->id->ch == ch ? m : NULL;
 }
 

@@ -21,18 +21,20 @@
 #include "base/thread.h"
 
 static const char device[] = "/dev/infiniband/rdma_cm";
-static int pump_epoll = -1;
+static struct {
+	int pump_epoll;
+	int there; /* is the kernel's device? -1: not looked yet */
+} kernel = {-1, -1};
 
 /* Past the hooks, which would answer themselves. Number 0 is no device: it is ours for programs
  * that no preload reaches (`ropeway run --namespace`). */
 static bool there(void)
 {
-	static int known = -1;
 	struct stat st;
-	if (known < 0)
-		known = !syscall(SYS_faccessat, AT_FDCWD, device, R_OK | W_OK) &&
-			!syscall(SYS_newfstatat, AT_FDCWD, device, &st, 0) && st.st_rdev;
-	return known;
+	if (kernel.there < 0)
+		kernel.there = !syscall(SYS_faccessat, AT_FDCWD, device, R_OK | W_OK) &&
+			       !syscall(SYS_newfstatat, AT_FDCWD, device, &st, 0) && st.st_rdev;
+	return kernel.there;
 }
 
 /* Whom to ask for an address that both may have, as in the list of devices. */
@@ -137,7 +139,7 @@ static void *pump(void *arg)
 {
 	for (;;) {
 		struct epoll_event ev[16];
-		int n = epoll_wait(pump_epoll, ev, RPWI_ARRAY_LEN(ev), -1);
+		int n = epoll_wait(kernel.pump_epoll, ev, RPWI_ARRAY_LEN(ev), -1);
 		for (int i = 0; i < n; i++)
 			fetch((int)ev[i].data.u32);
 	}
@@ -147,10 +149,10 @@ static void *pump(void *arg)
 static int pump_start(void)
 {
 	pthread_t thread;
-	if (pump_epoll >= 0)
+	if (kernel.pump_epoll >= 0)
 		return 0;
-	pump_epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (pump_epoll < 0)
+	kernel.pump_epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (kernel.pump_epoll < 0)
 		return -errno;
 	int rc = rpwi_thread_start(&thread, NULL, pump, NULL);
 	if (rc)
@@ -170,7 +172,7 @@ static int channel_open_real(struct channel *ch)
 	int fd = (int)syscall(SYS_openat, AT_FDCWD, device, O_RDWR | O_CLOEXEC | O_NONBLOCK, 0);
 	if (fd < 0)
 		return -ENODEV;
-	if (epoll_ctl(pump_epoll, EPOLL_CTL_ADD, fd, &ev)) {
+	if (epoll_ctl(kernel.pump_epoll, EPOLL_CTL_ADD, fd, &ev)) {
 		rc = -errno;
 		syscall(SYS_close, fd);
 		return rc;
