@@ -10,7 +10,7 @@
  * own copy, without a packet sent or received.
  *
  * Not in this table, and never waited for by fork:
- * - a CQ's ring (cq.c): the child sees by a number that its holder was another process; its own
+ * - a CQ's ring (cq.h): the child sees by a number that its holder was another process; its own
  *   thread's section counts as held (RPWI_LOCK_CQ);
  * - a QP between ibv_wr_start and ibv_wr_complete, the mutex and condition of ibv_qp, ibv_cq,
  *   ibv_srq (events acknowledged): the program's, as with libibverbs;
@@ -47,7 +47,7 @@ enum rpwi_lock {
 	/* ucma/channel.c: who uses a channel */
 	RPWI_LOCK_CHANNELS = RPWI_LOCK_QPS + RPWI_QPS_LOCKS,
 	RPWI_LOCK_EVENTS,  /* device: the lists of events of completion channels and contexts */
-	RPWI_LOCK_BUILDS,  /* device/qp.c: the pool of ibv_wr_* lists */
+	RPWI_LOCK_BUILDS,  /* device/build.c: the pool of ibv_wr_* lists */
 	RPWI_LOCK_GUARD,   /* base/guard.c: the program's handlers */
 	RPWI_LOCK_TAP,     /* io/pcapng.c */
 	RPWI_LOCK_PLAN,    /* fault/plan.c */

@@ -163,8 +163,6 @@ struct dsrq {
 	struct live live;
 };
 
-struct wr_build; /* the ibv_wr_* calls' list: qp.c */
-
 /* What ibv_wr_start begins: build.c. */
 struct wr_build {
 	struct wr_piece *first, *last;
