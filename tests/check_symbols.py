@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What the objects of a build say of the files of src/ (nm), so that a table of functions counts like a call.
+"""What the objects of a build say of the files of src/ (nm), so that a table of functions counts like a call; and those of python/core, which a release build leaves out, and which are compiled here.
 
 Circles: files of one folder that call each other in a circle; who of them is below whom, nobody can say. A line for each folder that has one; wrong where it has more than ALLOWED says, or fewer: then the table
 is to be lowered.
@@ -10,11 +10,14 @@ Thread memory: what programs open at run time (dlopen) has none of the kind that
 Usage: check_symbols.py [BUILD]. Exit status 1: something is wrong.
 """
 import collections
+import concurrent.futures
 import fnmatch
 import pathlib
 import re
 import subprocess
 import sys
+import sysconfig
+import tempfile
 
 # folder -> files that are in some circle. These numbers only go down; a folder that is not here has none.
 ALLOWED = {"cli/connection": 4, "cli/doctor": 5, "cli/explain": 5, "nccl": 5, "preload": 8, "tran/ncclnet": 5, "tran/shm": 5, "tran/verbs": 4, "ucma": 5}
@@ -87,6 +90,20 @@ def file_of(build, name):
     return str(folder), leaf
 
 
+def python_core():
+    """file -> (what it defines, what it takes from others), of python/core"""
+    headers = pathlib.Path(sysconfig.get_path("include"))
+    if not (headers / "Python.h").is_file():
+        print(f"SKIPPED python/core: {headers} has no Python.h (Debian: python3-dev)")
+        return {}
+    sources = sorted(pathlib.Path("python/core").glob("*.c"))
+    with tempfile.TemporaryDirectory() as out, concurrent.futures.ThreadPoolExecutor() as pool:
+        def compiled(source):
+            subprocess.run(["cc", "-std=gnu11", "-w", "-DPy_LIMITED_API=0x030B0000", "-Iinclude", f"-I{headers}", "-c", source, "-o", f"{out}/{source.name}.o"], check=True)
+            return f"{out}/{source.name}.o"
+        return {pathlib.Path(name).name.removesuffix(".o"): facts for name, facts in symbols(list(pool.map(compiled, sources))).items()}
+
+
 def exported(folder):
     """The patterns of the version script, if the folder is a library's."""
     script = pathlib.Path("src") / folder / "exports.map"
@@ -119,6 +136,7 @@ def main():
     for name, facts in symbols(objects).items():
         folder, leaf = file_of(build, name)
         folders[folder][leaf] = facts
+    folders["python/core"] = python_core()
     wrong = 0
     for folder, files in sorted(folders.items()):
         home = {s: leaf for leaf, (defines, _) in files.items() for s in defines}
@@ -129,7 +147,7 @@ def main():
         if n != allowed:
             print(f"    {'more than' if n > allowed else 'fewer than'} the {allowed} of ALLOWED: " + ("take the new one out" if n > allowed else "lower it"))
             wrong += 1
-        strange = strange_names(folder, files)
+        strange = strange_names(folder, files) if folder != "python/core" else []
         if strange:
             print(f"{folder}: names that tell of no module: " + ", ".join(strange))
             wrong += 1

@@ -13,7 +13,7 @@ def c_docstrings(folder):
     found = {}
     for path in sorted(folder.glob("*.c")):
         text = path.read_text(encoding="utf-8")
-        for table in re.finditer(r"static Py(?:MethodDef|GetSetDef) (\w+?)_(?:methods|getset|getters|properties)\[\] = \{(.*?)\n\};", text, re.S):
+        for table in re.finditer(r"static Py(?:MethodDef|GetSetDef|MemberDef) (\w+?)_(?:methods|getset|members)\[\] = \{(.*?)\n\};", text, re.S):
             for entry in re.finditer(r'\{\s*"(\w+)"((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\}', table[2]):
                 words = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', entry[2])).replace("\\n", "\n").replace('\\"', '"')
                 words = words.split("--\n\n", 1)[-1].strip()

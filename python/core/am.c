@@ -14,19 +14,7 @@ struct am_event {
 	char bytes[]; /* header, data */
 };
 
-static struct am_event *am_event_new(rpw_endpoint *ep, size_t bytes)
-{
-	struct am_event *e = malloc(sizeof(*e) + bytes);
-	if (!e)
-		return NULL;
-	memset(e, 0, sizeof(*e));
-	e->from = rpw_endpoint_user(ep);
-	if (e->from)
-		end_ref(e->from);
-	return e;
-}
-
-void am_drop(struct event *event)
+static void am_drop(struct event *event, bool quiet)
 {
 	struct am_event *e = (struct am_event *)(void *)event;
 	if (e->from)
@@ -34,38 +22,17 @@ void am_drop(struct event *event)
 	free(e);
 }
 
-/* ---- from inside of the library ---- */
-
-static void am_came(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
-	size_t len, void *arg)
+static struct am_event *am_event_new(rpw_endpoint *ep, size_t bytes)
 {
-	const struct am_slot *slot = arg;
-	struct am_event *e = am_event_new(ep, header_len + len);
-	if (!e) {
-		slot->ctx->am_lost++;
-		return;
-	}
-	e->id = slot->id;
-	e->header_len = header_len;
-	e->len = len;
-	if (header_len)
-		memcpy(e->bytes, header, header_len);
-	if (len)
-		memcpy(e->bytes + header_len, data, len);
-	ctx_event(slot->ctx, &e->event, EV_AM);
-}
-
-static void notified(rpw_endpoint *ep, uint64_t data, size_t len, void *arg)
-{
-	Context *ctx = arg;
-	struct am_event *e = am_event_new(ep, 0);
-	if (!e) {
-		ctx->am_lost++;
-		return;
-	}
-	e->data = data;
-	e->len = len;
-	ctx_event(ctx, &e->event, EV_NOTIFY);
+	struct am_event *e = malloc(sizeof(*e) + bytes);
+	if (!e)
+		return NULL;
+	memset(e, 0, sizeof(*e));
+	e->event.drop = am_drop;
+	e->from = rpw_endpoint_user(ep);
+	if (e->from)
+		end_ref(e->from);
+	return e;
 }
 
 /* ---- memory of a long message, which views of it keep alive ---- */
@@ -114,16 +81,14 @@ static PyObject *long_data(struct am_event *e)
 
 /* ---- told to Python ---- */
 
-int am_deliver(Context *ctx, struct event *event)
+static int deliver(Context *ctx, struct am_event *e, PyObject *fn, bool am)
 {
-	struct am_event *e = (struct am_event *)(void *)event;
-	bool am = event->kind == EV_AM;
-	PyObject *fn = am ? ctx->am[e->id].fn : ctx->on_notify, *r = NULL;
+	PyObject *r = NULL;
 	struct end *from = e->from;
 	PyObject *ep = from && from->py ? (PyObject *)from->py : NULL;
 	/* An endpoint that the program dropped, or closed: nobody wants it. */
 	if (!fn || !ep || from->py->closed) {
-		am_drop(event);
+		am_drop(&e->event, false);
 		return 0;
 	}
 	Py_INCREF(fn);
@@ -158,6 +123,55 @@ int am_deliver(Context *ctx, struct event *event)
 	Py_DECREF(fn);
 	return rc;
 }
+
+static int am_deliver(Context *ctx, struct event *event)
+{
+	struct am_event *e = (struct am_event *)(void *)event;
+	return deliver(ctx, e, ctx->am[e->id].fn, true);
+}
+
+static int notify_deliver(Context *ctx, struct event *event)
+{
+	return deliver(ctx, (struct am_event *)(void *)event, ctx->on_notify, false);
+}
+
+/* ---- from inside of the library ---- */
+
+static void am_came(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
+{
+	const struct am_slot *slot = arg;
+	struct am_event *e = am_event_new(ep, header_len + len);
+	if (!e) {
+		slot->ctx->am_lost++;
+		return;
+	}
+	e->id = slot->id;
+	e->header_len = header_len;
+	e->len = len;
+	if (header_len)
+		memcpy(e->bytes, header, header_len);
+	if (len)
+		memcpy(e->bytes + header_len, data, len);
+	e->event.deliver = am_deliver;
+	ctx_event(slot->ctx, &e->event);
+}
+
+static void notified(rpw_endpoint *ep, uint64_t data, size_t len, void *arg)
+{
+	Context *ctx = arg;
+	struct am_event *e = am_event_new(ep, 0);
+	if (!e) {
+		ctx->am_lost++;
+		return;
+	}
+	e->data = data;
+	e->len = len;
+	e->event.deliver = notify_deliver;
+	ctx_event(ctx, &e->event);
+}
+
+/* ---- methods of a context ---- */
 
 PyObject *context_on_am(Context *ctx, PyObject *const *args, Py_ssize_t nargs)
 {

@@ -80,25 +80,24 @@ static inline void link_out(struct link *l)
 }
 #define OF_LINK(l, type, member) ((type *)(void *)((char *)(l)-offsetof(type, member)))
 
-/* ---- what happened ---- */
-
-enum event_kind { EV_DONE, EV_ACCEPT, EV_AM, EV_NOTIFY, EV_CLOSED };
-struct event {
-	struct link link; /* in ctx->events; alone: it is in no list */
-	enum event_kind kind;
-};
-
 typedef struct Context Context;
 typedef struct Endpoint Endpoint;
 typedef struct Listener Listener;
 typedef struct Operation Operation;
 
+/* ---- what happened ---- */
+
+struct event {
+	struct link link;                              /* in ctx->events; alone: it is in no list */
+	int (*deliver)(Context *ctx, struct event *e); /* into Python: 0, or -1 with an exception */
+	void (*drop)(struct event *e, bool quiet);     /* of a context that has closed */
+};
+
 /* ---- what the library has for a Python object: it may outlive that one in ctx->graves ---- */
 
-enum handle_kind { HANDLE_END, HANDLE_LISTENER, HANDLE_MEMORY, HANDLE_KEY };
 struct handle {
-	struct link link; /* ctx->handles or ctx->graves */
-	enum handle_kind kind;
+	struct link link;               /* ctx->handles or ctx->graves */
+	void (*gone)(struct handle *h); /* lets both go */
 	void *p; /* rpw_endpoint * and so on; NULL: closed, or gone with its context */
 };
 
@@ -272,7 +271,7 @@ static inline uint64_t clock_now(void)
 /* This thread may use it now, else RuntimeError; it is open, else Error. */
 bool ctx_enter(Context *ctx);
 bool ctx_is_mine(const Context *ctx);
-void ctx_event(Context *ctx, struct event *e, enum event_kind kind);
+void ctx_event(Context *ctx, struct event *e);
 /* After a call that may have left something to do: the loop has a turn for it. 0 or -1. */
 int ctx_turn_soon(Context *ctx);
 int ctx_poll(Context *ctx);              /* rpw_context_progress */
@@ -280,17 +279,38 @@ int ctx_hand_out(Context *ctx, int max); /* how many, or -1 with an exception */
 bool ctx_spin_allowed(Context *ctx);
 /* Until `op` is done (NULL: anything was handed out). 1: it is; 0: time is up or woken; -1. */
 int ctx_wait(Context *ctx, Operation *op, uint64_t deadline_ns);
+/* Begins it, with a loop or without (NULL). 0, or -1 with an exception. */
+int ctx_open(Context *ctx, const rpw_context_options *o, PyObject *loop);
+int ctx_attach(Context *ctx, PyObject *loop);
+void ctx_detach(Context *ctx);
 int ctx_close(Context *ctx, bool quiet);
+void ctx_end(Context *ctx, bool quiet); /* the rest of it, also where nobody holds it any more */
 void ctx_all_close(void);
-void listener_gone(Listener *l);
-struct handle *handle_new(Context *ctx, enum handle_kind kind, void *p);
+struct handle *handle_new(Context *ctx, void (*gone)(struct handle *h), void *p);
 /* The Python half goes: so does the other, now or when its thread comes by. */
 void handle_drop(Context *ctx, struct handle *h);
 
-/* ---- memory.c ---- */
+/* ---- end.c ---- */
 
-PyObject *context_register(PyObject *self, PyObject *args);
-PyObject *context_allocate(PyObject *self, PyObject *args);
+struct end *end_new(Context *ctx, rpw_endpoint *ep);
+void end_ref(struct end *e);
+void end_unref(struct end *e);
+void end_destroy(struct end *e); /* the library's half; it calls nobody back from now on */
+PyObject *endpoint_make(Context *ctx, struct end *e);
+bool endpoint_open(Endpoint *ep);      /* else false with an Error */
+bool endpoint_usable(Endpoint *ep);    /* by this thread */
+PyObject *endpoint_peer(Endpoint *ep); /* borrowed, or NULL */
+void endpoint_tags_keep(Endpoint *ep);
+PyObject *received_new(size_t length, uint64_t tag, struct end *from);
+
+/* ---- many.c ---- */
+
+void many_follow(struct many_one *one, rpw_request *r); /* it is under way */
+void many_collect(struct many *m);                      /* what the library has complete */
+void many_cancel(struct many *m);
+PyObject *many_result(struct many *m);
+void many_release(struct many *m); /* buffers */
+void many_free(struct many *m);
 
 /* ---- operation.c ---- */
 
@@ -299,43 +319,29 @@ Operation *op_take(Context *ctx, Endpoint *ep, enum op_kind kind);
  * NULL with an exception. */
 PyObject *op_posted(Operation *op, int rc, rpw_request *req);
 void op_finish(Operation *op, bool quiet);
-void op_done(rpw_request *r, const rpw_completion *done, void *arg);
-PyObject *op_run(PyObject *op, PyObject *timeout);
 /* Waits, and withdraws it where that ends without it. Consumes the reference; NULL passes. */
 PyObject *op_block(PyObject *op, PyObject *timeout);
 
-/* ---- endpoint.c ---- */
+/* ---- post.c; ep NULL: of any endpoint ---- */
 
-bool endpoint_open(Endpoint *ep); /* else false with an Error */
-struct end *end_new(Context *ctx, rpw_endpoint *ep);
-void end_ref(struct end *e);
-void end_unref(struct end *e);
-PyObject *endpoint_make(Context *ctx, struct end *e);
-PyObject *endpoint_peer(Endpoint *ep); /* borrowed, or NULL */
-int endpoint_told(struct end *e);      /* EV_CLOSED */
+#define FAST_ARGS PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames
+#define FAST(name) (PyCFunction)(void (*)(void)) name, METH_FASTCALL | METH_KEYWORDS
 PyObject *recv_post(Context *ctx, Endpoint *ep, const char *fn, PyObject *const *args,
 	Py_ssize_t nargs, PyObject *kwnames);
 PyObject *recv_object_post(
 	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-PyObject *probe_now(
-	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-PyObject *received_new(size_t length, uint64_t tag, struct end *from);
-
-/* ---- many.c ---- */
-
 PyObject *many_post(Context *ctx, Endpoint *ep, bool receives, PyObject *const *args,
 	Py_ssize_t nargs, PyObject *kwnames);
-void many_collect(struct many *m); /* what the library has complete */
-void many_cancel(struct many *m);
-PyObject *many_result(struct many *m);
-void many_release(struct many *m); /* buffers */
-void many_free(struct many *m);
+PyObject *probe_now(
+	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
-/* ---- am.c ---- */
+/* ---- memory.c, listener.c, am.c: methods of a context ---- */
 
+PyObject *context_register(PyObject *self, PyObject *args);
+PyObject *context_allocate(PyObject *self, PyObject *args);
+PyObject *key_make(Endpoint *ep, rpw_rkey *key); /* which is consumed */
+PyObject *context_listen(PyObject *self, PyObject *args);
 PyObject *context_on_am(Context *ctx, PyObject *const *args, Py_ssize_t nargs);
 PyObject *context_on_notify(Context *ctx, PyObject *fn);
-int am_deliver(Context *ctx, struct event *e);
-void am_drop(struct event *e);
 
 #endif

@@ -1,140 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* endpoint.c - endpoints and listeners: what is posted on them, their ends. */
+/* endpoint.c - endpoints, as Python has them: what is posted on them, their ends. */
 #include "core.h"
 
-PyObject *endpoint_type, *listener_type;
-PyTypeObject *received_type;
-
-/* ---- what a receive got ---- */
-
-int received_type_make(PyObject *module)
-{
-	static PyStructSequence_Field fields[] = {
-		{"length", "bytes of the message"},
-		{"tag", "its tag"},
-		{"endpoint", "where it came from; None where that has gone"},
-		{NULL, NULL},
-	};
-	static PyStructSequence_Desc desc = {"ropeway.Received",
-		"What a receive got: (length in bytes, tag), and .endpoint", fields, 2};
-	received_type = PyStructSequence_NewType(&desc);
-	return received_type ? PyModule_AddObjectRef(module, "Received", (PyObject *)received_type)
-			     : -1;
-}
-
-PyObject *received_new(size_t length, uint64_t tag, struct end *from)
-{
-	PyObject *r = PyStructSequence_New(received_type);
-	if (!r)
-		return NULL;
-	PyObject *n = PyLong_FromSize_t(length), *t = PyLong_FromUnsignedLongLong(tag),
-		 *ep = from && from->py ? (PyObject *)from->py : Py_None;
-	Py_INCREF(ep);
-	PyStructSequence_SetItem(r, 0, n);
-	PyStructSequence_SetItem(r, 1, t);
-	PyStructSequence_SetItem(r, 2, ep);
-	if (n && t)
-		return r;
-	Py_DECREF(r);
-	return NULL;
-}
-
-/* ---- ends: the C half ---- */
-
-/* From inside of the library. */
-static void end_closed(rpw_endpoint *ep, int status, void *arg)
-{
-	struct end *e = arg;
-	e->ended = true;
-	e->status = status;
-	e->sentence = strdup(status < 0 ? rpw_last_error() : "");
-	if (e->ctx)
-		ctx_event(e->ctx, &e->closed, EV_CLOSED);
-}
-
-struct end *end_new(Context *ctx, rpw_endpoint *ep)
-{
-	struct end *e = calloc(1, sizeof(*e));
-	if (!e)
-		return NULL;
-	e->refs = 1;
-	e->ctx = ctx;
-	e->handle.kind = HANDLE_END;
-	e->handle.p = ep;
-	link_last(&ctx->handles, &e->handle.link);
-	link_init(&e->closed.link);
-	rpw_endpoint_set_user(ep, e);
-	rpw_endpoint_on_close(ep, end_closed, e);
-	return e;
-}
-
-void end_ref(struct end *e) { e->refs++; }
-
-void end_unref(struct end *e)
-{
-	if (--e->refs)
-		return;
-	if (!link_alone(&e->closed.link))
-		link_out(&e->closed.link);
-	if (!link_alone(&e->handle.link))
-		link_out(&e->handle.link);
-	free(e->sentence);
-	free(e);
-}
-
-/* ---- endpoints ---- */
-
-PyObject *endpoint_make(Context *ctx, struct end *e)
-{
-	PyTypeObject *type = (PyTypeObject *)ctx->endpoint_class;
-	Endpoint *ep = (Endpoint *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
-	if (!ep)
-		return NULL;
-	Py_INCREF(ctx);
-	ep->ctx = ctx;
-	ep->end = e; /* its first reference */
-	e->py = ep;
-	return (PyObject *)ep;
-}
-
-bool endpoint_open(Endpoint *ep)
-{
-	if (end_ep(ep->end))
-		return true;
-	PyObject *e = error_make(RPW_ERR_INVALID,
-		ep->ctx->c ? "this endpoint was closed by this side"
-			   : "the context of this endpoint was closed",
-		ep->peer, NULL);
-	if (e) {
-		error_set(e);
-		Py_DECREF(e);
-	}
-	return false;
-}
-
-static bool usable(Endpoint *ep) { return ctx_enter(ep->ctx) && endpoint_open(ep); }
-
-PyObject *endpoint_peer(Endpoint *ep)
-{
-	rpw_endpoint_information i = RPW_ENDPOINT_INFORMATION_INIT;
-	if (!ep->peer && end_ep(ep->end) && rpw_endpoint_info(end_ep(ep->end), &i) == RPW_OK &&
-		i.peer && *i.peer)
-		ep->peer = PyUnicode_DecodeUTF8(i.peer, (Py_ssize_t)strlen(i.peer), "replace");
-	if (!ep->peer)
-		PyErr_Clear();
-	return ep->peer;
-}
-
-static void tags_keep(Endpoint *ep)
-{
-	rpw_endpoint_information i = RPW_ENDPOINT_INFORMATION_INIT;
-	if (end_ep(ep->end) && !ep->tags[2] && rpw_endpoint_info(end_ep(ep->end), &i) == RPW_OK) {
-		ep->tags[0] = i.message_tag;
-		ep->tags[1] = i.control_tag;
-		ep->tags[2] = i.peer_message_tag;
-		ep->tags[3] = i.peer_control_tag;
-	}
-}
+PyObject *endpoint_type;
 
 static void endpoint_shut(Endpoint *ep)
 {
@@ -142,12 +10,8 @@ static void endpoint_shut(Endpoint *ep)
 	if (!e || !e->handle.p)
 		return;
 	endpoint_peer(ep);
-	tags_keep(ep);
-	rpw_endpoint *c_ep = e->handle.p;
-	e->handle.p = NULL;
-	rpw_endpoint_set_user(c_ep, NULL);
-	rpw_endpoint_on_close(c_ep, NULL, NULL);
-	rpw_endpoint_destroy(c_ep);
+	endpoint_tags_keep(ep);
+	end_destroy(e);
 }
 
 static PyObject *endpoint_close(PyObject *self, PyObject *unused)
@@ -162,20 +26,6 @@ static PyObject *endpoint_close(PyObject *self, PyObject *unused)
 	if (ctx_turn_soon(ep->ctx))
 		return NULL;
 	Py_RETURN_NONE;
-}
-
-int endpoint_told(struct end *e)
-{
-	Endpoint *ep = e->py;
-	if (!ep || !ep->on_close || ep->closed)
-		return 0;
-	PyObject *fn = ep->on_close;
-	ep->on_close = NULL;
-	PyObject *r = PyObject_CallFunction(fn, "is", e->status, e->sentence ? e->sentence : "");
-	int rc = r ? 0 : error_of_handler(ep->ctx, "on_close of an endpoint failed", fn);
-	Py_XDECREF(r);
-	Py_DECREF(fn);
-	return rc;
 }
 
 static PyObject *endpoint_on_close(PyObject *self, PyObject *fn)
@@ -196,7 +46,7 @@ static PyObject *endpoint_on_close(PyObject *self, PyObject *fn)
 	Py_XDECREF(old);
 	/* told already, of an earlier function or of none: again, for this one */
 	if (ep->on_close && ep->end->ended && link_alone(&ep->end->closed.link)) {
-		ctx_event(ep->ctx, &ep->end->closed, EV_CLOSED);
+		ctx_event(ep->ctx, &ep->end->closed);
 		if (ctx_turn_soon(ep->ctx))
 			return NULL;
 	}
@@ -205,12 +55,10 @@ static PyObject *endpoint_on_close(PyObject *self, PyObject *fn)
 
 /* ---- what is posted ---- */
 
-#define FAST_ARGS PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames
-
 /* The operation of a call on `ep`, with its buffer; NULL with an exception. */
 static Operation *begin(Endpoint *ep, enum op_kind kind, PyObject *buf, bool writable)
 {
-	if (!usable(ep))
+	if (!endpoint_usable(ep))
 		return NULL;
 	Operation *op = op_take(ep->ctx, ep, kind);
 	if (!op)
@@ -281,29 +129,6 @@ static PyObject *endpoint_recv_block(FAST_ARGS)
 	return op_block(op, a[3]);
 }
 
-PyObject *recv_post(Context *ctx, Endpoint *ep, const char *fn, PyObject *const *args,
-	Py_ssize_t nargs, PyObject *kwnames)
-{
-	static const char *const names[] = {"buf", "tag", "mask"};
-	PyObject *a[3];
-	uint64_t tag = 0, mask = UINT64_MAX;
-	rpw_request *r = NULL;
-	if (args_get(fn, names, 3, 1, args, nargs, kwnames, a) || args_u64(a[1], "the tag", &tag) ||
-		args_u64(a[2], "the mask", &mask) || !ctx_enter(ctx) || (ep && !endpoint_open(ep)))
-		return NULL;
-	Operation *op = op_take(ctx, ep, OP_RECV);
-	if (!op)
-		return NULL;
-	if (held_get(ctx, a[0], true, &op->held) || !ctx_enter(ctx) || (ep && !endpoint_open(ep))) {
-		held_release(&op->held);
-		Py_DECREF(op);
-		return NULL;
-	}
-	int rc = rpw_recv(
-		ctx->c, ep ? end_ep(ep->end) : NULL, op->held.ptr, op->held.len, tag, mask, &r);
-	return op_posted(op, rc, r);
-}
-
 static PyObject *endpoint_recv(FAST_ARGS)
 {
 	Endpoint *ep = (Endpoint *)self;
@@ -313,13 +138,13 @@ static PyObject *endpoint_recv(FAST_ARGS)
 static PyObject *endpoint_send_many(FAST_ARGS)
 {
 	Endpoint *ep = (Endpoint *)self;
-	return usable(ep) ? many_post(ep->ctx, ep, false, args, nargs, kwnames) : NULL;
+	return endpoint_usable(ep) ? many_post(ep->ctx, ep, false, args, nargs, kwnames) : NULL;
 }
 
 static PyObject *endpoint_recv_many(FAST_ARGS)
 {
 	Endpoint *ep = (Endpoint *)self;
-	return usable(ep) ? many_post(ep->ctx, ep, true, args, nargs, kwnames) : NULL;
+	return endpoint_usable(ep) ? many_post(ep->ctx, ep, true, args, nargs, kwnames) : NULL;
 }
 
 static PyObject *endpoint_send_obj(FAST_ARGS)
@@ -337,120 +162,10 @@ static PyObject *endpoint_send_obj(FAST_ARGS)
 	return op_posted(op, rc, r);
 }
 
-/* ---- objects ---- */
-
-static void *object_room(Operation *op, size_t len)
-{
-	Context *ctx = op->ctx;
-	PyObject *o = op->allocator ? PyObject_CallFunction(op->allocator, "n", (Py_ssize_t)len)
-				    : PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)len);
-	if (!o || held_get(ctx, o, true, &op->held)) {
-		Py_XDECREF(o);
-		return NULL;
-	}
-	op->object = o;
-	if (op->held.len < len) {
-		PyErr_Format(PyExc_ValueError,
-			"the allocator was asked for %zu bytes, and gave a buffer of %zu", len,
-			op->held.len);
-		return NULL;
-	}
-	if (len >= LARGE && !op->large) {
-		op->large = true;
-		ctx->large++;
-	}
-	static char nothing;
-	return op->held.ptr ? op->held.ptr : &nothing;
-}
-
-/* From inside of the library, which fills what this gives: the one place where it calls Python. */
-static void *object_alloc(size_t len, void *arg)
-{
-	Operation *op = arg;
-	Context *ctx = op->ctx;
-	PyThreadState *released = ctx->released;
-	if (released) {
-		ctx->released = NULL;
-		PyEval_RestoreThread(released);
-	}
-	void *room = op->state == OP_PENDING ? object_room(op, len) : NULL;
-	if (!room && PyErr_Occurred()) {
-		PyObject *type, *value, *trace;
-		PyErr_Fetch(&type, &value, &trace);
-		PyErr_NormalizeException(&type, &value, &trace);
-		if (trace && value)
-			PyException_SetTraceback(value, trace);
-		Py_XDECREF(type);
-		Py_XDECREF(trace);
-		Py_XDECREF(op->error);
-		op->error = value;
-	}
-	if (released)
-		ctx->released = PyEval_SaveThread();
-	return room;
-}
-
-PyObject *recv_object_post(
-	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-	static const char *const names[] = {"allocator"};
-	PyObject *a[1];
-	rpw_request *r = NULL;
-	if (args_get("recv_obj", names, 1, 0, args, nargs, kwnames, a) || !ctx_enter(ctx) ||
-		(ep && !endpoint_open(ep)))
-		return NULL;
-	if (a[0] && a[0] != Py_None && a[0] != (PyObject *)&PyByteArray_Type &&
-		!PyCallable_Check(a[0])) {
-		PyErr_SetString(PyExc_TypeError, "the allocator has to be a function of a size");
-		return NULL;
-	}
-	Operation *op = op_take(ctx, ep, OP_OBJECT);
-	if (!op)
-		return NULL;
-	if (a[0] && a[0] != Py_None && a[0] != (PyObject *)&PyByteArray_Type) {
-		Py_INCREF(a[0]);
-		op->allocator = a[0];
-	}
-	bool busy = ctx->busy;
-	ctx->busy = true; /* the allocator may be called now, and may let other threads run */
-	ctx->thread = PyThread_get_thread_ident();
-	int rc = rpw_recv_obj(ctx->c, ep ? end_ep(ep->end) : NULL, object_alloc, op,
-		&op->object_buf, &op->object_len, &r);
-	ctx->busy = busy;
-	return op_posted(op, rc, r);
-}
-
 static PyObject *endpoint_recv_obj(FAST_ARGS)
 {
 	Endpoint *ep = (Endpoint *)self;
 	return recv_object_post(ep->ctx, ep, args, nargs, kwnames);
-}
-
-PyObject *probe_now(
-	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-	static const char *const names[] = {"tag", "mask"};
-	PyObject *a[2];
-	uint64_t tag = 0, mask = UINT64_MAX;
-	rpw_completion what = RPW_COMPLETION_INIT;
-	if (args_get("probe", names, 2, 0, args, nargs, kwnames, a) ||
-		args_u64(a[0], "the tag", &tag) || args_u64(a[1], "the mask", &mask) ||
-		!ctx_enter(ctx) || (ep && !endpoint_open(ep)))
-		return NULL;
-	rpw_endpoint *c_ep = ep ? end_ep(ep->end) : NULL;
-	int rc = rpw_probe(ctx->c, c_ep, tag, mask, &what);
-	if (rc == RPW_IN_PROGRESS) { /* perhaps it has come, and nobody has looked */
-		if (!ctx->busy && ctx_poll(ctx) < 0)
-			return NULL;
-		if (ctx_turn_soon(ctx))
-			return NULL;
-		rc = rpw_probe(ctx->c, c_ep, tag, mask, &what);
-	}
-	if (rc < 0)
-		return error_raise(rc, ep ? endpoint_peer(ep) : NULL);
-	if (rc == RPW_IN_PROGRESS)
-		Py_RETURN_NONE;
-	return received_new(what.length, what.tag, what.from ? rpw_endpoint_user(what.from) : NULL);
 }
 
 static PyObject *endpoint_probe(FAST_ARGS)
@@ -468,7 +183,7 @@ static PyObject *endpoint_am_send(FAST_ARGS)
 	rpw_request *r = NULL;
 	struct held header = {0};
 	if (args_get("am_send", names, 3, 2, args, nargs, kwnames, a) ||
-		args_u64(a[0], "the id", &id) || !usable(ep) ||
+		args_u64(a[0], "the id", &id) || !endpoint_usable(ep) ||
 		(a[2] && held_get(ep->ctx, a[2], false, &header)))
 		return NULL;
 	Operation *op = begin(ep, OP_NONE, a[1], false);
@@ -582,27 +297,14 @@ static PyObject *endpoint_unpack(PyObject *self, PyObject *packed)
 {
 	Endpoint *ep = (Endpoint *)self;
 	struct held h;
-	if (!usable(ep) || held_get(ep->ctx, packed, false, &h))
+	if (!endpoint_usable(ep) || held_get(ep->ctx, packed, false, &h))
 		return NULL;
 	rpw_rkey *key;
 	int rc = endpoint_open(ep) ? rpw_rkey_unpack(end_ep(ep->end), h.ptr, h.len, &key) : 1;
 	held_release(&h);
 	if (rc)
 		return rc < 0 ? error_raise(rc, endpoint_peer(ep)) : NULL;
-	PyTypeObject *type = (PyTypeObject *)key_type;
-	Key *k = (Key *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
-	struct handle *handle = k ? handle_new(ep->ctx, HANDLE_KEY, key) : NULL;
-	if (!handle) {
-		rpw_rkey_destroy(key);
-		Py_XDECREF(k);
-		return PyErr_NoMemory();
-	}
-	Py_INCREF(ep->ctx);
-	Py_INCREF(ep);
-	k->ctx = ep->ctx;
-	k->ep = ep;
-	k->handle = handle;
-	return (PyObject *)k;
+	return key_make(ep, key);
 }
 
 static PyObject *flush_or_shutdown(PyObject *self, bool shutdown)
@@ -628,7 +330,7 @@ static PyObject *endpoint_shutdown(PyObject *self, PyObject *unused)
 static PyObject *endpoint_fence(PyObject *self, PyObject *unused)
 {
 	Endpoint *ep = (Endpoint *)self;
-	if (!usable(ep))
+	if (!endpoint_usable(ep))
 		return NULL;
 	int rc = rpw_endpoint_fence(end_ep(ep->end));
 	if (rc < 0)
@@ -641,7 +343,7 @@ static PyObject *endpoint_fence(PyObject *self, PyObject *unused)
 static PyObject *endpoint_info(PyObject *self, PyObject *unused)
 {
 	Endpoint *ep = (Endpoint *)self;
-	if (!usable(ep))
+	if (!endpoint_usable(ep))
 		return NULL;
 	rpw_endpoint_information i = RPW_ENDPOINT_INFORMATION_INIT;
 	int rc = rpw_endpoint_info(end_ep(ep->end), &i);
@@ -662,7 +364,7 @@ static PyObject *get_closed(PyObject *self, void *unused)
 static PyObject *get_tag(PyObject *self, void *which)
 {
 	Endpoint *ep = (Endpoint *)self;
-	tags_keep(ep);
+	endpoint_tags_keep(ep);
 	return PyLong_FromUnsignedLongLong(ep->tags[(intptr_t)which]);
 }
 
@@ -733,7 +435,6 @@ static void endpoint_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
-#define FAST(name) (PyCFunction)(void (*)(void)) name, METH_FASTCALL | METH_KEYWORDS
 static PyMethodDef endpoint_methods[] = {
 	{"send", FAST(endpoint_send),
 		"send(buf, tag=0)\n--\n\nSends the bytes of `buf`. Done when the buffer can be "
@@ -847,94 +548,3 @@ PyType_Spec endpoint_spec = {"ropeway._core.Endpoint", sizeof(Endpoint), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE |
 		Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	endpoint_slots};
-
-/* ---- listeners ---- */
-
-static PyObject *listener_close(PyObject *self, PyObject *unused)
-{
-	Listener *l = (Listener *)self;
-	if (l->handle && l->handle->p) {
-		if (!ctx_enter(l->ctx))
-			return NULL;
-		rpw_listener *c_l = l->handle->p;
-		l->handle->p = NULL;
-		rpw_listener_destroy(c_l);
-		if (ctx_turn_soon(l->ctx))
-			return NULL;
-	}
-	Py_RETURN_NONE;
-}
-
-static PyObject *listener_closed(PyObject *self, void *unused)
-{
-	Listener *l = (Listener *)self;
-	return PyBool_FromLong(!l->handle || !l->handle->p);
-}
-
-static PyObject *listener_context(PyObject *self, void *unused)
-{
-	PyObject *o = (PyObject *)((Listener *)self)->ctx;
-	Py_INCREF(o);
-	return o;
-}
-
-static int listener_traverse(PyObject *self, visitproc visit, void *arg)
-{
-	Listener *l = (Listener *)self;
-	Py_VISIT(Py_TYPE(self));
-	Py_VISIT(l->ctx);
-	Py_VISIT(l->accepted);
-	return 0;
-}
-
-static int listener_clear(PyObject *self)
-{
-	Py_CLEAR(((Listener *)self)->accepted);
-	return 0;
-}
-
-static void listener_dealloc(PyObject *self)
-{
-	Listener *l = (Listener *)self;
-	PyTypeObject *type = Py_TYPE(self);
-	PyObject_GC_UnTrack(self);
-	listener_clear(self);
-	Py_CLEAR(l->address);
-	if (l->ctx)
-		listener_gone(l);
-	if (l->handle)
-		handle_drop(l->ctx, l->handle);
-	Py_CLEAR(l->ctx);
-	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-	Py_DECREF(type);
-}
-
-static PyMethodDef listener_methods[] = {
-	{"close", listener_close, METH_NOARGS,
-		"Ends it. Connections that are not complete yet are refused; accepted endpoints "
-		"stay."},
-	{NULL, NULL, 0, NULL},
-};
-static PyMemberDef listener_members[] = {
-	{"port", T_INT, offsetof(Listener, port), READONLY, "The TCP port that it listens at."},
-	{"address", T_OBJECT_EX, offsetof(Listener, address), READONLY,
-		"Text that connect() takes in any process, on any host."},
-	{NULL, 0, 0, 0, NULL},
-};
-static PyGetSetDef listener_getset[] = {
-	{"closed", listener_closed, NULL, "True after close().", NULL},
-	{"context", listener_context, NULL, "Whose it is.", NULL},
-	{NULL, NULL, NULL, NULL, NULL},
-};
-static PyType_Slot listener_slots[] = {
-	{Py_tp_dealloc, listener_dealloc},
-	{Py_tp_traverse, listener_traverse},
-	{Py_tp_clear, listener_clear},
-	{Py_tp_methods, listener_methods},
-	{Py_tp_members, listener_members},
-	{Py_tp_getset, listener_getset},
-	{0, NULL},
-};
-PyType_Spec listener_spec = {"ropeway._core.Listener", sizeof(Listener), 0,
-	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-	listener_slots};

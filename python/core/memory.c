@@ -15,9 +15,15 @@ static Memory *memory_new(Context *ctx)
 	return m;
 }
 
+static void memory_gone(struct handle *h)
+{
+	rpw_memory_destroy(h->p);
+	free(h);
+}
+
 static PyObject *memory_ready(Memory *m, rpw_memory *c_m)
 {
-	m->handle = handle_new(m->ctx, HANDLE_MEMORY, c_m);
+	m->handle = handle_new(m->ctx, memory_gone, c_m);
 	if (!m->handle) {
 		rpw_memory_destroy(c_m);
 		Py_DECREF(m);
@@ -228,6 +234,30 @@ PyType_Spec memory_spec = {"ropeway._core.Memory", sizeof(Memory), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, memory_slots};
 
 /* ---- keys ---- */
+
+static void key_gone(struct handle *h)
+{
+	rpw_rkey_destroy(h->p);
+	free(h);
+}
+
+PyObject *key_make(Endpoint *ep, rpw_rkey *key)
+{
+	PyTypeObject *type = (PyTypeObject *)key_type;
+	Key *k = (Key *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+	struct handle *handle = k ? handle_new(ep->ctx, key_gone, key) : NULL;
+	if (!handle) {
+		rpw_rkey_destroy(key);
+		Py_XDECREF(k);
+		return PyErr_NoMemory();
+	}
+	Py_INCREF(ep->ctx);
+	Py_INCREF(ep);
+	k->ctx = ep->ctx;
+	k->ep = ep;
+	k->handle = handle;
+	return (PyObject *)k;
+}
 
 static PyObject *get_endpoint(PyObject *self, void *unused)
 {

@@ -12,6 +12,27 @@ PyObject *operation_type;
 
 /* ---- made, posted ---- */
 
+static int op_deliver(Context *ctx, struct event *event)
+{
+	op_finish(OF_LINK(event, Operation, event), false);
+	return 0;
+}
+
+/* Its context has closed: requests that the library ended without a word, in a forked child, end
+ * here. */
+static void op_drop(struct event *event, bool quiet)
+{
+	Operation *op = OF_LINK(event, Operation, event);
+	if (op->req || (op->many && op->many->left)) {
+		op->req = NULL;
+		op->status = RPW_ERR_CANCELED;
+		if (op->many)
+			op->many->left = 0;
+	}
+	op->large = false;
+	op_finish(op, quiet);
+}
+
 static Operation *op_new(void)
 {
 	PyTypeObject *type = (PyTypeObject *)operation_type;
@@ -20,6 +41,8 @@ static Operation *op_new(void)
 		return NULL;
 	link_init(&op->link);
 	link_init(&op->event.link);
+	op->event.deliver = op_deliver;
+	op->event.drop = op_drop;
 	return op;
 }
 
@@ -65,6 +88,24 @@ static void buffers_release(Operation *op)
 		op->large = false;
 		op->ctx->large--;
 	}
+}
+
+/* From inside of the library; no Python here. */
+static void op_done(rpw_request *r, const rpw_completion *done, void *arg)
+{
+	Operation *op = arg;
+	op->status = done->status;
+	op->length = done->length;
+	op->tag = done->tag;
+	/* the endpoint that was asked, else the one that the library names, if still there */
+	if (done->from && (op->from = op->ep ? op->ep->end : rpw_endpoint_user(done->from)))
+		end_ref(op->from);
+	if (done->status < 0)
+		op->sentence = strdup(rpw_last_error());
+	rpw_request_destroy(r);
+	op->req = NULL;
+	if (!op->posting)
+		ctx_event(op->ctx, &op->event);
 }
 
 PyObject *op_posted(Operation *op, int rc, rpw_request *req)
@@ -118,24 +159,6 @@ PyObject *op_posted(Operation *op, int rc, rpw_request *req)
 		return NULL;
 	}
 	return (PyObject *)op;
-}
-
-/* From inside of the library; no Python here. */
-void op_done(rpw_request *r, const rpw_completion *done, void *arg)
-{
-	Operation *op = arg;
-	op->status = done->status;
-	op->length = done->length;
-	op->tag = done->tag;
-	/* the endpoint that was asked, else the one that the library names, if still there */
-	if (done->from && (op->from = op->ep ? op->ep->end : rpw_endpoint_user(done->from)))
-		end_ref(op->from);
-	if (done->status < 0)
-		op->sentence = strdup(rpw_last_error());
-	rpw_request_destroy(r);
-	op->req = NULL;
-	if (!op->posting)
-		ctx_event(op->ctx, &op->event, EV_DONE);
 }
 
 /* ---- its end ---- */
@@ -590,7 +613,7 @@ static PyObject *operation_get_loop(PyObject *self, PyObject *unused)
 	return loop;
 }
 
-PyObject *op_run(PyObject *self, PyObject *timeout)
+static PyObject *op_run(PyObject *self, PyObject *timeout)
 {
 	Operation *op = (Operation *)self;
 	uint64_t deadline;
@@ -776,7 +799,6 @@ static void operation_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
-#define FAST(name) (PyCFunction)(void (*)(void)) name, METH_FASTCALL | METH_KEYWORDS
 static PyMethodDef operation_methods[] = {
 	{"done", operation_done, METH_NOARGS, "True when it is finished, failed or cancelled."},
 	{"cancelled", operation_cancelled, METH_NOARGS, "True after a cancel() that gave True."},
