@@ -50,10 +50,8 @@ static int block_buffer(PyObject *self, Py_buffer *view, int flags)
 
 static void block_dealloc(PyObject *self)
 {
-	PyTypeObject *type = Py_TYPE(self);
 	free(((Block *)self)->event);
-	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-	Py_DECREF(type);
+	object_free(self);
 }
 
 static PyType_Slot block_slots[] = {
@@ -67,8 +65,7 @@ PyType_Spec block_spec = {"ropeway._core.Block", sizeof(Block), 0,
 /* The event is consumed. */
 static PyObject *long_data(struct am_event *e)
 {
-	PyTypeObject *type = (PyTypeObject *)block_type;
-	Block *b = (Block *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+	Block *b = object_new(block_type);
 	if (!b) {
 		free(e);
 		return NULL;

@@ -39,22 +39,19 @@ static int refused(PyObject *o, bool writable)
 		!PyErr_ExceptionMatches(PyExc_ValueError) &&
 		!PyErr_ExceptionMatches(PyExc_TypeError))
 		return -1;
-	PyObject *type, *value, *trace;
-	PyErr_Fetch(&type, &value, &trace);
+	struct raised r = raised_take();
 	Py_buffer any;
 	/* Would it give anything at all? */
 	if (!PyObject_GetBuffer(o, &any, PyBUF_FULL_RO)) {
 		bool ro = any.readonly, whole = PyBuffer_IsContiguous(&any, 'A');
 		PyBuffer_Release(&any);
 		if (!whole || (writable && ro)) {
-			Py_XDECREF(type);
-			Py_XDECREF(value);
-			Py_XDECREF(trace);
+			raised_drop(r);
 			return whole ? read_only(o) : not_contiguous(o);
 		}
 	} else
 		PyErr_Clear();
-	PyErr_Restore(type, value, trace);
+	raised_again(r);
 	return -1;
 }
 
@@ -66,17 +63,14 @@ static int buffer_get(PyObject *o, bool writable, struct held *h)
 			!PyErr_ExceptionMatches(PyExc_ValueError))
 			return -1;
 		/* Fortran's order is one piece, too. */
-		PyObject *type, *value, *trace;
-		PyErr_Fetch(&type, &value, &trace);
+		struct raised r = raised_take();
 		if (PyObject_GetBuffer(o, &h->view, flags | PyBUF_ANY_CONTIGUOUS)) {
 			PyErr_Clear();
-			PyErr_Restore(type, value, trace);
+			raised_again(r);
 			h->view.obj = NULL;
 			return refused(o, writable);
 		}
-		Py_XDECREF(type);
-		Py_XDECREF(value);
-		Py_XDECREF(trace);
+		raised_drop(r);
 	}
 	h->ptr = h->view.buf;
 	h->len = (size_t)h->view.len;

@@ -25,15 +25,9 @@ bool ctx_is_mine(const Context *ctx)
 
 bool ctx_enter(Context *ctx)
 {
-	if (!ctx->c) {
-		PyObject *e = error_make(
-			RPW_ERR_INVALID, "this context was closed: make another one", NULL, NULL);
-		if (e) {
-			error_set(e);
-			Py_DECREF(e);
-		}
-		return false;
-	}
+	if (!ctx->c)
+		return error_raise_text(
+			RPW_ERR_INVALID, "this context was closed: make another one", NULL);
 	if (ctx_is_mine(ctx))
 		return true;
 	PyErr_Format(PyExc_RuntimeError,
@@ -71,11 +65,10 @@ void handle_drop(Context *ctx, struct handle *h)
 	if (!ctx->c || ctx_is_mine(ctx)) {
 		handle_end(h);
 		if (ctx->c && ctx->loop && !ctx->busy) {
-			PyObject *type, *value, *trace; /* this may be a dealloc */
-			PyErr_Fetch(&type, &value, &trace);
+			struct raised r = raised_take(); /* this may be a dealloc */
 			if (ctx_turn_soon(ctx))
 				PyErr_Clear();
-			PyErr_Restore(type, value, trace);
+			raised_again(r);
 		}
 		return;
 	}
@@ -277,12 +270,10 @@ static void loop_forget(Context *ctx)
 static void turn_dealloc(PyObject *self)
 {
 	Turn *t = (Turn *)self;
-	PyTypeObject *type = Py_TYPE(self);
 	PyObject_GC_UnTrack(self);
 	Context *ctx = t->ctx;
 	if (ctx) {
-		PyObject *kind, *value, *trace;
-		PyErr_Fetch(&kind, &value, &trace);
+		struct raised r = raised_take();
 		t->ctx = NULL;
 		ctx->turn = NULL;
 		if (ctx->attached)
@@ -290,10 +281,9 @@ static void turn_dealloc(PyObject *self)
 		else if (!ctx->busy)
 			ctx_close(ctx, true);
 		Py_DECREF(ctx);
-		PyErr_Restore(kind, value, trace);
+		raised_again(r);
 	}
-	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-	Py_DECREF(type);
+	object_free(self);
 }
 
 static PyType_Slot turn_slots[] = {
@@ -307,7 +297,6 @@ PyType_Spec turn_spec = {"ropeway._core.Turn", sizeof(Turn), 0,
 
 static int loop_join(Context *ctx, PyObject *loop)
 {
-	PyTypeObject *type = (PyTypeObject *)turn_type;
 	ctx->call_soon = PyObject_GetAttrString(loop, "call_soon");
 	if (!ctx->call_soon)
 		return -1;
@@ -317,7 +306,7 @@ static int loop_join(Context *ctx, PyObject *loop)
 		PyErr_Clear();
 		Py_CLEAR(ctx->ready);
 	}
-	Turn *turn = (Turn *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+	Turn *turn = object_new(turn_type);
 	if (!turn)
 		return -1;
 	PyObject *r = PyObject_CallMethod(loop, "add_reader", "iO", ctx->fd, turn);

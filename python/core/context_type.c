@@ -6,7 +6,7 @@ PyObject *context_type;
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-	Context *ctx = (Context *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+	Context *ctx = object_new((PyObject *)type);
 	if (!ctx)
 		return NULL;
 	link_init(&ctx->events);
@@ -55,11 +55,10 @@ static int context_init(PyObject *self, PyObject *args, PyObject *kw)
 
 static void context_finalize(PyObject *self)
 {
-	PyObject *type, *value, *trace;
-	PyErr_Fetch(&type, &value, &trace);
+	struct raised r = raised_take();
 	if (!((Context *)self)->busy)
 		ctx_close((Context *)self, true);
-	PyErr_Restore(type, value, trace);
+	raised_again(r);
 }
 
 static int context_traverse(PyObject *self, visitproc visit, void *arg)
@@ -95,7 +94,6 @@ static int context_clear(PyObject *self)
 static void context_dealloc(PyObject *self)
 {
 	Context *ctx = (Context *)self;
-	PyTypeObject *type = Py_TYPE(self);
 	PyObject_GC_UnTrack(self);
 	ctx_end(ctx, true); /* of a subclass's it has ended: tp_finalize */
 	context_clear(self);
@@ -104,8 +102,7 @@ static void context_dealloc(PyObject *self)
 	Py_CLEAR(ctx->memory_door);
 	Py_CLEAR(ctx->spare);
 	Py_CLEAR(ctx->none);
-	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-	Py_DECREF(type);
+	object_free(self);
 }
 
 /* ---- methods ---- */
@@ -271,7 +268,7 @@ static PyObject *context_connect(
 
 static PyObject *context_recv(FAST_ARGS)
 {
-	return recv_post((Context *)self, NULL, "recv", args, nargs, kwnames);
+	return recv_now((Context *)self, NULL, args, nargs, kwnames);
 }
 static PyObject *context_recv_many(FAST_ARGS)
 {
@@ -312,14 +309,6 @@ static PyObject *context_statistics(PyObject *self, PyObject *unused)
 		s.listeners, s.requests, s.unsent);
 }
 
-static PyObject *get_loop(PyObject *self, void *unused)
-{
-	PyObject *o = ((Context *)self)->loop;
-	if (!o)
-		o = Py_None;
-	Py_INCREF(o);
-	return o;
-}
 static PyObject *get_closed(PyObject *self, void *unused)
 {
 	return PyBool_FromLong(!((Context *)self)->c);
@@ -401,8 +390,11 @@ static PyMethodDef context_methods[] = {
 	{"_statistics", context_statistics, METH_NOARGS, NULL},
 	{NULL, NULL, 0, NULL},
 };
+static PyMemberDef context_members[] = {
+	{"loop", T_OBJECT, offsetof(Context, loop), READONLY, "Its asyncio loop, or None."},
+	{NULL, 0, 0, 0, NULL},
+};
 static PyGetSetDef context_getset[] = {
-	{"loop", get_loop, NULL, "Its asyncio loop, or None.", NULL},
 	{"closed", get_closed, NULL, "True after close(), or when its loop has gone.", NULL},
 	{"fd", get_fd, NULL, "Readable, after arm() gave True, when there is something to do.",
 		NULL},
@@ -417,6 +409,7 @@ static PyType_Slot context_slots[] = {
 	{Py_tp_traverse, context_traverse},
 	{Py_tp_clear, context_clear},
 	{Py_tp_methods, context_methods},
+	{Py_tp_members, context_members},
 	{Py_tp_getset, context_getset},
 	{Py_tp_doc, "All that one thread has: listeners, endpoints, operations."},
 	{0, NULL},

@@ -234,6 +234,20 @@ extern PyType_Spec context_spec, endpoint_spec, listener_spec, operation_spec, m
 	key_spec, block_spec, turn_spec;
 int received_type_make(PyObject *module);
 
+/* Of a type of ours, or of a subclass; NULL with an exception. */
+static inline void *object_new(PyObject *type)
+{
+	PyTypeObject *t = (PyTypeObject *)type;
+	return ((allocfunc)PyType_GetSlot(t, Py_tp_alloc))(t, 0);
+}
+/* The last word of a dealloc. */
+static inline void object_free(PyObject *self)
+{
+	PyTypeObject *type = Py_TYPE(self);
+	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+	Py_DECREF(type);
+}
+
 /* ---- errors.c ---- */
 
 /* From `_core._setup`: classes that are written in Python. */
@@ -246,7 +260,21 @@ PyObject *core_setup(PyObject *module, PyObject *args);
 PyObject *error_make(int status, const char *sentence, PyObject *peer, PyObject *length);
 /* Raises it, with rpw_last_error. Gives NULL. */
 PyObject *error_raise(int status, PyObject *peer);
+PyObject *error_raise_text(int status, const char *sentence, PyObject *peer);
 void error_set(PyObject *error);
+/* An exception put aside: for good, or while other calls may raise theirs. */
+struct raised {
+	PyObject *type, *value, *trace;
+};
+static inline struct raised raised_take(void)
+{
+	struct raised r;
+	PyErr_Fetch(&r.type, &r.value, &r.trace);
+	return r;
+}
+static inline void raised_again(struct raised r) { PyErr_Restore(r.type, r.value, r.trace); }
+void raised_drop(struct raised r);
+PyObject *raised_value(void); /* the one that is raised now, as an object with its trace */
 /* An exception of a handler of the program's: told to the loop. -1 where it has to go on upwards
  * (KeyboardInterrupt, SystemExit). */
 int error_of_handler(Context *ctx, const char *message, PyObject *handler);
@@ -319,6 +347,20 @@ Operation *op_take(Context *ctx, Endpoint *ep, enum op_kind kind);
  * NULL with an exception. */
 PyObject *op_posted(Operation *op, int rc, rpw_request *req);
 void op_finish(Operation *op, bool quiet);
+/* It has a buffer of so many bytes: is it one of those for which progress lets the GIL go? */
+static inline void op_weighed(Operation *op, size_t len)
+{
+	if (len < LARGE || op->large)
+		return;
+	op->large = true;
+	op->ctx->large++;
+}
+static inline void op_not_large(Operation *op)
+{
+	if (op->large)
+		op->ctx->large--;
+	op->large = false;
+}
 /* Waits, and withdraws it where that ends without it. Consumes the reference; NULL passes. */
 PyObject *op_block(PyObject *op, PyObject *timeout);
 
@@ -326,8 +368,9 @@ PyObject *op_block(PyObject *op, PyObject *timeout);
 
 #define FAST_ARGS PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames
 #define FAST(name) (PyCFunction)(void (*)(void)) name, METH_FASTCALL | METH_KEYWORDS
-PyObject *recv_post(Context *ctx, Endpoint *ep, const char *fn, PyObject *const *args,
-	Py_ssize_t nargs, PyObject *kwnames);
+PyObject *recv_post(Context *ctx, Endpoint *ep, PyObject *const a[3]); /* buf, tag, mask */
+PyObject *recv_now(
+	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *recv_object_post(
 	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *many_post(Context *ctx, Endpoint *ep, bool receives, PyObject *const *args,

@@ -125,8 +125,7 @@ void end_unref(struct end *e)
 
 PyObject *endpoint_make(Context *ctx, struct end *e)
 {
-	PyTypeObject *type = (PyTypeObject *)ctx->endpoint_class;
-	Endpoint *ep = (Endpoint *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+	Endpoint *ep = object_new(ctx->endpoint_class);
 	if (!ep)
 		return NULL;
 	Py_INCREF(ctx);
@@ -140,15 +139,10 @@ bool endpoint_open(Endpoint *ep)
 {
 	if (end_ep(ep->end))
 		return true;
-	PyObject *e = error_make(RPW_ERR_INVALID,
+	return error_raise_text(RPW_ERR_INVALID,
 		ep->ctx->c ? "this endpoint was closed by this side"
 			   : "the context of this endpoint was closed",
-		ep->peer, NULL);
-	if (e) {
-		error_set(e);
-		Py_DECREF(e);
-	}
-	return false;
+		ep->peer);
 }
 
 bool endpoint_usable(Endpoint *ep) { return ctx_enter(ep->ctx) && endpoint_open(ep); }

@@ -73,39 +73,35 @@ static Operation *begin(Endpoint *ep, enum op_kind kind, PyObject *buf, bool wri
 	return NULL;
 }
 
-static PyObject *endpoint_send(FAST_ARGS)
+static PyObject *send_post(Endpoint *ep, PyObject *buf, PyObject *tag_given)
 {
-	static const char *const names[] = {"buf", "tag"};
-	Endpoint *ep = (Endpoint *)self;
-	PyObject *a[2];
 	uint64_t tag = 0;
 	rpw_request *r = NULL;
-	if (args_get("send", names, 2, 1, args, nargs, kwnames, a) ||
-		args_u64(a[1], "the tag", &tag))
-		return NULL;
-	Operation *op = begin(ep, OP_NONE, a[0], false);
+	Operation *op =
+		args_u64(tag_given, "the tag", &tag) ? NULL : begin(ep, OP_NONE, buf, false);
 	if (!op)
 		return NULL;
 	int rc = rpw_send(end_ep(ep->end), op->held.ptr, op->held.len, tag, &r);
 	return op_posted(op, rc, r);
 }
 
+static PyObject *endpoint_send(FAST_ARGS)
+{
+	static const char *const names[] = {"buf", "tag"};
+	PyObject *a[2];
+	if (args_get("send", names, 2, 1, args, nargs, kwnames, a))
+		return NULL;
+	return send_post((Endpoint *)self, a[0], a[1]);
+}
+
 /* Of ropeway.blocking: in one call. */
 static PyObject *endpoint_send_block(FAST_ARGS)
 {
 	static const char *const names[] = {"buf", "tag", "timeout"};
-	Endpoint *ep = (Endpoint *)self;
 	PyObject *a[3];
-	uint64_t tag = 0;
-	rpw_request *r = NULL;
-	if (args_get("send", names, 3, 1, args, nargs, kwnames, a) ||
-		args_u64(a[1], "the tag", &tag))
+	if (args_get("send", names, 3, 1, args, nargs, kwnames, a))
 		return NULL;
-	Operation *op = begin(ep, OP_NONE, a[0], false);
-	if (!op)
-		return NULL;
-	int rc = rpw_send(end_ep(ep->end), op->held.ptr, op->held.len, tag, &r);
-	return op_block(op_posted(op, rc, r), a[2]);
+	return op_block(send_post((Endpoint *)self, a[0], a[1]), a[2]);
 }
 
 static PyObject *endpoint_recv_block(FAST_ARGS)
@@ -115,24 +111,13 @@ static PyObject *endpoint_recv_block(FAST_ARGS)
 	PyObject *a[4];
 	if (args_get("recv", names, 4, 1, args, nargs, kwnames, a))
 		return NULL;
-	int n = a[2] ? 3 : a[1] ? 2 : 1;
-	PyObject *tag = a[1] ? a[1] : NULL;
-	if (n == 3 && !tag) { /* a mask without a tag: of tag 0 */
-		tag = PyLong_FromLong(0);
-		if (!tag)
-			return NULL;
-	} else
-		Py_XINCREF(tag);
-	PyObject *posted[3] = {a[0], tag, a[2]};
-	PyObject *op = recv_post(ep->ctx, ep, "recv", posted, n, NULL);
-	Py_XDECREF(tag);
-	return op_block(op, a[3]);
+	return op_block(recv_post(ep->ctx, ep, a), a[3]);
 }
 
 static PyObject *endpoint_recv(FAST_ARGS)
 {
 	Endpoint *ep = (Endpoint *)self;
-	return recv_post(ep->ctx, ep, "recv", args, nargs, kwnames);
+	return recv_now(ep->ctx, ep, args, nargs, kwnames);
 }
 
 static PyObject *endpoint_send_many(FAST_ARGS)
@@ -368,32 +353,6 @@ static PyObject *get_tag(PyObject *self, void *which)
 	return PyLong_FromUnsignedLongLong(ep->tags[(intptr_t)which]);
 }
 
-static PyObject *get_context(PyObject *self, void *unused)
-{
-	PyObject *o = (PyObject *)((Endpoint *)self)->ctx;
-	Py_INCREF(o);
-	return o;
-}
-
-static PyObject *get_user(PyObject *self, void *unused)
-{
-	PyObject *o = ((Endpoint *)self)->user;
-	if (!o)
-		o = Py_None;
-	Py_INCREF(o);
-	return o;
-}
-
-static int set_user(PyObject *self, PyObject *value, void *unused)
-{
-	Endpoint *ep = (Endpoint *)self;
-	PyObject *old = ep->user;
-	Py_XINCREF(value);
-	ep->user = value;
-	Py_XDECREF(old);
-	return 0;
-}
-
 static PyObject *get_handle(PyObject *self, void *unused)
 {
 	return PyLong_FromVoidPtr(end_ep(((Endpoint *)self)->end));
@@ -420,7 +379,6 @@ static int endpoint_clear(PyObject *self)
 static void endpoint_dealloc(PyObject *self)
 {
 	Endpoint *ep = (Endpoint *)self;
-	PyTypeObject *type = Py_TYPE(self);
 	PyObject_GC_UnTrack(self);
 	endpoint_clear(self);
 	Py_CLEAR(ep->peer);
@@ -431,8 +389,7 @@ static void endpoint_dealloc(PyObject *self)
 		handle_drop(ep->ctx, &e->handle);
 	}
 	Py_CLEAR(ep->ctx);
-	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-	Py_DECREF(type);
+	object_free(self);
 }
 
 static PyMethodDef endpoint_methods[] = {
@@ -522,8 +479,12 @@ static PyMethodDef endpoint_methods[] = {
 		"tag). ropeway.Timeout where none came within `timeout` seconds."},
 	{NULL, NULL, 0, NULL},
 };
+static PyMemberDef endpoint_members[] = {
+	{"context", T_OBJECT, offsetof(Endpoint, ctx), READONLY, "Whose it is."},
+	{"user", T_OBJECT, offsetof(Endpoint, user), 0, "The program's: ropeway only keeps it."},
+	{NULL, 0, 0, 0, NULL},
+};
 static PyGetSetDef endpoint_getset[] = {
-	{"context", get_context, NULL, "Whose it is.", NULL},
 	{"closed", get_closed, NULL, "True when this side closed it, or when it has ended.", NULL},
 	{"message_tag", get_tag, NULL,
 		"Of 64 bits, unique to this endpoint; the peer sees it as peer_message_tag.",
@@ -531,7 +492,6 @@ static PyGetSetDef endpoint_getset[] = {
 	{"control_tag", get_tag, NULL, "Likewise.", (void *)1},
 	{"peer_message_tag", get_tag, NULL, "The peer's; 0 until connected.", (void *)2},
 	{"peer_control_tag", get_tag, NULL, "The peer's; 0 until connected.", (void *)3},
-	{"user", get_user, set_user, "The program's: ropeway only keeps it.", NULL},
 	{"_handle", get_handle, NULL, "The address of its C object, for logs.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
@@ -540,6 +500,7 @@ static PyType_Slot endpoint_slots[] = {
 	{Py_tp_traverse, endpoint_traverse},
 	{Py_tp_clear, endpoint_clear},
 	{Py_tp_methods, endpoint_methods},
+	{Py_tp_members, endpoint_members},
 	{Py_tp_getset, endpoint_getset},
 	{Py_tp_doc, "One end of a connection."},
 	{0, NULL},

@@ -37,9 +37,9 @@ PyObject *error_make(int status, const char *sentence, PyObject *peer, PyObject 
 
 void error_set(PyObject *error) { PyErr_SetObject((PyObject *)Py_TYPE(error), error); }
 
-PyObject *error_raise(int status, PyObject *peer)
+PyObject *error_raise_text(int status, const char *sentence, PyObject *peer)
 {
-	PyObject *e = error_make(status, rpw_last_error(), peer, NULL);
+	PyObject *e = error_make(status, sentence, peer, NULL);
 	if (e) {
 		error_set(e);
 		Py_DECREF(e);
@@ -47,22 +47,39 @@ PyObject *error_raise(int status, PyObject *peer)
 	return NULL;
 }
 
+PyObject *error_raise(int status, PyObject *peer)
+{
+	return error_raise_text(status, rpw_last_error(), peer);
+}
+
+void raised_drop(struct raised r)
+{
+	Py_XDECREF(r.type);
+	Py_XDECREF(r.value);
+	Py_XDECREF(r.trace);
+}
+
+PyObject *raised_value(void)
+{
+	struct raised r = raised_take();
+	PyErr_NormalizeException(&r.type, &r.value, &r.trace);
+	if (r.trace && r.value)
+		PyException_SetTraceback(r.value, r.trace);
+	Py_XDECREF(r.type);
+	Py_XDECREF(r.trace);
+	return r.value;
+}
+
 int error_of_handler(Context *ctx, const char *message, PyObject *handler)
 {
 	if (!PyErr_ExceptionMatches(PyExc_Exception))
 		return -1;
 	if (ctx->loop) {
-		PyObject *type, *value, *trace;
-		PyErr_Fetch(&type, &value, &trace);
-		PyErr_NormalizeException(&type, &value, &trace);
-		if (trace && value)
-			PyException_SetTraceback(value, trace);
+		PyObject *value = raised_value();
 		PyObject *r = PyObject_CallMethod(ctx->loop, "call_exception_handler",
 			"({s:s,s:O,s:O})", "message", message, "exception", value ? value : Py_None,
 			"handler", handler ? handler : Py_None);
-		Py_XDECREF(type);
 		Py_XDECREF(value);
-		Py_XDECREF(trace);
 		if (r) {
 			Py_DECREF(r);
 			return 0;

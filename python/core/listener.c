@@ -86,8 +86,7 @@ PyObject *context_listen(PyObject *self, PyObject *args)
 	PyObject *fn;
 	if (!PyArg_ParseTuple(args, "sO", &address, &fn) || !ctx_enter(ctx))
 		return NULL;
-	PyTypeObject *type = (PyTypeObject *)listener_type;
-	Listener *l = (Listener *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+	Listener *l = object_new(listener_type);
 	if (!l)
 		return NULL;
 	Py_INCREF(ctx);
@@ -144,13 +143,6 @@ static PyObject *listener_closed(PyObject *self, void *unused)
 	return PyBool_FromLong(!l->handle || !l->handle->p);
 }
 
-static PyObject *listener_context(PyObject *self, void *unused)
-{
-	PyObject *o = (PyObject *)((Listener *)self)->ctx;
-	Py_INCREF(o);
-	return o;
-}
-
 static int listener_traverse(PyObject *self, visitproc visit, void *arg)
 {
 	Listener *l = (Listener *)self;
@@ -169,7 +161,6 @@ static int listener_clear(PyObject *self)
 static void listener_dealloc(PyObject *self)
 {
 	Listener *l = (Listener *)self;
-	PyTypeObject *type = Py_TYPE(self);
 	PyObject_GC_UnTrack(self);
 	listener_clear(self);
 	Py_CLEAR(l->address);
@@ -178,8 +169,7 @@ static void listener_dealloc(PyObject *self)
 	if (l->handle)
 		handle_drop(l->ctx, l->handle);
 	Py_CLEAR(l->ctx);
-	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-	Py_DECREF(type);
+	object_free(self);
 }
 
 static PyMethodDef listener_methods[] = {
@@ -189,6 +179,7 @@ static PyMethodDef listener_methods[] = {
 	{NULL, NULL, 0, NULL},
 };
 static PyMemberDef listener_members[] = {
+	{"context", T_OBJECT, offsetof(Listener, ctx), READONLY, "Whose it is."},
 	{"port", T_INT, offsetof(Listener, port), READONLY, "The TCP port that it listens at."},
 	{"address", T_OBJECT_EX, offsetof(Listener, address), READONLY,
 		"Text that connect() takes in any process, on any host."},
@@ -196,7 +187,6 @@ static PyMemberDef listener_members[] = {
 };
 static PyGetSetDef listener_getset[] = {
 	{"closed", listener_closed, NULL, "True after close().", NULL},
-	{"context", listener_context, NULL, "Whose it is.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot listener_slots[] = {

@@ -6,8 +6,7 @@ PyObject *memory_type, *key_type;
 
 static Memory *memory_new(Context *ctx)
 {
-	PyTypeObject *type = (PyTypeObject *)memory_type;
-	Memory *m = (Memory *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+	Memory *m = object_new(memory_type);
 	if (!m)
 		return NULL;
 	Py_INCREF(ctx);
@@ -185,7 +184,6 @@ static int memory_traverse(PyObject *self, visitproc visit, void *arg)
 static void memory_dealloc(PyObject *self)
 {
 	Memory *m = (Memory *)self;
-	PyTypeObject *type = Py_TYPE(self);
 	PyObject_GC_UnTrack(self);
 	if (m->handle) {
 		if (m->held.view.obj && m->ctx->c && !ctx_is_mine(m->ctx)) {
@@ -198,8 +196,7 @@ static void memory_dealloc(PyObject *self)
 	}
 	held_release(&m->held);
 	Py_CLEAR(m->ctx);
-	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-	Py_DECREF(type);
+	object_free(self);
 }
 
 static PyMethodDef memory_methods[] = {
@@ -243,8 +240,7 @@ static void key_gone(struct handle *h)
 
 PyObject *key_make(Endpoint *ep, rpw_rkey *key)
 {
-	PyTypeObject *type = (PyTypeObject *)key_type;
-	Key *k = (Key *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+	Key *k = object_new(key_type);
 	struct handle *handle = k ? handle_new(ep->ctx, key_gone, key) : NULL;
 	if (!handle) {
 		rpw_rkey_destroy(key);
@@ -259,13 +255,6 @@ PyObject *key_make(Endpoint *ep, rpw_rkey *key)
 	return (PyObject *)k;
 }
 
-static PyObject *get_endpoint(PyObject *self, void *unused)
-{
-	PyObject *o = (PyObject *)((Key *)self)->ep;
-	Py_INCREF(o);
-	return o;
-}
-
 static int key_traverse(PyObject *self, visitproc visit, void *arg)
 {
 	Py_VISIT(Py_TYPE(self));
@@ -277,24 +266,22 @@ static int key_traverse(PyObject *self, visitproc visit, void *arg)
 static void key_dealloc(PyObject *self)
 {
 	Key *k = (Key *)self;
-	PyTypeObject *type = Py_TYPE(self);
 	PyObject_GC_UnTrack(self);
 	if (k->handle)
 		handle_drop(k->ctx, k->handle);
 	Py_CLEAR(k->ep);
 	Py_CLEAR(k->ctx);
-	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-	Py_DECREF(type);
+	object_free(self);
 }
 
-static PyGetSetDef key_getset[] = {
-	{"endpoint", get_endpoint, NULL, "The one that unpacked it.", NULL},
-	{NULL, NULL, NULL, NULL, NULL},
+static PyMemberDef key_members[] = {
+	{"endpoint", T_OBJECT, offsetof(Key, ep), READONLY, "The one that unpacked it."},
+	{NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot key_slots[] = {
 	{Py_tp_dealloc, key_dealloc},
 	{Py_tp_traverse, key_traverse},
-	{Py_tp_getset, key_getset},
+	{Py_tp_members, key_members},
 	{Py_tp_doc, "A peer's memory, as one endpoint reaches it."},
 	{0, NULL},
 };

@@ -35,8 +35,7 @@ static void op_drop(struct event *event, bool quiet)
 
 static Operation *op_new(void)
 {
-	PyTypeObject *type = (PyTypeObject *)operation_type;
-	Operation *op = (Operation *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+	Operation *op = object_new(operation_type);
 	if (!op)
 		return NULL;
 	link_init(&op->link);
@@ -84,10 +83,7 @@ static void buffers_release(Operation *op)
 		many_release(op->many);
 	held_release(&op->held);
 	Py_CLEAR(op->key);
-	if (op->large) {
-		op->large = false;
-		op->ctx->large--;
-	}
+	op_not_large(op);
 }
 
 /* From inside of the library; no Python here. */
@@ -136,10 +132,7 @@ PyObject *op_posted(Operation *op, int rc, rpw_request *req)
 		return (PyObject *)op;
 	}
 	op->req = req;
-	if (op->held.len >= LARGE) {
-		op->large = true;
-		ctx->large++;
-	}
+	op_weighed(op, op->held.len);
 	op->posting = true;
 	rpw_request_on_done(req, op_done, op);
 	op->posting = false;
@@ -223,8 +216,7 @@ static void error_keep(Operation *op)
 	if (op->error) /* the allocator's own exception */
 		return;
 	PyObject *length = op->status == RPW_ERR_TRUNCATED ? PyLong_FromSize_t(op->length) : NULL;
-	PyObject *type, *value, *trace;
-	PyErr_Fetch(&type, &value, &trace);
+	struct raised r = raised_take();
 	op->error =
 		error_make(op->status, op->sentence ? op->sentence : rpw_status_name(op->status),
 			op->ep                     ? endpoint_peer(op->ep)
@@ -233,7 +225,7 @@ static void error_keep(Operation *op)
 			length);
 	if (!op->error)
 		PyErr_Clear(); /* no memory: result() says so */
-	PyErr_Restore(type, value, trace);
+	raised_again(r);
 	Py_XDECREF(length);
 }
 
@@ -623,17 +615,11 @@ static PyObject *op_run(PyObject *self, PyObject *timeout)
 		int rc = ctx_wait(op->ctx, op, deadline);
 		if (rc < 0)
 			return NULL;
-		if (op->state == OP_PENDING) {
-			PyObject *e = error_make(RPW_ERR_EXPIRED,
+		if (op->state == OP_PENDING)
+			return error_raise_text(RPW_ERR_EXPIRED,
 				"not done in the time that wait() had; the operation is still "
 				"under way: wait again, or cancel it",
-				op->ep ? endpoint_peer(op->ep) : NULL, NULL);
-			if (e) {
-				error_set(e);
-				Py_DECREF(e);
-			}
-			return NULL;
-		}
+				op->ep ? endpoint_peer(op->ep) : NULL);
 	}
 	return outcome(op);
 }
@@ -673,17 +659,14 @@ PyObject *op_block(PyObject *self, PyObject *timeout)
 		return NULL;
 	PyObject *r = op_run(self, timeout);
 	if (!r && op->state == OP_PENDING) { /* time is up, or a signal's handler raised */
-		PyObject *type, *value, *trace;
-		PyErr_Fetch(&type, &value, &trace);
+		struct raised e = raised_take();
 		PyObject *canceled = operation_cancel(self, NULL, 0, NULL);
 		if (canceled == Py_False && op->state == OP_FINISHED) { /* in the last moment */
-			Py_XDECREF(type);
-			Py_XDECREF(value);
-			Py_XDECREF(trace);
+			raised_drop(e);
 			r = outcome(op);
 		} else {
 			PyErr_Clear();
-			PyErr_Restore(type, value, trace);
+			raised_again(e);
 		}
 		Py_XDECREF(canceled);
 	}
@@ -702,29 +685,6 @@ static PyObject *operation_wait(
 }
 
 /* ---- the type ---- */
-
-static PyObject *get_blocking(PyObject *self, void *unused)
-{
-	return PyBool_FromLong(((Operation *)self)->blocking);
-}
-
-static int set_blocking(PyObject *self, PyObject *value, void *unused)
-{
-	int v = value ? PyObject_IsTrue(value) : 0;
-	if (v < 0)
-		return -1;
-	((Operation *)self)->blocking = v;
-	return 0;
-}
-
-static PyObject *get_context(PyObject *self, void *unused)
-{
-	PyObject *o = (PyObject *)((Operation *)self)->ctx;
-	if (!o)
-		o = Py_None; /* of all that are done at once */
-	Py_INCREF(o);
-	return o;
-}
 
 static PyObject *get_received(PyObject *self, void *unused)
 {
@@ -781,7 +741,6 @@ static int operation_clear(PyObject *self)
 static void operation_dealloc(PyObject *self)
 {
 	Operation *op = (Operation *)self;
-	PyTypeObject *type = Py_TYPE(self);
 	PyObject_GC_UnTrack(self);
 	operation_clear(self);
 	held_release(&op->held);
@@ -795,8 +754,7 @@ static void operation_dealloc(PyObject *self)
 	free(op->sentence);
 	Py_CLEAR(op->ep);
 	Py_CLEAR(op->ctx);
-	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-	Py_DECREF(type);
+	object_free(self);
 }
 
 static PyMethodDef operation_methods[] = {
@@ -829,9 +787,12 @@ static PyMethodDef operation_methods[] = {
 	{"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, "Operation[int] in types."},
 	{NULL, NULL, 0, NULL},
 };
+static PyMemberDef operation_members[] = {
+	{"_asyncio_future_blocking", T_BOOL, offsetof(Operation, blocking), 0, NULL},
+	{"context", T_OBJECT, offsetof(Operation, ctx), READONLY, "Whose it is."},
+	{NULL, 0, 0, 0, NULL},
+};
 static PyGetSetDef operation_getset[] = {
-	{"_asyncio_future_blocking", get_blocking, set_blocking, NULL, NULL},
-	{"context", get_context, NULL, "Whose it is.", NULL},
 	{"received", get_received, NULL,
 		"Of a receive that is done: (length, tag) with `endpoint`; else None.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
@@ -846,6 +807,7 @@ static PyType_Slot operation_slots[] = {
 	{Py_am_await, operation_self},
 	{Py_am_send, operation_send},
 	{Py_tp_methods, operation_methods},
+	{Py_tp_members, operation_members},
 	{Py_tp_getset, operation_getset},
 	{Py_tp_doc,
 		"An operation under way, or done: awaitable, cancellable, and waited for without a "

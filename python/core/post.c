@@ -2,20 +2,23 @@
 /* post.c - what a context posts as well as an endpoint: receives, batches, objects, a look. */
 #include "core.h"
 
-PyObject *recv_post(Context *ctx, Endpoint *ep, const char *fn, PyObject *const *args,
-	Py_ssize_t nargs, PyObject *kwnames)
+static bool is_open(Context *ctx, Endpoint *ep)
 {
-	static const char *const names[] = {"buf", "tag", "mask"};
-	PyObject *a[3];
+	return ctx_enter(ctx) && (!ep || endpoint_open(ep));
+}
+
+PyObject *recv_post(Context *ctx, Endpoint *ep, PyObject *const a[3])
+{
 	uint64_t tag = 0, mask = UINT64_MAX;
 	rpw_request *r = NULL;
-	if (args_get(fn, names, 3, 1, args, nargs, kwnames, a) || args_u64(a[1], "the tag", &tag) ||
-		args_u64(a[2], "the mask", &mask) || !ctx_enter(ctx) || (ep && !endpoint_open(ep)))
+	if (args_u64(a[1], "the tag", &tag) || args_u64(a[2], "the mask", &mask) ||
+		!is_open(ctx, ep))
 		return NULL;
 	Operation *op = op_take(ctx, ep, OP_RECV);
 	if (!op)
 		return NULL;
-	if (held_get(ctx, a[0], true, &op->held) || !ctx_enter(ctx) || (ep && !endpoint_open(ep))) {
+	/* what gives the buffer is the program's, and may close them */
+	if (held_get(ctx, a[0], true, &op->held) || !is_open(ctx, ep)) {
 		held_release(&op->held);
 		Py_DECREF(op);
 		return NULL;
@@ -23,6 +26,16 @@ PyObject *recv_post(Context *ctx, Endpoint *ep, const char *fn, PyObject *const 
 	int rc = rpw_recv(
 		ctx->c, ep ? end_ep(ep->end) : NULL, op->held.ptr, op->held.len, tag, mask, &r);
 	return op_posted(op, rc, r);
+}
+
+PyObject *recv_now(
+	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+	static const char *const names[] = {"buf", "tag", "mask"};
+	PyObject *a[3];
+	if (args_get("recv", names, 3, 1, args, nargs, kwnames, a))
+		return NULL;
+	return recv_post(ctx, ep, a);
 }
 
 /* ---- several at once ---- */
@@ -76,10 +89,7 @@ static int ones_fill(Context *ctx, Operation *op, PyObject *bufs, PyObject *tags
 			return -1;
 		}
 		m->n = i + 1;
-		if (one->held.len >= LARGE && !op->large) {
-			op->large = true;
-			ctx->large++;
-		}
+		op_weighed(op, one->held.len);
 	}
 	Py_XDECREF(list);
 	return 0;
@@ -108,7 +118,7 @@ PyObject *many_post(Context *ctx, Endpoint *ep, bool receives, PyObject *const *
 	int rc = ones_fill(ctx, op, bufs, a[1]);
 	Py_DECREF(bufs);
 	/* what ones_fill ran of the program's may have closed it */
-	if (rc || !ctx_enter(ctx) || (ep && !endpoint_open(ep)))
+	if (rc || !is_open(ctx, ep))
 		goto fail;
 	struct many *m = op->many;
 	op->posting = true;
@@ -138,10 +148,7 @@ PyObject *many_post(Context *ctx, Endpoint *ep, bool receives, PyObject *const *
 	Py_DECREF(op);
 	return NULL;
 fail:
-	if (op->large) {
-		op->large = false;
-		ctx->large--;
-	}
+	op_not_large(op);
 	many_release(op->many);
 	Py_DECREF(op);
 	return NULL;
@@ -165,12 +172,8 @@ static void *object_room(Operation *op, size_t len)
 			op->held.len);
 		return NULL;
 	}
-	if (len >= LARGE && !op->large) {
-		op->large = true;
-		ctx->large++;
-	}
-	static char nothing;
-	return op->held.ptr ? op->held.ptr : &nothing;
+	op_weighed(op, len);
+	return op->held.ptr ? op->held.ptr : op; /* any place will do for no bytes */
 }
 
 /* From inside of the library, which fills what this gives: the one place where it calls Python. */
@@ -185,15 +188,8 @@ static void *object_alloc(size_t len, void *arg)
 	}
 	void *room = op->state == OP_PENDING ? object_room(op, len) : NULL;
 	if (!room && PyErr_Occurred()) {
-		PyObject *type, *value, *trace;
-		PyErr_Fetch(&type, &value, &trace);
-		PyErr_NormalizeException(&type, &value, &trace);
-		if (trace && value)
-			PyException_SetTraceback(value, trace);
-		Py_XDECREF(type);
-		Py_XDECREF(trace);
 		Py_XDECREF(op->error);
-		op->error = value;
+		op->error = raised_value();
 	}
 	if (released)
 		ctx->released = PyEval_SaveThread();
@@ -206,8 +202,7 @@ PyObject *recv_object_post(
 	static const char *const names[] = {"allocator"};
 	PyObject *a[1];
 	rpw_request *r = NULL;
-	if (args_get("recv_obj", names, 1, 0, args, nargs, kwnames, a) || !ctx_enter(ctx) ||
-		(ep && !endpoint_open(ep)))
+	if (args_get("recv_obj", names, 1, 0, args, nargs, kwnames, a) || !is_open(ctx, ep))
 		return NULL;
 	if (a[0] && a[0] != Py_None && a[0] != (PyObject *)&PyByteArray_Type &&
 		!PyCallable_Check(a[0])) {
@@ -241,7 +236,7 @@ PyObject *probe_now(
 	rpw_completion what = RPW_COMPLETION_INIT;
 	if (args_get("probe", names, 2, 0, args, nargs, kwnames, a) ||
 		args_u64(a[0], "the tag", &tag) || args_u64(a[1], "the mask", &mask) ||
-		!ctx_enter(ctx) || (ep && !endpoint_open(ep)))
+		!is_open(ctx, ep))
 		return NULL;
 	rpw_endpoint *c_ep = ep ? end_ep(ep->end) : NULL;
 	int rc = rpw_probe(ctx->c, c_ep, tag, mask, &what);
