@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The Python reference: signatures of the stubs (python/ropeway/*.pyi), and what is said of each in the first of: the stub's docstring, the docstring of the code,
-the docstring in C (python/core/*.c), the stub's comment."""
+"""The Python reference: signatures of python/ropeway, from the code and from the stubs of what is C's (_core.pyi), and what is said of each in the first of: its
+docstring, the docstring in C (python/core/*.c), its comment."""
 import ast
 import re
 
 CORE = ("Operation", "Received", "Memory", "RemoteKey")
-HEAD = "Made from the stubs and docstrings of the package. The tutorial is :doc:`../docs/python/README`."
+HEAD = "Made from the signatures and docstrings of the package. The tutorial is :doc:`../docs/python/README`."
 
 
 def c_docstrings(folder):
@@ -22,18 +22,8 @@ def c_docstrings(folder):
     return found
 
 
-def code_docstrings(path):
-    found = {}
-    if path.exists():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        found["",] = ast.get_docstring(tree)
-        for node in tree.body:
-            if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-                found[node.name,] = ast.get_docstring(node)
-                for inner in getattr(node, "body", []):
-                    if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                        found[node.name, inner.name] = ast.get_docstring(inner)
-    return {key: text for key, text in found.items() if text}
+def docstring_of(path):
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
 
 
 def comment_of(lines, node):
@@ -87,23 +77,26 @@ def body_of(text, indent):
 
 
 class Module:
-    def __init__(self, stub, code=(), c=None):
-        self.lines = stub.read_text(encoding="utf-8").splitlines()
+    def __init__(self, *sources, c=None):
+        self.lines = "\n".join(path.read_text(encoding="utf-8") for path in sources).splitlines()
         self.tree = ast.parse("\n".join(self.lines))
-        self.docs, self.c = {}, c or {}
-        for path in code:
-            self.docs.update({key: text for key, text in code_docstrings(path).items() if key not in self.docs})
+        self.c = c or {}
+        listed = [node.value for node in self.tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]
+        self.public = {name for names in listed for name in ast.literal_eval(names)}
+
+    def of(self, *kinds):
+        return [node for node in self.tree.body if isinstance(node, kinds) and (node.name in self.public or not self.public)]
 
     def classes(self):
-        return [node for node in self.tree.body if isinstance(node, ast.ClassDef)]
+        return self.of(ast.ClassDef)
 
     def functions(self):
-        return [node for node in self.tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith("_")]
+        return self.of(ast.FunctionDef, ast.AsyncFunctionDef)
 
     def words(self, node, *owner):
-        return ast.get_docstring(node) or self.docs.get((*owner, node.name)) or (self.c.get((owner[0].lower(), node.name)) if owner else None) or comment_of(self.lines, node)
+        return ast.get_docstring(node) or (self.c.get((owner[0].lower(), node.name)) if owner else None) or comment_of(self.lines, node)
 
-    def members(self, node, seen):
+    def members(self, node, seen, base=None):
         """reST of a class's public members; overloads under one head."""
         out = []
         for inner in node.body:
@@ -118,13 +111,18 @@ class Module:
                     out += [f"   .. py:property:: {inner.name}", *([f"      :type: {ast.unparse(inner.returns)}"] if inner.returns else [])]
                 else:
                     kind = "      :async:" if isinstance(inner, ast.AsyncFunctionDef) else None
-                    heads = [signature(other) for other in same if not is_property(other)]
+                    overloads = [other for other in same if is_overload(other)]
+                    heads = [signature(other) for other in overloads or same if not is_property(other)]
                     out += [f"   .. py:method:: {heads[0]}", *[" " * 18 + head for head in heads[1:]], *([kind] if kind else [])]
                 out += body_of(next(filter(None, (self.words(other, node.name) for other in same)), ""), "      ")
             elif isinstance(inner, ast.AnnAssign) and not inner.target.id.startswith("_") and inner.target.id not in seen:
                 seen.add(inner.target.id)
                 out += [f"   .. py:attribute:: {inner.target.id}", f"      :type: {ast.unparse(inner.annotation)}", *body_of(comment_of(self.lines, inner), "      ")]
-            elif isinstance(inner, ast.Assign):
+            elif isinstance(inner, ast.Assign) and isinstance(inner.value, ast.Attribute):  # a method of the base under another name
+                name, of_base = inner.targets[0].id, next(other for other in base[1].body if getattr(other, "name", "") == inner.value.attr)
+                seen.add(name)
+                out += [f"   .. py:method:: {name}{signature(of_base).removeprefix(of_base.name)}", *body_of(base[0].words(of_base, node.name), "      ")]
+            elif isinstance(inner, ast.Assign) and not inner.targets[0].id.startswith("_"):
                 out += [f"   .. py:attribute:: {inner.targets[0].id}", f"      :value: {ast.unparse(inner.value)}", ""]
         return out
 
@@ -132,11 +130,12 @@ class Module:
         """reST of a class, with the members of a base of another module."""
         init = next((inner for inner in node.body if getattr(inner, "name", "") == "__init__"), None) or (base and next((inner for inner in base[1].body if getattr(inner, "name", "") == "__init__"), None))
         args = re.sub(r"^[^(]*|( -> .*)$", "", signature(init)) if init and "BaseException" not in ast.unparse(init) else ""
+        args = "" if args.startswith("(context: ") else args  # a context makes them
         bases = [ast.unparse(b) for b in node.bases if ast.unparse(b) in ("IntEnum", "IntFlag", "Exception", "TimeoutError", "Error")]
         out = [f".. py:class:: {node.name}{args}", "", *([f"   Bases: {', '.join(f'``{b}``' for b in bases)}", ""] if bases else [])]
         seen = set()
         text = self.words(node) or (base and base[0].words(base[1]))
-        out += body_of(text, "   ") + self.members(node, seen)
+        out += body_of(text, "   ") + self.members(node, seen, base)
         if base:
             out += base[0].members(base[1], seen)
         return out + [""]
@@ -154,12 +153,12 @@ def reference(python):
     """reST of the whole reference. python: the folder of that name."""
     place = python / "ropeway"
     core = Module(place / "_core.pyi", c=c_docstrings(python / "core"))
-    aio = Module(place / "__init__.pyi", [place / "_aio.py", place / "_errors.py", place / "__init__.py"])
-    blocking = Module(place / "blocking.pyi", [place / "blocking.py"])
+    aio = Module(place / "__init__.py", place / "_errors.py", place / "_aio.py")
+    blocking = Module(place / "blocking.py")
     of_core = {node.name: node for node in core.classes()}
     out = ["Python reference", "================", "", HEAD, ""]
     for title, name, module in (("ropeway", "ropeway", aio), ("ropeway.blocking", "ropeway.blocking", blocking)):
-        out += [title, "-" * len(title), "", f".. py:module:: {name}", "", *body_of(code_docstrings(place / ("__init__.py" if module is aio else "blocking.py")).get(("",)), "")]
+        out += [title, "-" * len(title), "", f".. py:module:: {name}", "", *body_of(docstring_of(place / ("__init__.py" if module is aio else "blocking.py")), "")]
         for node in module.functions():
             out += [f".. py:function:: {signature(node)}", *(["   :async:"] if isinstance(node, ast.AsyncFunctionDef) else []), *body_of(module.words(node), "   ")]
         for node in module.classes():

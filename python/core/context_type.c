@@ -99,7 +99,6 @@ static void context_dealloc(PyObject *self)
 	context_clear(self);
 	free(ctx->am);
 	Py_CLEAR(ctx->endpoint_class);
-	Py_CLEAR(ctx->memory_door);
 	Py_CLEAR(ctx->spare);
 	Py_CLEAR(ctx->none);
 	object_free(self);

@@ -138,7 +138,7 @@ struct am_slot {
 
 struct Context {
 	PyObject_HEAD rpw_context *c; /* NULL: closed */
-	PyObject *loop, *call_soon, *turn, *ready, *endpoint_class, *memory_door;
+	PyObject *loop, *call_soon, *turn, *ready, *endpoint_class;
 	Operation *spare;   /* for the next operation that is not done at once */
 	Operation *none;    /* done, with None: of all that are done at once */
 	struct am_slot *am; /* RPW_AM_IDS of them, or NULL */

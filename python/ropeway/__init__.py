@@ -21,6 +21,7 @@ ropeway.Error, or cancelled. Without a loop: ropeway.blocking.
 import asyncio as _asyncio
 import atexit as _atexit
 import contextvars as _contextvars
+import typing as _typing
 
 from . import _core as core, _errors
 from ._core import ALL, Memory, Operation, Received, RemoteKey
@@ -74,9 +75,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name):
-    if name == "blocking":  # not everybody needs it
-        import importlib
+if _typing.TYPE_CHECKING:
+    from . import blocking
+else:
 
-        return importlib.import_module(".blocking", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name):
+        if name == "blocking":  # not everybody needs it
+            import importlib
+
+            return importlib.import_module(".blocking", __name__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

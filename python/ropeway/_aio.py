@@ -8,9 +8,17 @@ import collections
 import os
 import weakref
 from enum import IntEnum, IntFlag
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import _core as core
 from ._errors import Error, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any
+
+    from ._types import Buffer
 
 
 class Access(IntFlag):
@@ -22,6 +30,9 @@ class Access(IntFlag):
     ATOMIC = 4
 
 
+FULL_ACCESS = Access.WRITE | Access.READ | Access.ATOMIC
+
+
 class Protection(IntEnum):
     """Of what goes over a path. NONE: who is between the two can read and change it. KERNEL:
     shared memory, which the kernel opens only to this user. TLS: TLS 1.3, there is a key."""
@@ -31,78 +42,38 @@ class Protection(IntEnum):
     TLS = 2
 
 
-class Record:
-    """Values by name, that do not change. (A dataclass would take a third of the import.)"""
+class Info(NamedTuple):
+    """Which path an endpoint has, and why."""
 
-    __slots__ = ()
-
-    def __init__(self, *values):
-        for name, value in zip(self.__slots__, values, strict=True):
-            object.__setattr__(self, name, value)
-
-    def __setattr__(self, name, value):
-        raise AttributeError(f"{type(self).__name__} does not change")
-
-    __delattr__ = __setattr__
-
-    def _values(self):
-        return tuple(getattr(self, name) for name in self.__slots__)
-
-    def __eq__(self, other):
-        return self._values() == other._values() if type(other) is type(self) else NotImplemented
-
-    def __hash__(self):
-        return hash(self._values())
-
-    def __repr__(self):
-        pairs = zip(self.__slots__, self._values())
-        return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in pairs)})"
-
-    def __reduce__(self):
-        return type(self), self._values()
+    transport: str  # "shm", "verbs", "tcp", "ncclnet"; "" before it is connected
+    path: str
+    why: str
+    peer: str
+    connected: bool
+    status: Status  # why it ended
+    eager_bytes_max: int
+    protection: Protection
 
 
-class Info(Record):
-    """Which path an endpoint has, and why: transport ("shm", "verbs", "tcp", "ncclnet"; "" before
-    it is connected), path, why, peer (texts), connected, status (why it ended), eager_bytes_max,
-    protection."""
+class Statistics(NamedTuple):
+    """What a context has done: messages of all kinds and bytes since it was made."""
 
-    __slots__ = (
-        "transport",
-        "path",
-        "why",
-        "peer",
-        "connected",
-        "status",
-        "eager_bytes_max",
-        "protection",
-    )
-
-
-class Statistics(Record):
-    """What a context has done: messages of all kinds and bytes since it was made. `unexpected`
-    came before their receive, unexpected_bytes of them are held now; endpoints, listeners and
-    requests (operations under way) are those of now. unsent is not 0 while something is still to
-    go out."""
-
-    __slots__ = (
-        "sent",
-        "received",
-        "bytes_sent",
-        "bytes_received",
-        "unexpected",
-        "unexpected_bytes",
-        "waited_for_room",
-        "strangers_refused",
-        "path_changes",
-        "endpoints",
-        "listeners",
-        "requests",
-        "unsent",
-    )
+    sent: int
+    received: int
+    bytes_sent: int
+    bytes_received: int
+    unexpected: int  # came before their receive
+    unexpected_bytes: int  # of them, held now
+    waited_for_room: int
+    strangers_refused: int
+    path_changes: int
+    endpoints: int  # now, as listeners and requests (operations under way)
+    listeners: int
+    requests: int
+    unsent: int  # not 0 while something is still to go out
 
 
-def info_of(ep):
+def info_of(ep: core.Endpoint) -> Info:
     transport, path, why, peer, connected, status, eager, protection = ep._info()
     return Info(
         transport, path, why, peer, connected, Status(status), eager, Protection(protection)
@@ -112,15 +83,15 @@ def info_of(ep):
 class MemoryDoor:
     """Context.memory: memory that peers can reach."""
 
-    def __init__(self, context):
+    def __init__(self, context: core.Context) -> None:
         self._context = context
 
-    def register(self, buf, access=Access.WRITE | Access.READ | Access.ATOMIC):
+    def register(self, buf: Buffer, access: int = FULL_ACCESS) -> core.Memory:
         """Registers memory of the program's (writable where peers may write), which is held until
         the Memory is closed. access: what peers may do, who have its rkey()."""
         return self._context._register(buf, access)
 
-    def allocate(self, size, access=Access.WRITE | Access.READ | Access.ATOMIC):
+    def allocate(self, size: int, access: int = FULL_ACCESS) -> core.Memory:
         """`size` zeroed bytes that peers on this host can map: put and get are plain copies then.
         The Memory is a writable buffer: numpy.asarray(memory), memoryview(memory)."""
         return self._context._allocate(size, access)
@@ -131,14 +102,20 @@ class Endpoint(core.Endpoint):
 
     __slots__ = ()
 
-    def info(self):
+    def info(self) -> Info:
         """Which path it has and why, as Info. Error (INVALID) after close()."""
         return info_of(self)
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Endpoint:
         return self
 
-    async def __aexit__(self, kind, error, trace):
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """An orderly end (shutdown, 5 s at most), unless there was an exception; then close()."""
         try:
             if kind is None and not self.closed:
                 async with asyncio.timeout(SHUTDOWN_S):
@@ -156,22 +133,24 @@ class Listener:
     """Waits for peers: `async for ep in listener`, or its callback. Ends with close(), `async
     with`, or when nobody holds it any more."""
 
-    def __init__(self, context, address, callback):
+    def __init__(
+        self, context: Context, address: str, callback: Callable[[Endpoint], object] | None
+    ) -> None:
         self._context = context
-        self._ready = collections.deque()
-        self._waiters = collections.deque()
-        self._tasks = set()
+        self._ready: collections.deque[Endpoint] = collections.deque()
+        self._waiters: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._callback = callback
         me = weakref.ref(self)
 
-        def accepted(ep):
+        def accepted(ep: Any) -> None:
             listener = me()
             if listener is not None:
                 listener._accepted(ep)
 
         self._core = context._listen(address, accepted)
 
-    def _accepted(self, ep):
+    def _accepted(self, ep: Endpoint) -> None:
         if self._callback is None:
             self._ready.append(ep)
             self._wake()
@@ -182,7 +161,7 @@ class Listener:
             self._tasks.add(task)
             task.add_done_callback(self._ended)
 
-    def _ended(self, task):
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._context.loop.call_exception_handler(
@@ -193,7 +172,7 @@ class Listener:
                 }
             )
 
-    def _wake(self):
+    def _wake(self) -> None:
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -201,21 +180,21 @@ class Listener:
                 return
 
     @property
-    def port(self):
+    def port(self) -> int:
         """The TCP port, 1 to 65535."""
         return self._core.port
 
     @property
-    def address(self):
+    def address(self) -> str:
         """Text that connect() takes in any process, on any host: all addresses it is at."""
         return self._core.address
 
     @property
-    def closed(self):
+    def closed(self) -> bool:
         """True after close()."""
         return self._core.closed
 
-    def close(self):
+    def close(self) -> None:
         """Ends it, and the iteration. Accepted endpoints stay; those that nobody took close."""
         self._core.close()
         self._ready.clear()
@@ -224,7 +203,7 @@ class Listener:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def accept(self):
+    async def accept(self) -> Endpoint:
         """The next endpoint. Error (CANCELED) when the listener is closed."""
         if self._callback is not None:
             raise Error(Status.INVALID, "this listener has a callback, which takes its endpoints")
@@ -241,10 +220,10 @@ class Listener:
                 raise
         return self._ready.popleft()
 
-    def __aiter__(self):
+    def __aiter__(self) -> Listener:
         return self
 
-    async def __anext__(self):
+    async def __anext__(self) -> Endpoint:
         try:
             return await self.accept()
         except Error as e:
@@ -252,10 +231,10 @@ class Listener:
                 raise StopAsyncIteration from None
             raise
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Listener:
         return self
 
-    async def __aexit__(self, *exc):
+    async def __aexit__(self, *exc: object) -> None:
         self.close()
 
 
@@ -274,23 +253,31 @@ class Context(core.Context):
                           where no other task is ready
     """
 
-    __slots__ = ("__weakref__", "_door")
+    __slots__ = ("__weakref__",)
 
-    def __init__(self, loop=None, transports=None, key_file=None, **options):
-        super().__init__(loop, transports, key_file, **options)
-        self.endpoint_class = Endpoint
-        self._door = None
+    if not TYPE_CHECKING:  # its arguments are core.Context's
+
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            self.endpoint_class = Endpoint
 
     @property
-    def memory(self):
+    def memory(self) -> MemoryDoor:
         """Memory that peers can reach: register and allocate."""
         return MemoryDoor(self)
 
-    def statistics(self):
+    def statistics(self) -> Statistics:
         """What it has done, as Statistics."""
         return Statistics(*self._statistics())
 
-    async def connect(self, address, *, transports=None, timeout=10.0, retry=True):
+    async def connect(
+        self,
+        address: str,
+        *,
+        transports: str | None = None,
+        timeout: float = 10.0,
+        retry: bool = True,
+    ) -> Endpoint:
         """See ropeway.connect."""
         ep, connected = self._connect(address, transports, timeout, retry)
         try:
@@ -298,25 +285,28 @@ class Context(core.Context):
         except BaseException:
             ep.close()
             raise
-        return ep
+        return ep  # type: ignore[return-value]  # of endpoint_class
 
-    def listen(self, address="127.0.0.1:0", callback=None):
+    def listen(
+        self, address: str = "127.0.0.1:0", callback: Callable[[Endpoint], object] | None = None
+    ) -> Listener:
         """See ropeway.listen."""
         return Listener(self, address, callback)
 
-    def __enter__(self):
+    def __enter__(self) -> Context:
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 
 # loop -> weak reference of its context, which the loop itself holds by its reader
-_contexts: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_contexts: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Context]]
+_contexts = weakref.WeakKeyDictionary()
 os.register_at_fork(after_in_child=_contexts.clear)
 
 
-def context(loop=None):
+def context(loop: asyncio.AbstractEventLoop | None = None) -> Context:
     """The context of the running loop (or of `loop`), made when it is first asked for. It closes
     with its loop."""
     if loop is None:
@@ -329,7 +319,14 @@ def context(loop=None):
     return c
 
 
-async def connect(address, *, transports=None, timeout=10.0, retry=True, context=None):
+async def connect(
+    address: str,
+    *,
+    transports: str | None = None,
+    timeout: float = 10.0,
+    retry: bool = True,
+    context: Context | None = None,
+) -> Endpoint:
     """Connects to a listener; gives an Endpoint on the best path there is.
 
     address     "host:port", "[v6]:port", or a listener's .address
@@ -340,11 +337,16 @@ async def connect(address, *, transports=None, timeout=10.0, retry=True, context
 
     Raises ropeway.Error: UNREACHABLE, TIMEOUT (ropeway.Timeout: somebody is there, and silent),
     REFUSED (another key, another version), INVALID (the address, and what is wrong with it)."""
-    c = context if context is not None else globals()["context"]()
+    c: Context = context if context is not None else globals()["context"]()
     return await c.connect(address, transports=transports, timeout=timeout, retry=retry)
 
 
-def listen(address="127.0.0.1:0", callback=None, *, context=None):
+def listen(
+    address: str = "127.0.0.1:0",
+    callback: Callable[[Endpoint], object] | None = None,
+    *,
+    context: Context | None = None,
+) -> Listener:
     """Waits for peers: an async iterator of Endpoints, and an async context manager.
 
     address   "host:port", ":port" (all addresses), "host:0" (any free port)
@@ -353,5 +355,5 @@ def listen(address="127.0.0.1:0", callback=None, *, context=None):
     context   None: the running loop's
 
     Raises ropeway.Error: SYSTEM (the port is in use), INVALID (the address)."""
-    c = context if context is not None else globals()["context"]()
+    c: Context = context if context is not None else globals()["context"]()
     return c.listen(address, callback)

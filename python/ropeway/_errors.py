@@ -36,14 +36,19 @@ class Error(Exception):
     length    of a message that was longer than its buffer (TRUNCATED): its bytes; else None
     """
 
+    status: Status
+    sentence: str
+    peer: str | None
+    length: int | None
+
     def __init__(
         self, status: int, sentence: str = "", peer: str | None = None, length: int | None = None
     ) -> None:
         super().__init__(status, sentence, peer, length)
         try:
-            self.status: int = Status(status)
+            self.status = Status(status)
         except ValueError:  # of a newer library
-            self.status = status
+            self.status = status  # type: ignore[assignment]
         self.sentence = sentence
         self.peer = peer
         self.length = length

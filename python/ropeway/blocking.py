@@ -11,17 +11,28 @@ is the program's again as soon as no byte moves. `ep.start` has the same calls w
 
 from __future__ import annotations
 
+# mypy: disable-error-code="override, assignment"
 import collections
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from . import _core as core
-from ._aio import MemoryDoor, Statistics, info_of
+from ._aio import Info, MemoryDoor, Statistics, info_of
 from ._core import ALL
 from ._errors import Error, Status, Timeout
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from types import TracebackType
+    from typing import Any
+
+    from ._core import Received, RemoteKey
+    from ._types import Buffer
+
+T = TypeVar("T")
 __all__ = ["Context", "Endpoint", "Listener", "connect"]
 
 
-def _finish(op, timeout):
+def _finish(op: core.Operation[T], timeout: float | None) -> T:
     try:
         return op.wait(timeout)
     except Timeout as e:
@@ -36,70 +47,95 @@ class Endpoint(core.Endpoint):
     __slots__ = ()
 
     @property
-    def start(self):
+    def start(self) -> core.Endpoint:
         """The same calls, begun: they give an Operation (done, wait, cancel, result)."""
-        return _Start(self)
+        return _Start(self)  # type: ignore[return-value]
 
     # in one call of C's
     send = core.Endpoint._send_block
     recv = core.Endpoint._recv_block
 
-    def send_many(self, bufs, tags=0, timeout=None):
+    def send_many(
+        self, bufs: Iterable[Buffer], tags: int | Sequence[int] = 0, timeout: float | None = None
+    ) -> None:
         """A send of each."""
         return _finish(core.Endpoint.send_many(self, bufs, tags), timeout)
 
-    def recv_many(self, bufs, tags=0, mask=ALL, timeout=None):
+    def recv_many(
+        self,
+        bufs: Iterable[Buffer],
+        tags: int | Sequence[int] = 0,
+        mask: int = ALL,
+        timeout: float | None = None,
+    ) -> list[Received]:
         """A receive into each; gives a list of Received."""
         return _finish(core.Endpoint.recv_many(self, bufs, tags, mask), timeout)
 
-    def send_obj(self, buf, timeout=None):
+    def send_obj(self, buf: Buffer, timeout: float | None = None) -> None:
         """Until the receiver has taken it."""
         return _finish(core.Endpoint.send_obj(self, buf), timeout)
 
-    def recv_obj(self, allocator=bytearray, timeout=None):
+    @overload
+    def recv_obj(self, *, timeout: float | None = None) -> bytearray: ...
+    @overload
+    def recv_obj(self, allocator: Callable[[int], T], timeout: float | None = None) -> T: ...
+    def recv_obj(self, allocator: Any = bytearray, timeout: float | None = None) -> Any:
         """Gives what the allocator gave, filled."""
         return _finish(core.Endpoint.recv_obj(self, allocator), timeout)
 
-    def am_send(self, id, data, header=b"", timeout=None):
+    def am_send(
+        self, id: int, data: Buffer, header: Buffer = b"", timeout: float | None = None
+    ) -> None:
         """Until `data` can be used again."""
         return _finish(core.Endpoint.am_send(self, id, data, header), timeout)
 
-    def put(self, rkey, offset, buf, timeout=None):
+    def put(self, rkey: RemoteKey, offset: int, buf: Buffer, timeout: float | None = None) -> None:
         """Until the buffer can be used again."""
         return _finish(core.Endpoint.put(self, rkey, offset, buf), timeout)
 
-    def put_notify(self, rkey, offset, buf, data, timeout=None):
+    def put_notify(
+        self, rkey: RemoteKey, offset: int, buf: Buffer, data: int, timeout: float | None = None
+    ) -> None:
         """Likewise; the peer learns of it."""
         return _finish(core.Endpoint.put_notify(self, rkey, offset, buf, data), timeout)
 
-    def get(self, rkey, offset, buf, timeout=None):
+    def get(self, rkey: RemoteKey, offset: int, buf: Buffer, timeout: float | None = None) -> None:
         """Until the bytes are here."""
         return _finish(core.Endpoint.get(self, rkey, offset, buf), timeout)
 
-    def fetch_add(self, rkey, offset, add, timeout=None):
+    def fetch_add(
+        self, rkey: RemoteKey, offset: int, add: int, timeout: float | None = None
+    ) -> int:
         """Gives the value that was there."""
         return _finish(core.Endpoint.fetch_add(self, rkey, offset, add), timeout)
 
-    def compare_swap(self, rkey, offset, compare, swap, timeout=None):
+    def compare_swap(
+        self, rkey: RemoteKey, offset: int, compare: int, swap: int, timeout: float | None = None
+    ) -> int:
         """Gives the value that was there."""
         return _finish(core.Endpoint.compare_swap(self, rkey, offset, compare, swap), timeout)
 
-    def flush(self, timeout=None):
+    def flush(self, timeout: float | None = None) -> None:
         """Until everything posted before is done on the peer's side."""
         return _finish(core.Endpoint.flush(self), timeout)
 
-    def shutdown(self, timeout=None):
+    def shutdown(self, timeout: float | None = None) -> None:
         """The orderly end."""
         return _finish(core.Endpoint.shutdown(self), timeout)
 
-    def info(self):
+    def info(self) -> Info:
         """Which path it has and why, as ropeway.Info."""
         return info_of(self)
 
-    def __enter__(self):
+    def __enter__(self) -> Endpoint:
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             if kind is None and not self.closed:
                 self.shutdown(timeout=5.0)
@@ -114,37 +150,37 @@ class _Start:
 
     __slots__ = ("_ep",)
 
-    def __init__(self, ep):
+    def __init__(self, ep: Endpoint) -> None:
         self._ep = ep
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(core.Endpoint, name).__get__(self._ep)
 
 
 class Listener:
     """Waits for peers: accept(timeout)."""
 
-    def __init__(self, context, address):
+    def __init__(self, context: Context, address: str) -> None:
         self._context = context
-        self._ready = collections.deque()
-        self._core = context._listen(address, self._ready.append)
+        self._ready: collections.deque[Endpoint] = collections.deque()
+        self._core = context._listen(address, self._ready.append)  # type: ignore[arg-type]
 
     @property
-    def port(self):
+    def port(self) -> int:
         """The TCP port, 1 to 65535."""
         return self._core.port
 
     @property
-    def address(self):
+    def address(self) -> str:
         """Text that connect() takes in any process, on any host."""
         return self._core.address
 
     @property
-    def closed(self):
+    def closed(self) -> bool:
         """True after close()."""
         return self._core.closed
 
-    def accept(self, timeout=None):
+    def accept(self, timeout: float | None = None) -> Endpoint:
         """The next endpoint; ropeway.Timeout (EXPIRED) where none came within `timeout` seconds."""
         from time import monotonic
 
@@ -158,15 +194,15 @@ class Listener:
                     raise Timeout(Status.EXPIRED, f"nobody connected within {timeout} s")
         return self._ready.popleft()
 
-    def close(self):
+    def close(self) -> None:
         """Ends it; accepted endpoints stay, those that nobody took close."""
         self._core.close()
         self._ready.clear()
 
-    def __enter__(self):
+    def __enter__(self) -> Listener:
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 
@@ -175,20 +211,29 @@ class Context(core.Context):
 
     __slots__ = ("__weakref__",)
 
-    def __init__(self, transports=None, key_file=None, **options):
+    def __init__(
+        self, transports: str | None = None, key_file: str | None = None, **options: Any
+    ) -> None:
         super().__init__(None, transports, key_file, **options)
         self.endpoint_class = Endpoint
 
     @property
-    def memory(self):
+    def memory(self) -> MemoryDoor:
         """Memory that peers can reach: register and allocate."""
         return MemoryDoor(self)
 
-    def statistics(self):
+    def statistics(self) -> Statistics:
         """What it has done, as ropeway.Statistics."""
         return Statistics(*self._statistics())
 
-    def connect(self, address, *, transports=None, timeout=10.0, retry=True):
+    def connect(
+        self,
+        address: str,
+        *,
+        transports: str | None = None,
+        timeout: float = 10.0,
+        retry: bool = True,
+    ) -> Endpoint:
         """Connects to a listener; gives an Endpoint. Errors as of ropeway.connect."""
         ep, connected = self._connect(address, transports, timeout, retry)
         try:
@@ -196,31 +241,50 @@ class Context(core.Context):
         except BaseException:
             ep.close()
             raise
-        return ep
+        return ep  # type: ignore[return-value]  # of endpoint_class
 
-    def listen(self, address="127.0.0.1:0"):
+    def listen(self, address: str = "127.0.0.1:0") -> Listener:
         """Waits for peers."""
         return Listener(self, address)
 
-    def recv(self, buf, tag=0, mask=ALL, timeout=None):
+    def recv(
+        self, buf: Buffer, tag: int = 0, mask: int = ALL, timeout: float | None = None
+    ) -> Received:
         """From any endpoint; Received.endpoint says from which."""
         return _finish(core.Context.recv(self, buf, tag, mask), timeout)
 
-    def recv_many(self, bufs, tags=0, mask=ALL, timeout=None):
+    def recv_many(
+        self,
+        bufs: Iterable[Buffer],
+        tags: int | Sequence[int] = 0,
+        mask: int = ALL,
+        timeout: float | None = None,
+    ) -> list[Received]:
         """From any endpoint."""
         return _finish(core.Context.recv_many(self, bufs, tags, mask), timeout)
 
-    def recv_obj(self, allocator=bytearray, timeout=None):
+    @overload
+    def recv_obj(self, *, timeout: float | None = None) -> bytearray: ...
+    @overload
+    def recv_obj(self, allocator: Callable[[int], T], timeout: float | None = None) -> T: ...
+    def recv_obj(self, allocator: Any = bytearray, timeout: float | None = None) -> Any:
         """From any endpoint."""
         return _finish(core.Context.recv_obj(self, allocator), timeout)
 
-    def __enter__(self):
+    def __enter__(self) -> Context:
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 
-def connect(address, *, transports=None, timeout=10.0, retry=True, **options):
+def connect(
+    address: str,
+    *,
+    transports: str | None = None,
+    timeout: float = 10.0,
+    retry: bool = True,
+    **options: Any,
+) -> Endpoint:
     """An endpoint with a context of its own, which lives as long as the endpoint."""
     return Context(**options).connect(address, transports=transports, timeout=timeout, retry=retry)
