@@ -10,6 +10,16 @@ static PyObject *status_name(PyObject *self, PyObject *o)
 		       : PyUnicode_FromString(rpw_status_name((int)status));
 }
 
+static PyObject *address(PyObject *self, PyObject *o)
+{
+	Py_buffer view;
+	if (PyObject_GetBuffer(o, &view, PyBUF_FULL_RO))
+		return NULL;
+	PyObject *where = PyLong_FromVoidPtr(view.buf);
+	PyBuffer_Release(&view);
+	return where;
+}
+
 static PyObject *core_exit(PyObject *self, PyObject *unused)
 {
 	ctx_all_close();
@@ -18,6 +28,7 @@ static PyObject *core_exit(PyObject *self, PyObject *unused)
 
 static PyMethodDef methods[] = {
 	{"status_name", status_name, METH_O, "\"RPW_ERR_TIMEOUT\" of -3."},
+	{"_address", address, METH_O, "Where a buffer begins in this process."},
 	{"_setup", core_setup, METH_VARARGS, NULL},
 	{"_exit", core_exit, METH_NOARGS, NULL},
 	{NULL, NULL, 0, NULL},

@@ -2,13 +2,13 @@
 """The calls of `ucp`, and the one application context that they share."""
 
 import asyncio
-import gc
 import logging
 import os
 import re
 import weakref
 
 import ropeway
+from ropeway._ucx.calls import options_of, still_used
 
 from ._libs import ucx_api
 from ._libs.exceptions import UCXError, UCXResetError, of_connect
@@ -343,33 +343,7 @@ def init(
     cannot have.
     """
     global _ctx
-    if _ctx is not None:
-        raise RuntimeError(
-            "UCX is already initiated. Call reset() and init() "
-            "in order to re-initate UCX with new options."
-        )
-    options = dict(options)
-    for name, value in options.items():
-        of_environment = os.environ.get(f"UCX_{name}")
-        if of_environment is None:
-            continue
-        if env_takes_precedence:
-            options[name] = of_environment
-            logger.debug(
-                "Ignoring option %s=%s; using environment UCX_%s=%s",
-                name,
-                value,
-                name,
-                of_environment,
-            )
-        else:
-            logger.debug(
-                "Ignoring environment UCX_%s=%s; using option %s=%s",
-                name,
-                of_environment,
-                name,
-                value,
-            )
+    options = options_of(_ctx, options, env_takes_precedence)
     _ctx = ApplicationContext(options, blocking_progress_mode, connect_timeout)
 
 
@@ -384,17 +358,9 @@ def reset():
         return
     weak = weakref.ref(_ctx)
     _ctx = None
-    gc.collect()
-    left = weak()
-    if left is None:
-        return
-    text = (
-        "Trying to reset UCX but not all Endpoints and/or Listeners are closed(). "
-        "The following objects are still referencing ApplicationContext: "
-    )
-    for referrer in gc.get_referrers(left):
-        text += "\n  %.200s" % (referrer,)
-    raise UCXResetError(text)
+    text = still_used(weak)
+    if text is not None:
+        raise UCXResetError(text)
 
 
 def get_ucx_version():

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Endpoint: messages to and from one peer, in coroutines."""
 
-import array
 import asyncio
 import logging
 import operator
 
 import ropeway
+from ropeway._ucx.endpoint import Messages
 
 from ._libs.arr import Array
 from ._libs.exceptions import (
@@ -96,10 +96,13 @@ async def finish(low, op, name):
             low._cancelled.discard(op)
 
 
-class Endpoint:
+class Endpoint(Messages):
     """A connection to a peer. create_endpoint() and a listener's callback give them."""
 
+    _misused = UCXError
+
     def __init__(self, endpoint, ctx, tags=None):
+        super().__init__()
         self._ep = endpoint
         self._uid = endpoint.handle
         self._ctx = ctx
@@ -109,11 +112,7 @@ class Endpoint:
         if tags is not None:
             self._message_send, self._message_recv = tags["msg_send"], tags["msg_recv"]
         self._hashes = {}
-        self._send_count = 0
-        self._recv_count = 0
-        self._finished_recv_count = 0
         self._shutting_down_peer = False
-        self._close_after_n_recv = None
 
     # ---- how it stands ----
 
@@ -281,16 +280,8 @@ class Endpoint:
         if size > self._eager_bytes:
             # Its sender waits for word of it, perhaps in this very process.
             low.worker.nudge()
-        self._count()
+        self._received()
         return True
-
-    def _count(self):
-        self._finished_recv_count += 1
-        if (
-            self._close_after_n_recv is not None
-            and self._finished_recv_count >= self._close_after_n_recv
-        ):
-            self.abort()
 
     async def am_send(self, buffer):
         """Sends a buffer for the peer's am_recv(), which knows neither its length nor its kind."""
@@ -344,30 +335,8 @@ class Endpoint:
         except asyncio.CancelledError:
             inbox.forget(got)
             raise
-        self._count()
+        self._received()
         return buffer
-
-    async def send_obj(self, obj, tag=None):
-        """Sends its size, 8 bytes, and then its bytes, for the peer's recv_obj().
-
-        >>> await ep.send_obj(pickle.dumps([1, 2, 3]))
-        """
-        held = obj if isinstance(obj, Array) else Array(obj)
-        await self.send(array.array("Q", [held.nbytes]), tag=tag)
-        await self.send(held, tag=tag)
-
-    async def recv_obj(self, tag=None, allocator=bytearray):
-        """Receives what the peer's send_obj() sent.
-
-        allocator: called with the size in bytes; gives the buffer that is filled and returned.
-
-        >>> pickle.loads(await ep.recv_obj())
-        """
-        size = array.array("Q", [0])
-        await self.recv(size, tag=tag)
-        obj = allocator(size[0])
-        await self.recv(obj, tag=tag)
-        return obj
 
     async def flush(self):
         """Done when all that was sent before is done on the peer's side, too."""
@@ -418,22 +387,6 @@ class Endpoint:
                 await asyncio.wait(sends, timeout=CLOSE_S)
         finally:
             self.abort()
-
-    def close_after_n_recv(self, n, count_from_ep_creation=False):
-        """Closes when n messages have been received: counted from now, or from the beginning."""
-        done = self._finished_recv_count
-        if not count_from_ep_creation:
-            n += done
-        if self._close_after_n_recv is not None:
-            raise UCXError(
-                f"close_after_n_recv has already been set to: {self._close_after_n_recv} (abs)"
-            )
-        if n < done:
-            raise UCXError(f"`n` cannot be less than current recv_count: {n} (abs) < {done} (abs)")
-        if n == done:
-            self.abort()
-        else:
-            self._close_after_n_recv = n
 
     def set_close_callback(self, callback_func):
         """callback_func() is called once: when the peer has gone, or when this side closes.

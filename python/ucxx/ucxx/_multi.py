@@ -39,9 +39,9 @@ def pack(arrays: Sequence[Array], tag: int) -> tuple[list[Any], list[int]]:
     other = tag_of_buffers(tag)
     if plain and sum(sizes) <= INLINE_BYTES_MAX and len(table) <= INLINE_BYTES_MAX - _HEAD.size:
         parts = [_HEAD.pack(n, _INLINE), table]
-        parts += [memoryview(a.buf).tobytes("A") for a in arrays]
+        parts += [a.buffer.tobytes("A") for a in arrays]
         return [b"".join(parts)], [tag]
-    follow = [a.buf for a in arrays if a.nbytes]
+    follow = [a.buffer for a in arrays if a.nbytes]
     if _HEAD.size + len(table) <= HEAD_BYTES_MAX:
         bufs = [_HEAD.pack(n, _FOLLOW) + table, *follow]
     else:

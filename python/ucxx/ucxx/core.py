@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-import os
 import weakref
 from typing import Any, Callable
+
+from ropeway._ucx.calls import options_of, still_used
 
 from . import _options
 from ._lib import libucxx as ucx_api
@@ -62,28 +62,8 @@ def init(
         An option has a value that it cannot have.
     """
     global _ctx
-    if _ctx is not None:
-        raise RuntimeError(
-            "UCX is already initiated. Call reset() and init() in order to re-initate UCX with new "
-            "options."
-        )
-    options = dict(options)
-    for name, value in options.items():
-        variable = f"UCX_{name}"
-        other = os.environ.get(variable)
-        if other is None:
-            continue
-        if env_takes_precedence:
-            options[name] = other
-            logger.debug(
-                "Ignoring option %s=%s; using environment %s=%s", name, value, variable, other
-            )
-        else:
-            logger.debug(
-                "Ignoring environment %s=%s; using option %s=%s", variable, other, name, value
-            )
     _ctx = ApplicationContext(
-        options,
+        options_of(_ctx, options, env_takes_precedence),
         progress_mode=progress_mode,
         enable_delayed_submission=enable_delayed_submission,
         enable_python_future=enable_python_future,
@@ -105,15 +85,8 @@ def reset() -> None:
         return
     ref = weakref.ref(_ctx)
     _ctx = None
-    if ref() is not None:
-        gc.collect()
-    if ref() is not None:
-        text = (
-            "Trying to reset UCX but not all Endpoints and/or Listeners are closed(). The "
-            "following objects are still referencing ApplicationContext: "
-        )
-        for o in gc.get_referrers(ref()):
-            text += f"\n  {str(o)[:200]}"
+    text = still_used(ref)
+    if text is not None:
         raise UCXError(text)
 
 

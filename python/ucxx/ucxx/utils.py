@@ -3,55 +3,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import logging
 import os
 import socket
-import struct
-import time
 
-_SIOCGIFADDR = 0x8915
+from ropeway._ucx.host import best_address, get_ucxpy_logger, ipv4_of
+
+__all__ = ["get_address", "get_ucxpy_logger"]
+
 _AF_INET6_FILE = "/proc/net/if_inet6"
-_NET_CLASS = "/sys/class/net"
-
-
-def get_ucxpy_logger() -> logging.Logger:
-    """The logger "ucx", with a handler whose lines are of UCX's form.
-
-    ``UCXPY_LOG_LEVEL`` is its level, WARNING by default. A line reads::
-
-        [1585175070.291147] [dgx12:1054] UCXPY  WARNING Test
-    """
-    logger = logging.getLogger("ucx")
-    logger.propagate = False
-    logger.setLevel(os.environ.get("UCXPY_LOG_LEVEL", "WARNING").upper())
-    if any(isinstance(h, _Handler) for h in logger.handlers):
-        return logger
-    logger.addHandler(_Handler())
-    return logger
-
-
-class _Handler(logging.StreamHandler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.addFilter(self._complete)
-        self.setFormatter(
-            logging.Formatter(
-                "[%(timestamp)s] [%(hostname)s:%(process)d] UCXPY  %(levelname)s %(message)s"
-            )
-        )
-
-    @staticmethod
-    def _complete(record: logging.LogRecord) -> bool:
-        record.hostname = socket.gethostname()
-        record.timestamp = f"{time.time():.6f}"
-        return True
-
-
-def _ipv4_of(ifname: str) -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        name = struct.pack("256s", ifname.encode()[:15])
-        return socket.inet_ntoa(fcntl.ioctl(s.fileno(), _SIOCGIFADDR, name)[20:24])
 
 
 def _ipv6_of(ifname: str) -> str:
@@ -92,21 +51,12 @@ def get_address(ifname: str | None = None, use_ipv6: bool = False) -> str:
     >>> get_address(ifname='lo')
     '127.0.0.1'
     """
-    address_of = _ipv6_of if use_ipv6 else _ipv4_of
+    address_of = _ipv6_of if use_ipv6 else ipv4_of
     if ifname is None:
         ifname = os.environ.get("UCXPY_IFNAME")
     if ifname is not None:
         return address_of(ifname)
-    for name in sorted(os.listdir(_NET_CLASS), key=_preference):
-        try:
-            return address_of(name)
-        except OSError:
-            continue
-    raise OSError("No devices found")
-
-
-def _preference(ifname: str) -> tuple[int, str]:
-    for rank, prefix in enumerate(("ib", "eth", "en")):
-        if ifname.startswith(prefix):
-            return rank, ifname
-    return (5 if ifname == "lo" else 4), ifname
+    found = best_address(("ib", "eth", "en"), True, address_of)
+    if found is None:
+        raise OSError("No devices found")
+    return found

@@ -31,7 +31,7 @@ BUFFERS = {
 
 
 def raw(buffer) -> bytes:
-    buffer = getattr(buffer, "buf", buffer)
+    buffer = getattr(buffer, "buffer", buffer)
     return memoryview(buffer).cast("B").tobytes() if memoryview(buffer).nbytes else b""
 
 

@@ -5,8 +5,8 @@ import io
 import struct
 
 import ropeway
+from ropeway._ucx.array import Opaque
 
-from .address import _Bytes
 from .arr import Array
 from .exceptions import UCXError, of_operation
 from .objects import UCXObject
@@ -72,7 +72,7 @@ class UCXMemoryHandle(UCXObject):
             pass  # somebody looks into it still: it goes with its context
 
 
-class PackedRemoteKey(_Bytes):
+class PackedRemoteKey(Opaque):
     """What a peer needs to reach memory: opaque bytes."""
 
     __slots__ = ()
@@ -82,10 +82,8 @@ class PackedRemoteKey(_Bytes):
         """The key of memory of this process."""
         return cls(BASE.pack(mem.address) + mem._memory.rkey())
 
-    @property
-    def key(self):
-        """Where its bytes are in this process."""
-        return Array(bytes(self)).ptr
+    #: Where its bytes are in this process.
+    key = Opaque.address
 
 
 class UCXRkey(UCXObject):

@@ -6,23 +6,12 @@ import logging
 import weakref
 
 import ropeway
+from ropeway._ucx.calls import FEATURES, Feature  # noqa: F401
 
 from .._version import __ucx_version_info__
 from . import config
 
 logger = logging.getLogger("ucx")
-
-
-class Feature(enum.Enum):
-    """What a context is for. The values are those of UCP_FEATURE_*."""
-
-    TAG = 1
-    RMA = 2
-    AMO32 = 4
-    AMO64 = 8
-    WAKEUP = 16
-    STREAM = 32
-    AM = 64
 
 
 class AllocatorType(enum.Enum):
@@ -83,13 +72,7 @@ class UCXContext(UCXObject):
     def __init__(
         self,
         config_dict={},
-        feature_flags=(
-            Feature.TAG,
-            Feature.WAKEUP,
-            Feature.STREAM,
-            Feature.AM,
-            Feature.RMA,
-        ),
+        feature_flags=FEATURES,
     ):
         self._config = config.current(config_dict)
         self._feature_flags = tuple(feature_flags)

@@ -5,10 +5,10 @@ import asyncio
 import logging
 
 import ropeway
+from ropeway._ucx.calls import Feature, needs
 
 from .am import AM_ID, HEADER, INLINE_MAX, PAYLOAD_TAG, STREAM_ID
 from .exceptions import UCXCanceled, UCXMsgTruncated, log_errors, of_operation
-from .objects import Feature
 
 logger = logging.getLogger("ucx")
 ALL = ropeway.ALL
@@ -128,12 +128,6 @@ def follow_all(ops, cb_func, cb_args, cb_kwargs, name, inflight):
     return request
 
 
-def needs(feature, context):
-    """ValueError: the context was made without this feature."""
-    if feature not in context._feature_flags:
-        raise ValueError(f"UCXContext must be created with `Feature.{feature.name}`")
-
-
 def bytes_of(buffer, nbytes, context):
     """What ropeway takes of an Array: its first nbytes."""
     if buffer.cuda and not context.cuda_support:
@@ -156,7 +150,7 @@ def tag_send_nb(ep, buffer, nbytes, tag, cb_func, cb_args=None, cb_kwargs=None, 
     and cb_func(request, exception, *cb_args, **cb_kwargs) is called when it can be."""
     ep.raise_on_error()
     context = ep.worker._context
-    needs(Feature.TAG, context)
+    needs(Feature.TAG, context._feature_flags)
     try:
         op = ep._core.send(bytes_of(buffer, nbytes, context), tag)
     except ropeway.Error as error:
@@ -180,7 +174,7 @@ def tag_recv_nb(
 
     ep: the endpoint whose end cancels it; None: only the worker's does. As tag_send_nb else, but
     where the message was there already cb_func is called, and None given."""
-    needs(Feature.TAG, worker._context)
+    needs(Feature.TAG, worker._context._feature_flags)
     if buffer.readonly:
         raise ValueError("writing to readonly buffer!")
     where = bytes_of(buffer, nbytes, worker._context)
@@ -206,7 +200,7 @@ def am_post(ep, buffer, nbytes, context):
 
 def am_send_nbx(ep, buffer, nbytes, cb_func, cb_args=None, cb_kwargs=None, name="am_send_nb"):
     """Sends an active message, for the am_recv_nb of the endpoint's other side."""
-    needs(Feature.AM, ep.worker._context)
+    needs(Feature.AM, ep.worker._context._feature_flags)
     ep.raise_on_error()
     try:
         op = am_post(ep, buffer, nbytes, ep.worker._context)
@@ -218,7 +212,7 @@ def am_send_nbx(ep, buffer, nbytes, cb_func, cb_args=None, cb_kwargs=None, name=
 def am_recv_nb(ep, cb_func, cb_args=None, cb_kwargs=None, name="am_recv_nb"):
     """Calls cb_func(buffer, exception, *cb_args, **cb_kwargs) with the next active message, in
     memory that the worker's allocator gave. At once where it is there."""
-    needs(Feature.AM, ep.worker._context)
+    needs(Feature.AM, ep.worker._context._feature_flags)
 
     def got(buffer, error):
         with log_errors():
@@ -231,7 +225,7 @@ def stream_send_nb(
     ep, buffer, nbytes, cb_func, cb_args=None, cb_kwargs=None, name="stream_send_nb"
 ):
     """Sends bytes that keep no boundaries: the other side receives as many at once as it likes."""
-    needs(Feature.STREAM, ep.worker._context)
+    needs(Feature.STREAM, ep.worker._context._feature_flags)
     ep.raise_on_error()
     try:
         op = ep._core.am_send(STREAM_ID, bytes_of(buffer, nbytes, ep.worker._context))
@@ -245,7 +239,7 @@ def stream_recv_nb(
 ):
     """Receives nbytes of the stream into an Array."""
     context = ep.worker._context
-    needs(Feature.STREAM, context)
+    needs(Feature.STREAM, context._feature_flags)
     if buffer.readonly:
         raise ValueError("writing to readonly buffer!")
     where = memoryview(bytes_of(buffer, nbytes, context)).cast("B")

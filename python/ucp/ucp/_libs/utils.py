@@ -2,10 +2,9 @@
 """Addresses of this host's interfaces, and what benchmark programs print with."""
 
 import contextlib
-import fcntl
 import os
-import socket
-import struct
+
+from ropeway._ucx.host import best_address, ipv4_of
 
 try:
     from nvtx import annotate as nvtx_annotate
@@ -17,15 +16,8 @@ except ImportError:
         yield
 
 
-SIOCGIFADDR = 0x8915
 # In order of preference, by the beginnings of their names.
 INTERFACE_KINDS = ("ib", "eth", "en", "docker")
-
-
-def _address_of(name):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        request = struct.pack("256s", name.encode()[:15])
-        return socket.inet_ntoa(fcntl.ioctl(s.fileno(), SIOCGIFADDR, request)[20:24])
 
 
 def get_address(ifname=None):
@@ -39,13 +31,10 @@ def get_address(ifname=None):
     """
     ifname = ifname or os.environ.get("UCXPY_IFNAME")
     if ifname is not None:
-        return _address_of(ifname)
-    names = sorted(name for _, name in socket.if_nameindex())
-    for kind in INTERFACE_KINDS:
-        for name in names:
-            if name.startswith(kind):
-                with contextlib.suppress(OSError):
-                    return _address_of(name)
+        return ipv4_of(ifname)
+    found = best_address(INTERFACE_KINDS, others=False)
+    if found is not None:
+        return found
     raise RuntimeError(
         "no interface named "
         + ", ".join(f"{kind}*" for kind in INTERFACE_KINDS)

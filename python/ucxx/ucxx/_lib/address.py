@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
+from ropeway._ucx.array import Opaque
+
 from ..exceptions import UCXInvalidAddrError
-from .arr import Array
 
 if TYPE_CHECKING:
     from .worker import UCXWorker
 
 
-class UCXAddress(bytes):
+class UCXAddress(Opaque):
     """Where a worker is reached by `create_from_worker_address`, in any process on any host.
 
     It is bytes: it has the buffer protocol, and is compared, hashed and pickled as they are.
@@ -22,6 +22,8 @@ class UCXAddress(bytes):
     def __new__(cls, *args: Any) -> UCXAddress:
         raise TypeError("UCXAddress cannot be instantiated directly.")
 
+    __repr__ = bytes.__repr__
+
     @classmethod
     def create_from_worker(cls, worker: UCXWorker) -> UCXAddress:
         return worker.address
@@ -29,33 +31,17 @@ class UCXAddress(bytes):
     @classmethod
     def create_from_buffer(cls, buffer: Any) -> UCXAddress:
         """From the bytes of an address; zeros behind it are left out."""
-        return bytes.__new__(cls, memoryview(buffer).tobytes())
-
-    @property
-    def length(self) -> int:
-        return len(self)
-
-    @property
-    def address(self) -> int:
-        return Array(self).ptr
+        return cls.from_buffer(buffer)
 
     @property
     def ucxx_ptr(self) -> int:
         return id(self)
 
     def tobytes(self) -> bytes:
-        return bytes(memoryview(self))
+        return bytes(self)
 
     def _text(self) -> str:
         try:
-            return self.tobytes().rstrip(b"\0").decode("ascii")
+            return self.rstrip(b"\0").decode("ascii")
         except UnicodeDecodeError:
             raise UCXInvalidAddrError("Invalid address: no address of a worker") from None
-
-    def __bytes__(self) -> bytes:
-        return self.tobytes()
-
-    def __reduce_ex__(self, protocol: Any) -> tuple:
-        if protocol >= 5:
-            return UCXAddress.create_from_buffer, (PickleBuffer(self),)
-        return UCXAddress.create_from_buffer, (self.tobytes(),)

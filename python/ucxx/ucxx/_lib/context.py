@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import enum
 import itertools
 import logging
 import os
 from typing import Iterable
 
 import ropeway
+from ropeway._ucx.calls import FEATURES, Feature
 
 from .. import _options
 
@@ -20,23 +20,6 @@ _UCX_VERSION = (1, 19, 0)
 
 #: Numbers that stand for an object in this process.
 handles = itertools.count(0x10000000, 0x40)
-
-
-class Feature(enum.Enum):
-    """What a context is asked to be able to do."""
-
-    TAG = 1
-    RMA = 2
-    AMO32 = 4
-    AMO64 = 8
-    WAKEUP = 16
-    STREAM = 32
-    AM = 64
-
-
-def check_feature(flags: int, feature: Feature) -> None:
-    if not flags & feature.value:
-        raise ValueError(f"UCXContext must be created with `Feature.{feature.name}`")
 
 
 def get_ucx_version() -> tuple[int, int, int]:
@@ -62,19 +45,12 @@ class UCXContext:
     def __init__(
         self,
         config_dict: dict[str, str] | None = None,
-        feature_flags: Iterable[Feature] = (
-            Feature.TAG,
-            Feature.WAKEUP,
-            Feature.STREAM,
-            Feature.AM,
-            Feature.RMA,
-        ),
+        feature_flags: Iterable[Feature] = FEATURES,
     ) -> None:
         self.config = _options.config(config_dict)
         _options.transports(self.config["TLS"])
-        self.feature_flags = 0
-        for flag in feature_flags:
-            self.feature_flags |= flag.value
+        self.features = frozenset(feature_flags)
+        self.feature_flags = sum(f.value for f in self.features)
         self.handle = next(handles)
         logger.info("UCP initiated using config: ")
         for name, value in self.config.items():

@@ -6,11 +6,13 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
+from ropeway._ucx.calls import Feature, needs
+
 from .._connection import Connection, Promise, connect
 from ..exceptions import UCXCloseError, UCXError, of_end
 from .address import UCXAddress
 from .arr import Array
-from .context import Feature, UCXContext, check_feature, handles
+from .context import UCXContext, handles
 from .request import TagProbeResult, UCXBufferRequests, UCXRequest, recv_taken
 from .tag import UCXXTag, UCXXTagMask, UCXXTagMaskFull
 
@@ -37,7 +39,7 @@ class UCXEndpoint:
         self.connection = connection
         self.handle = next(handles)
         self.worker_handle = worker_handle
-        self._flags = context.feature_flags
+        self._features = context.features
         self._finalizer = weakref.finalize(self, _abandon, connection)
         return self
 
@@ -156,16 +158,16 @@ class UCXEndpoint:
     # ---- tagged messages ----
 
     def tag_send(self, arr: Array, tag: UCXXTag) -> UCXRequest:
-        check_feature(self._flags, Feature.TAG)
-        return self._post(self.connection.send, arr.buf, int(tag))
+        needs(Feature.TAG, self._features)
+        return self._post(self.connection.send, arr.buffer, int(tag))
 
     def tag_recv(
         self, arr: Array, tag: UCXXTag, tag_mask: UCXXTagMask = UCXXTagMaskFull
     ) -> UCXRequest:
-        check_feature(self._flags, Feature.TAG)
+        needs(Feature.TAG, self._features)
         return self._post(
             self.connection.recv,
-            arr.buf,
+            arr.buffer,
             int(tag),
             int(tag_mask),
             is_recv=True,
@@ -174,7 +176,7 @@ class UCXEndpoint:
 
     def tag_recv_with_handle(self, arr: Array, probe_result: TagProbeResult) -> UCXRequest:
         """Receives a message that the worker's `tag_probe` has taken out of the queue."""
-        check_feature(self._flags, Feature.TAG)
+        needs(Feature.TAG, self._features)
         return recv_taken(self.connection.home, arr, probe_result)
 
     def tag_send_multi(self, arrays: tuple[Array, ...], tag: UCXXTag) -> UCXBufferRequests:
@@ -201,18 +203,18 @@ class UCXEndpoint:
     # ---- streams: bytes without a tag, in the order sent ----
 
     def _check_stream(self, arr: Array) -> None:
-        check_feature(self._flags, Feature.STREAM)
+        needs(Feature.STREAM, self._features)
         if arr.nbytes == 0:
             raise RuntimeError("A stream has no messages: there is nothing to send or receive")
 
     def stream_send(self, arr: Array) -> UCXRequest:
         self._check_stream(arr)
-        return self._post(self.connection.stream_send, arr.buf)
+        return self._post(self.connection.stream_send, arr.buffer)
 
     def stream_recv(self, arr: Array) -> UCXRequest:
         self._check_stream(arr)
         return self._post(
-            self.connection.stream_recv, arr.buf, is_recv=True, room=arr.nbytes, exactly=True
+            self.connection.stream_recv, arr.buffer, is_recv=True, room=arr.nbytes, exactly=True
         )
 
     # ---- active messages ----
@@ -222,11 +224,11 @@ class UCXEndpoint:
         return self.connection.am_probe()
 
     def am_send(self, arr: Array) -> UCXRequest:
-        check_feature(self._flags, Feature.AM)
-        return self._post(self.connection.am_send, arr.buf, arr.nbytes)
+        needs(Feature.AM, self._features)
+        return self._post(self.connection.am_send, arr.buffer, arr.nbytes)
 
     def am_recv(self) -> UCXRequest:
         """The next active message; the request's `recv_buffer` has it."""
-        check_feature(self._flags, Feature.AM)
+        needs(Feature.AM, self._features)
         home = self.connection.home
         return UCXRequest(home, self._run(self.connection.am_recv), is_recv=True)

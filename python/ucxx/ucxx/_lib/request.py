@@ -203,7 +203,7 @@ def recv_taken(home: Home, arr: Array, probe_result: TagProbeResult) -> UCXReque
         if error is not None:
             promise.fail(error)
             return
-        memoryview(arr.buf).cast("B")[:length] = memoryview(buffer).cast("B")
+        arr.buffer.cast("B")[:length] = memoryview(buffer).cast("B")
         promise.set(None)
 
     if taken.done():

@@ -10,12 +10,13 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import ropeway
+from ropeway._ucx.calls import Feature, needs
 
 from .._connection import AM_ID, take_am, worker_address
 from .._home import Home
 from .address import UCXAddress
 from .arr import Array
-from .context import Feature, UCXContext, check_feature, handles
+from .context import UCXContext, handles
 from .request import TagProbeResult, UCXRequest, probe, recv_taken
 from .tag import UCXXTag, UCXXTagMask, UCXXTagMaskFull
 
@@ -151,7 +152,7 @@ class UCXWorker:
     # ---- messages from any endpoint ----
 
     def _check_tag(self) -> None:
-        check_feature(self._context.feature_flags, Feature.TAG)
+        needs(Feature.TAG, self._context.features)
 
     def tag_probe(
         self, tag: UCXXTag, tag_mask: UCXXTagMask = UCXXTagMaskFull, remove: bool = False
@@ -165,7 +166,7 @@ class UCXWorker:
     ) -> UCXRequest:
         self._check_tag()
         home = self.home()
-        op = home.run(home.ctx.recv, arr.buf, int(tag), int(tag_mask))
+        op = home.run(home.ctx.recv, arr.buffer, int(tag), int(tag_mask))
         return UCXRequest(home, op, is_recv=True, room=arr.nbytes)
 
     def tag_recv_with_handle(self, arr: Array, probe_result: TagProbeResult) -> UCXRequest:

@@ -272,7 +272,7 @@ class ApplicationContext:
                 type(a.obj),
             )
         try:
-            await self.worker.home().ctx.recv(a.buf, number)
+            await self.worker.home().ctx.recv(a.buffer, number)
         except ropeway.Error as error:
             raise mapped(error, True, a.nbytes) from None
 

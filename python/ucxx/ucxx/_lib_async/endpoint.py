@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import array
 import asyncio
 import logging
 from typing import Any, Callable, Hashable
 
 import ropeway
+from ropeway._ucx.endpoint import Messages
 
 from .. import _multi
 from .._connection import ALL, Connection, mapped
@@ -45,10 +45,13 @@ def _nbytes(buffer: Any) -> int:
     return Array(buffer).nbytes
 
 
-class Endpoint:
+class Endpoint(Messages):
     """One end of a connection. `create_listener` and `create_endpoint` make it."""
 
+    _misused = UCXError
+
     def __init__(self, endpoint: UCXEndpoint, ctx: Any, tags: dict[str, int] | None = None) -> None:
+        super().__init__()
         if not isinstance(endpoint, UCXEndpoint):
             raise ValueError("endpoint must be an instance of UCXEndpoint")
         self._ep: UCXEndpoint | None = endpoint
@@ -59,10 +62,6 @@ class Endpoint:
         self._handle = endpoint.handle
         self._send_tag = tags["msg_send"] if tags else None
         self._recv_tag = tags["msg_recv"] if tags else None
-        self._send_count = 0
-        self._recv_count = 0
-        self._finished_recv_count = 0
-        self._close_after_n_recv: int | None = None
 
     # ---- what it is ----
 
@@ -173,31 +172,6 @@ class Endpoint:
             raise UCXCloseError("Endpoint closed")
         self._ep.set_close_callback(callback_func, cb_args, cb_kwargs)
 
-    def close_after_n_recv(self, n: int, count_from_ep_creation: bool = False) -> None:
-        """Has it closed after `n` messages more have been received; with `count_from_ep_creation`,
-        after `n` in all."""
-        if not count_from_ep_creation:
-            n += self._finished_recv_count
-        if self._close_after_n_recv is not None:
-            raise UCXError(
-                f"close_after_n_recv has already been set to: {self._close_after_n_recv} (abs)"
-            )
-        if n < self._finished_recv_count:
-            raise UCXError(
-                "`n` cannot be less than current recv_count: "
-                f"{n} (abs) < {self._finished_recv_count} (abs)"
-            )
-        if n == self._finished_recv_count:
-            self.abort()
-        else:
-            self._close_after_n_recv = n
-
-    def _received(self) -> None:
-        self._finished_recv_count += 1
-        if self._close_after_n_recv is not None:
-            if self._finished_recv_count >= self._close_after_n_recv:
-                self.abort()
-
     # ---- waiting ----
 
     def _check(self) -> None:
@@ -284,7 +258,7 @@ class Endpoint:
             self._log("Send", self._send_count, number, buffer)
         self._send_count += 1
         try:
-            op = self._core.send(buffer.buf if type(buffer) is Array else buffer, number)
+            op = self._core.send(buffer.buffer if type(buffer) is Array else buffer, number)
             if op.done():
                 op.result()
             else:
@@ -312,7 +286,7 @@ class Endpoint:
             That was so already, and no message is left.
         """
         if type(buffer) is Array:
-            buffer = buffer.buf
+            buffer = buffer.buffer
         connection = self._connection
         number = self._recv_tag if tag is None else self._tag("msg_recv", tag, force_tag)
         if number is None:
@@ -351,25 +325,6 @@ class Endpoint:
         self._recv_count += 1
         await self._ctx.recv_with_handle(buffer, probe_result)
         self._received()
-
-    # ---- objects: a size, and then the bytes ----
-
-    async def send_obj(self, obj: Any, tag: Hashable = None) -> None:
-        """Sends an object, whose size the receiver need not know. Two messages."""
-        if not isinstance(obj, Array):
-            obj = Array(obj)
-        await self.send(array.array("Q", [obj.nbytes]), tag=tag)
-        await self.send(obj, tag=tag)
-
-    async def recv_obj(
-        self, tag: Hashable = None, allocator: Callable[[int], Any] = bytearray
-    ) -> Any:
-        """Receives an object into the memory that `allocator(nbytes)` gives, and gives that."""
-        size = array.array("Q", [0])
-        await self.recv(size, tag=tag)
-        obj = allocator(size[0])
-        await self.recv(obj, tag=tag)
-        return obj
 
     # ---- several buffers in one posting ----
 
@@ -451,7 +406,7 @@ class Endpoint:
             self._log("AM Send", self._send_count, None, a)
         self._send_count += 1
         try:
-            op = self._connection.am_send(a.buf, a.nbytes)
+            op = self._connection.am_send(a.buffer, a.nbytes)
             if op.done():
                 op.result()
             else:

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a context is for, and what init() and reset() of the modules do with their one."""
+
+from __future__ import annotations
+
+import enum
+import gc
+import logging
+import os
+import weakref
+from typing import Any
+
+logger = logging.getLogger("ucx")
+
+
+class Feature(enum.Enum):
+    """What a context is for. The values are those of UCP_FEATURE_*."""
+
+    TAG = 1
+    RMA = 2
+    AMO32 = 4
+    AMO64 = 8
+    WAKEUP = 16
+    STREAM = 32
+    AM = 64
+
+
+#: Those of a context that is not asked for others.
+FEATURES = (Feature.TAG, Feature.WAKEUP, Feature.STREAM, Feature.AM, Feature.RMA)
+
+
+def needs(feature: Feature, flags: Any) -> None:
+    """ValueError: the context was made without this feature."""
+    if feature not in flags:
+        raise ValueError(f"UCXContext must be created with `Feature.{feature.name}`")
+
+
+def options_of(ctx: Any, options: dict[str, str], env_takes_precedence: bool) -> dict[str, str]:
+    """The options that init() was given, or the environment's in their place.
+
+    RuntimeError: there is a context already.
+    """
+    if ctx is not None:
+        raise RuntimeError(
+            "UCX is already initiated. Call reset() and init() "
+            "in order to re-initate UCX with new options."
+        )
+    chosen = dict(options)
+    for name, value in options.items():
+        other = os.environ.get(f"UCX_{name}")
+        if other is None:
+            continue
+        given = f"option {name}={value}", f"environment UCX_{name}={other}"
+        if env_takes_precedence:
+            chosen[name] = other
+        used, ignored = reversed(given) if env_takes_precedence else given
+        logger.debug("Ignoring %s; using %s", ignored, used)
+    return chosen
+
+
+def still_used(ctx: weakref.ref[Any]) -> str | None:
+    """Why a context that reset() has let go is there still; None: it has ended."""
+    if ctx() is not None:
+        gc.collect()
+    left = ctx()
+    if left is None:
+        return None
+    text = (
+        "Trying to reset UCX but not all Endpoints and/or Listeners are closed(). "
+        "The following objects are still referencing ApplicationContext: "
+    )
+    for referrer in gc.get_referrers(left):
+        text += f"\n  {str(referrer)[:200]}"
+    return text
