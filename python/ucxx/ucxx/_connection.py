@@ -8,14 +8,15 @@ its home's turn only (Home.run). Requests and logs are its callers'.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import struct
 import weakref
-from collections import deque
 from typing import Any, Callable, Sequence
 
 import ropeway
+from ropeway._ucx.inbox import Inbox
 
 from . import _multi
 from ._home import Home
@@ -60,12 +61,12 @@ class Promise:
         return self._done
 
     def set(self, value: Any) -> None:
-        self._end(value, None)
+        self.end(value, None)
 
     def fail(self, error: BaseException) -> None:
-        self._end(None, error)
+        self.end(None, error)
 
-    def _end(self, value: Any, error: BaseException | None) -> None:
+    def end(self, value: Any, error: BaseException | None) -> None:
         if self._done:
             return
         self.value, self.error, self._done = value, error, True
@@ -107,6 +108,38 @@ def mapped(error: ropeway.Error, is_recv: bool, room: int | None = None) -> UCXE
     return of_pending_recv(error) if is_recv else of_failure(error)
 
 
+def driven(coroutine: Any) -> Promise:
+    """Runs a coroutine that waits for nothing but operations, without a loop: where they end."""
+    promise = Promise()
+
+    def step(_: Any = None) -> None:
+        try:
+            op = coroutine.send(None)
+        except StopIteration as end:
+            promise.set(end.value)
+        except asyncio.CancelledError:
+            promise.fail(UCXCanceledError("Request canceled"))
+        except ropeway.Error as error:
+            promise.fail(mapped(error, True))
+        except (UCXError, MemoryError) as error:
+            promise.fail(error)
+        else:
+            op._asyncio_future_blocking = False
+            op.add_done_callback(step)
+
+    step()
+    return promise
+
+
+class _Inbox(Inbox):
+    __slots__ = ()
+    canceled = UCXCanceledError
+
+    @staticmethod
+    def error_of(op: ropeway.Operation) -> UCXError | None:
+        return outcome(op, True)
+
+
 class Connection:
     """One end of a connection."""
 
@@ -122,8 +155,7 @@ class Connection:
         self.sending: set[Any] = set()
         self._from_any: set[Any] = set()
         self._callback: Callable[[], None] | None = None
-        self._am: deque[tuple[Any, ropeway.Operation | None]] = deque()
-        self._am_waiting: deque[Promise] = deque()
+        self.inbox = _Inbox()
         home.connections.add(self)
         me = weakref.ref(self)
         core.user = me
@@ -149,8 +181,7 @@ class Connection:
         self.ended = status, text
         for op in list(self._from_any):
             op.cancel()
-        while self._am_waiting:
-            self._am_waiting.popleft().fail(UCXCanceledError(f"Request canceled: {text}"))
+        self.inbox.end(f"Request canceled: {text}")
         self._call_back()
 
     def set_callback(self, fn: Callable[[], None] | None) -> None:
@@ -226,57 +257,32 @@ class Connection:
         except ropeway.Error as error:
             raise of_failure(error) from None
 
-    def recv_multi(self, tag: int) -> Promise:
-        """Receives what one `send_multi` has sent: a promise of the buffers."""
-        promise = Promise()
+    async def recv_multi(self, tag: int, own: bool, wait: Callable[..., Any]) -> list[Any]:
+        """Receives what one `send_multi` has sent: the buffers.
+
+        `wait` is called with each operation. One that it is to `keep` goes on whoever is canceled,
+        for its message belongs to one that has come.
+        """
         head = bytearray(_multi.HEAD_BYTES_MAX)
         other = _multi.tag_of_buffers(tag)
+        received = await wait(self.recv(head, tag, ALL, own))
+        arrival = _multi.Arrival(memoryview(head)[: received.length])
+        if arrival.table is not None:
+            await wait(self.recv(arrival.table, other), keep=True)
+            arrival.take_table()
+        following = arrival.following()
+        if following:
+            await wait(self.core.recv_many(following, other), keep=True)
+        return arrival.buffers
 
-        def step(post: Callable[[], Any], then: Callable[[Any], None]) -> None:
-            try:
-                op = post()
-            except UCXError as error:
-                promise.fail(error)
-                return
+    def begin_recv_multi(self, tag: int) -> Promise:
+        """The same, as a promise of the buffers."""
+
+        async def wait(op: ropeway.Operation, keep: bool = False) -> Any:
             self.watch(op)
+            return await op
 
-            def done(op: Any) -> None:
-                error = outcome(op, True)
-                if error is not None:
-                    promise.fail(error)
-                    return
-                try:
-                    then(op.result())
-                except (UCXError, MemoryError) as error:
-                    promise.fail(error)
-
-            if op.done():
-                done(op)
-            else:
-                op.add_done_callback(done)
-
-        def head_came(received: Any) -> None:
-            arrival = _multi.Arrival(memoryview(head)[: received.length])
-            if arrival.table is None:
-                table_came(arrival)
-                return
-            step(
-                lambda: self.recv(arrival.table, other),
-                lambda _: (arrival.take_table(), table_came(arrival)),
-            )
-
-        def table_came(arrival: Any) -> None:
-            following = arrival.following()
-            if not following:
-                promise.set(arrival.buffers)
-                return
-            step(
-                lambda: self.core.recv_many(following, other),
-                lambda _: promise.set(arrival.buffers),
-            )
-
-        step(lambda: self.recv(head, tag), head_came)
-        return promise
+        return driven(self.recv_multi(tag, False, wait))
 
     # ---- a stream: messages on a tag of the connection's own ----
 
@@ -306,47 +312,39 @@ class Connection:
     def take_am(self, header: bytes, data: bytes | memoryview) -> None:
         """An active message has come."""
         if header == _AM_INLINE:
-            slot = copied(data), None
-        else:
-            try:
-                _kind, tag, nbytes = _AM_ANNOUNCED.unpack(header)
-                buffer = allocate(nbytes)
-                slot = buffer, self.core.recv(buffer, tag)
-            except (struct.error, MemoryError, ropeway.Error) as error:
-                logger.error("an active message could not be taken: %s", error)
-                return
-            self.watch(slot[1])
-        self._am.append(slot)
-        self._hand_out_am()
+            self.inbox.put(copied(data))
+            return
+        try:
+            _kind, tag, nbytes = _AM_ANNOUNCED.unpack(header)
+            buffer = allocate(nbytes)
+            op = self.core.recv(buffer, tag)
+        except (struct.error, MemoryError, ropeway.Error) as error:
+            logger.error("an active message could not be taken: %s", error)
+            return
+        self.watch(op)
+        self.inbox.put(buffer, None, op)
 
     def am_probe(self) -> bool:
-        return bool(self._am)
+        return len(self.inbox.ready) > len(self.inbox.waiting)
 
     def am_recv(self) -> Promise:
         """The next active message: a promise of its buffer."""
         promise = Promise()
-        if not self._am and not self.alive:
+        if not self.inbox.ready and not self.alive:
             try:
                 self.check()
             except UCXError as error:
                 promise.fail(error)
                 return promise
-        self._am_waiting.append(promise)
-        self._hand_out_am()
-        return promise
 
-    def _hand_out_am(self) -> None:
-        while self._am and self._am_waiting:
-            promise = self._am_waiting.popleft()
+        def take(buffer: Any, error: BaseException | None) -> None:
             if promise.done():  # whoever waited has been canceled
-                continue
-            buffer, op = self._am.popleft()
-            if op is None:
-                promise.set(buffer)
-            elif op.done():
-                _settle(promise, buffer, op)
+                self.inbox.put_back(buffer, error)
             else:
-                op.add_done_callback(lambda op, p=promise, b=buffer: _settle(p, b, op))
+                promise.end(buffer, error)
+
+        self.inbox.get(take)
+        return promise
 
     # ---- its end ----
 
@@ -360,21 +358,12 @@ class Connection:
         self.closed = True
         for op in [*self.pending, *self._from_any, *(self.sending if abruptly else ())]:
             op.cancel()
-        while self._am_waiting:
-            self._am_waiting.popleft().fail(UCXCanceledError("Request canceled"))
-        self._am.clear()
+        self.inbox.cancel("Request canceled")
+        self.inbox.ready.clear()
         if self.ended is None:
             self._call_back()
         self.core.on_close(None)
         return self.home.linger(self.core)
-
-
-def _settle(promise: Promise, buffer: Any, op: ropeway.Operation) -> None:
-    error = outcome(op, True)
-    if error is None:
-        promise.set(buffer)
-    else:
-        promise.fail(error)
 
 
 def _tell_end(me: weakref.ref[Connection], status: int, text: str) -> None:

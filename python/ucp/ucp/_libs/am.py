@@ -5,6 +5,7 @@ import collections
 import struct
 
 import ropeway
+from ropeway._ucx import inbox
 
 from .exceptions import UCXCanceled, UCXError, of_operation
 
@@ -16,88 +17,35 @@ INLINE_MAX = 1 << 16
 PAYLOAD_TAG = 0x75637020616D2031
 
 
-class Inbox:
-    """Of one endpoint."""
+class Inbox(inbox.Inbox):
+    """Of one endpoint: its active messages, and its stream."""
 
-    __slots__ = (
-        "ready",
-        "waiting",
-        "ended",
-        "uid",
-        "stream",
-        "stream_waiting",
-        "into",
-        "__weakref__",
-    )
+    __slots__ = ("uid", "stream", "stream_waiting")
+    canceled = UCXCanceled
 
     def __init__(self):
-        self.ready = collections.deque()  # (buffer, error, operation that fills it or None)
-        self.waiting = collections.deque()  # callbacks(buffer, error)
-        self.ended = None  # why nothing more comes
+        super().__init__()
         self.uid = None  # of the worker on the other side
         self.stream = bytearray()
         self.stream_waiting = collections.deque()  # (bytes, callback(bytes, error))
-        self.into = None  # the inbox that this one's messages go to
 
-    def put(self, buffer, error=None, op=None):
-        """A message has come, or has begun to come."""
-        if self.into is not None:
-            self.into.put(buffer, error, op)
-            return
-        if op is not None and op.done():
-            error, op = _error_of(op), None
-        entry = [buffer, error, op]
-        self.ready.append(entry)
-        if op is None:
-            self._deliver()
-        else:
-            op.add_done_callback(lambda op: self._filled(entry, op))
-
-    def _filled(self, entry, op):
-        entry[1], entry[2] = _error_of(op), None
-        self._deliver()
-
-    def _deliver(self):
-        while self.waiting and self.ready and self.ready[0][2] is None:
-            buffer, error, _ = self.ready.popleft()
-            self.waiting.popleft()(buffer, error)
-        if self.ended is not None and not self.ready:
-            self.cancel(self.ended)
-
-    def get(self, callback):
-        """Calls back with the next message: at once, or when it has come."""
-        self.waiting.append(callback)
-        self._deliver()
-
-    def put_back(self, buffer, error):
-        """Nobody wanted it after all: it is the next one's."""
-        self.ready.appendleft([buffer, error, None])
-
-    def forget(self, callback):
-        """Nobody waits with this callback any more."""
-        if callback in self.waiting:
-            self.waiting.remove(callback)
+    @staticmethod
+    def error_of(op):
+        """Why the message's operation failed; None: it has not."""
+        try:
+            op.result()
+        except ropeway.Error as error:
+            return of_operation(error, "am_recv")
+        except BaseException as error:
+            return UCXCanceled(f"<am_recv>: {error!r}")
+        return None
 
     def cancel(self, text):
         """Those who wait get UCXCanceled. How many those were."""
-        n = len(self.waiting) + len(self.stream_waiting)
-        while self.waiting:
-            self.waiting.popleft()(None, UCXCanceled(text))
+        n = super().cancel(text) + len(self.stream_waiting)
         while self.stream_waiting:
             self.stream_waiting.popleft()[1](None, UCXCanceled(text))
         return n
-
-    def end(self, text):
-        """Nothing more comes. Those who wait still get what has begun to come."""
-        self.ended = text
-        self._deliver()
-
-    def join(self, other):
-        """The messages of `other`, those that came and those to come, are this one's."""
-        other.into = self
-        self.ready.extend(other.ready)
-        other.ready.clear()
-        self._deliver()
 
     def stream_put(self, data):
         """Bytes of the stream have come."""
@@ -119,20 +67,10 @@ class Inbox:
             self.cancel(self.ended)
 
 
-def _error_of(op):
-    try:
-        op.result()
-    except ropeway.Error as error:
-        return of_operation(error, "am_recv")
-    except BaseException as error:
-        return UCXCanceled(f"<am_recv>: {error!r}")
-    return None
-
-
 def take(worker, core, header, data):
     """Takes what ropeway hands over: allocates, and lays it where the endpoint finds it."""
-    worker, inbox = worker(), core.user
-    if worker is None or inbox is None:
+    worker, into = worker(), core.user
+    if worker is None or into is None:
         return
     try:
         kind, apart = HEADER.unpack(header)
@@ -144,18 +82,18 @@ def take(worker, core, header, data):
         error = UCXError("Unsupported memory type: no allocator of this kind is registered")
         if apart:
             # Somebody has to take it, or its sender waits.
-            inbox.put(None, error, core.recv(bytearray(apart), PAYLOAD_TAG))
+            into.put(None, error, core.recv(bytearray(apart), PAYLOAD_TAG))
         else:
-            inbox.put(None, error)
+            into.put(None, error)
         return
     try:
         buffer = allocator(size)
         if apart:
-            inbox.put(buffer, None, core.recv(buffer, PAYLOAD_TAG))
+            into.put(buffer, None, core.recv(buffer, PAYLOAD_TAG))
         elif size:
             memoryview(buffer).cast("B")[:] = data
-            inbox.put(buffer)
+            into.put(buffer)
         else:
-            inbox.put(buffer)
+            into.put(buffer)
     except Exception as error:
-        inbox.put(None, UCXError(f"<am_recv>: the allocator failed: {error!r}"))
+        into.put(None, UCXError(f"<am_recv>: the allocator failed: {error!r}"))

@@ -197,7 +197,7 @@ class UCXEndpoint:
     ) -> UCXBufferRequests:
         """Receives what one `tag_send_multi` has sent, into memory that is made for it."""
         home = self.connection.home
-        promise = self._run(self.connection.recv_multi, int(tag))
+        promise = self._run(self.connection.begin_recv_multi, int(tag))
         return UCXBufferRequests(home, promise, is_recv=True)
 
     # ---- streams: bytes without a tag, in the order sent ----

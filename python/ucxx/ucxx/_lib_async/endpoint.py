@@ -10,7 +10,6 @@ from typing import Any, Callable, Hashable
 import ropeway
 from ropeway._ucx.endpoint import Messages
 
-from .. import _multi
 from .._connection import ALL, Connection, mapped
 from .._lib.arr import Array
 from .._lib.libucxx import TagProbeResult, UCXEndpoint
@@ -201,6 +200,9 @@ class Endpoint(Messages):
             else:
                 op.add_done_callback(ops.discard)
 
+    async def _done(self, op: Any, sends: bool = False, keep: bool = False) -> Any:
+        return op.result() if op.done() else await self._wait(op, sends, keep)
+
     def _tag(self, own: str, tag: Hashable, force_tag: bool) -> int:
         if tag is None:
             if self._tags is None:
@@ -351,11 +353,7 @@ class Endpoint(Messages):
             )
         self._send_count += 1
         try:
-            op = self._connection.send_multi(arrays, number)
-            if op.done():
-                op.result()
-            else:
-                await self._wait(op, True)
+            await self._done(self._connection.send_multi(arrays, number), True)
         except ropeway.Error as error:
             raise of_failure(error) from None
 
@@ -373,20 +371,8 @@ class Endpoint(Messages):
             )
         self._recv_count += 1
         connection = self._connection
-        head = bytearray(_multi.HEAD_BYTES_MAX)
-        other = _multi.tag_of_buffers(number)
         try:
-            op = connection.recv(head, number, ALL, not force_tag or tag is None)
-            received = op.result() if op.done() else await self._wait(op)
-            arrival = _multi.Arrival(memoryview(head)[: received.length])
-            if arrival.table is not None:
-                op = connection.recv(arrival.table, other)
-                op.result() if op.done() else await self._wait(op, keep=True)
-                arrival.take_table()
-            following = arrival.following()
-            if following:
-                op = self._core.recv_many(following, other)
-                op.result() if op.done() else await self._wait(op, keep=True)
+            buffers = await connection.recv_multi(number, not force_tag or tag is None, self._done)
         except ropeway.Error as error:
             raise mapped(error, True) from None
         except asyncio.CancelledError:
@@ -394,7 +380,7 @@ class Endpoint(Messages):
                 raise UCXCanceledError("Request canceled: the endpoint was closed") from None
             raise
         self._received()
-        return arrival.buffers
+        return buffers
 
     # ---- active messages ----
 
@@ -406,11 +392,7 @@ class Endpoint(Messages):
             self._log("AM Send", self._send_count, None, a)
         self._send_count += 1
         try:
-            op = self._connection.am_send(a.buffer, a.nbytes)
-            if op.done():
-                op.result()
-            else:
-                await self._wait(op, True)
+            await self._done(self._connection.am_send(a.buffer, a.nbytes), True)
         except ropeway.Error as error:
             raise of_failure(error) from None
 

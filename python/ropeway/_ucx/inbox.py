@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Inbox: active messages that came and those who wait for them, in the order of arrival."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+
+class Inbox:
+    """Of one endpoint."""
+
+    __slots__ = ("ready", "waiting", "ended", "into", "__weakref__")
+
+    #: The exception of those who wait in vain, of a text.
+    canceled: type[Exception]
+
+    def __init__(self) -> None:
+        #: [buffer, error, operation that fills it or None]
+        self.ready: collections.deque[list[Any]] = collections.deque()
+        self.waiting: collections.deque[Callable[[Any, Any], Any]] = collections.deque()
+        self.ended: str | None = None  # why nothing more comes
+        self.into: Inbox | None = None  # the inbox that this one's messages go to
+
+    @staticmethod
+    def error_of(op: Any) -> BaseException | None:
+        """Why an operation failed, as an exception of the module; None: it has not."""
+        raise NotImplementedError
+
+    def put(self, buffer: Any, error: Any = None, op: Any = None) -> None:
+        """A message has come, or has begun to come."""
+        if self.into is not None:
+            self.into.put(buffer, error, op)
+            return
+        if op is not None and op.done():
+            error, op = self.error_of(op), None
+        entry = [buffer, error, op]
+        self.ready.append(entry)
+        if op is None:
+            self._deliver()
+        else:
+            op.add_done_callback(lambda op: self._filled(entry, op))
+
+    def _filled(self, entry: list[Any], op: Any) -> None:
+        entry[1], entry[2] = self.error_of(op), None
+        self._deliver()
+
+    def _deliver(self) -> None:
+        while self.waiting and self.ready and self.ready[0][2] is None:
+            buffer, error, _ = self.ready.popleft()
+            self.waiting.popleft()(buffer, error)
+        if self.ended is not None and not self.ready:
+            self.cancel(self.ended)
+
+    def get(self, callback: Callable[[Any, Any], Any]) -> None:
+        """Calls back with the next message, or an error: at once, or when it has come."""
+        self.waiting.append(callback)
+        self._deliver()
+
+    def put_back(self, buffer: Any, error: Any) -> None:
+        """Nobody wanted it after all: it is the next one's."""
+        self.ready.appendleft([buffer, error, None])
+
+    def forget(self, callback: Callable[[Any, Any], Any]) -> None:
+        """Nobody waits with this callback any more."""
+        if callback in self.waiting:
+            self.waiting.remove(callback)
+
+    def cancel(self, text: str) -> int:
+        """Those who wait get `canceled`. How many those were."""
+        n = len(self.waiting)
+        while self.waiting:
+            self.waiting.popleft()(None, self.canceled(text))
+        return n
+
+    def end(self, text: str) -> None:
+        """Nothing more comes. Those who wait still get what has begun to come."""
+        self.ended = text
+        self._deliver()
+
+    def join(self, other: Inbox) -> None:
+        """The messages of `other`, those that came and those to come, are this one's."""
+        other.into = self
+        self.ready.extend(other.ready)
+        other.ready.clear()
+        self._deliver()
