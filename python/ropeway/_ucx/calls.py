@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import enum
+import functools
 import gc
+import inspect
 import logging
 import os
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 logger = logging.getLogger("ucx")
@@ -72,3 +75,23 @@ def still_used(ctx: weakref.ref[Any]) -> str | None:
     for referrer in gc.get_referrers(left):
         text += f"\n  {str(referrer)[:200]}"
     return text
+
+
+def of_context(get: Callable[[], Any], method: Callable[..., Any]) -> Callable[..., Any]:
+    """A call of the module that is one of its context, which `get` gives: with the same
+    arguments and the same words."""
+    if inspect.iscoroutinefunction(method):
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await method(get(), *args, **kwargs)
+
+    else:
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return method(get(), *args, **kwargs)
+
+    functools.update_wrapper(call, method)
+    call.__module__, call.__qualname__ = get.__module__, method.__name__
+    of_method = inspect.signature(method)
+    call.__signature__ = of_method.replace(parameters=[*of_method.parameters.values()][1:])
+    return call

@@ -2,13 +2,13 @@
 """The calls of `ucp`, and the one application context that they share."""
 
 import asyncio
+import functools
 import logging
 import os
-import re
 import weakref
 
 import ropeway
-from ropeway._ucx.calls import options_of, still_used
+from ropeway._ucx.calls import of_context, options_of, still_used
 
 from ._libs import ucx_api
 from ._libs.exceptions import UCXError, UCXResetError, of_connect
@@ -107,7 +107,9 @@ class ApplicationContext:
 
     # ---- connections ----
 
-    def create_listener(self, callback_func, port=0, endpoint_error_handling=True):
+    def create_listener(
+        self, callback_func, port=0, endpoint_error_handling=True, *, guarantee_msg_order=None
+    ):
         """Listens at a port, and calls back with an Endpoint for each client.
 
         callback_func: a function or a coroutine function of one argument.
@@ -128,7 +130,9 @@ class ApplicationContext:
             )
         )
 
-    async def create_endpoint(self, ip_address, port, endpoint_error_handling=True):
+    async def create_endpoint(
+        self, ip_address, port, endpoint_error_handling=True, *, guarantee_msg_order=None
+    ):
         """Connects to a listener.
 
         ip_address, port: where it listens: text and a number.
@@ -378,45 +382,20 @@ def get_config():
     return ucx_api.get_current_options() if _ctx is None else _ctx.get_config()
 
 
-def register_am_allocator(allocator, allocator_type):
-    return _get_ctx().register_am_allocator(allocator, allocator_type)
-
-
-def create_listener(
-    callback_func, port=None, endpoint_error_handling=True, *, guarantee_msg_order=None
-):
-    return _get_ctx().create_listener(callback_func, port, endpoint_error_handling)
-
-
-async def create_endpoint(
-    ip_address, port, endpoint_error_handling=True, *, guarantee_msg_order=None
-):
-    return await _get_ctx().create_endpoint(ip_address, port, endpoint_error_handling)
-
-
-async def create_endpoint_from_worker_address(address, endpoint_error_handling=True):
-    return await _get_ctx().create_endpoint_from_worker_address(address, endpoint_error_handling)
-
-
-def continuous_ucx_progress(event_loop=None):
-    _get_ctx().continuous_ucx_progress(event_loop=event_loop)
-
-
-def get_ucp_worker():
-    return _get_ctx().get_ucp_worker()
-
-
-def get_worker_address():
-    return _get_ctx().get_worker_address()
+_call = functools.partial(of_context, _get_ctx)
+create_listener = _call(ApplicationContext.create_listener)
+create_endpoint = _call(ApplicationContext.create_endpoint)
+create_endpoint_from_worker_address = _call(ApplicationContext.create_endpoint_from_worker_address)
+continuous_ucx_progress = _call(ApplicationContext.continuous_ucx_progress)
+register_am_allocator = _call(ApplicationContext.register_am_allocator)
+recv = _call(ApplicationContext.recv)
+get_ucp_worker = _call(ApplicationContext.get_ucp_worker)
+get_worker_address = _call(ApplicationContext.get_worker_address)
 
 
 def get_ucx_address_from_buffer(buffer):
     """A worker's address from bytes that came from its process."""
     return ucx_api.UCXAddress.from_buffer(buffer)
-
-
-async def recv(buffer, tag):
-    return await _get_ctx().recv(buffer, tag=tag)
 
 
 def get_ucp_context_info():
@@ -431,32 +410,17 @@ def get_ucp_worker_info():
 
 def get_active_transports():
     """The names, as UCX has them, of the transports that may be used: a set."""
-    lines = re.findall("^#.*resource.*md.*dev.*flags.*$", get_ucp_context_info(), re.MULTILINE)
-    return {line.split()[-1].split("/")[0] for line in lines}
+    return set(_get_ctx().context.names())
 
 
 async def flush():
+    """Done when all that was sent on any endpoint of this loop is done on the peers' side."""
     if _ctx is not None:
         return await _ctx.flush()
     return await asyncio.sleep(0)
 
 
 def fence():
+    """What is posted from now on takes effect after what was posted before."""
     if _ctx is not None:
         _ctx.fence()
-
-
-for _name in (
-    "create_listener",
-    "create_endpoint",
-    "create_endpoint_from_worker_address",
-    "continuous_ucx_progress",
-    "get_ucp_worker",
-    "get_worker_address",
-    "register_am_allocator",
-    "recv",
-    "flush",
-    "fence",
-):
-    globals()[_name].__doc__ = getattr(ApplicationContext, _name).__doc__
-del _name

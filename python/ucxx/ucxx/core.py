@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import logging
 import weakref
-from typing import Any, Callable
+from typing import Any
 
-from ropeway._ucx.calls import options_of, still_used
+from ropeway._ucx.calls import of_context, options_of, still_used
 
 from . import _options
 from ._lib import libucxx as ucx_api
 from ._lib.libucxx import UCXAddress
 from ._lib_async import ApplicationContext
-from ._lib_async.endpoint import Endpoint
-from ._lib_async.listener import Listener
+from ._lib_async.endpoint import Endpoint  # noqa: F401
+from ._lib_async.listener import Listener  # noqa: F401
 from .exceptions import UCXError
 
 logger = logging.getLogger("ucx")
@@ -111,30 +111,12 @@ def get_config() -> dict[str, str]:
     return ucx_api.get_current_options() if _ctx is None else _ctx.config
 
 
-def create_listener(
-    callback_func: Callable[[Endpoint], Any],
-    port: int | None = None,
-    endpoint_error_handling: bool = True,
-    connect_timeout: float = 5.0,
-) -> Listener:
-    return _get_ctx().create_listener(callback_func, port, endpoint_error_handling, connect_timeout)
-
-
-async def create_endpoint(
-    ip_address: str,
-    port: int,
-    endpoint_error_handling: bool = True,
-    connect_timeout: float | None = None,
-) -> Endpoint:
-    return await _get_ctx().create_endpoint(
-        ip_address, port, endpoint_error_handling, connect_timeout
-    )
-
-
-async def create_endpoint_from_worker_address(
-    address: UCXAddress, endpoint_error_handling: bool = True
-) -> Endpoint:
-    return await _get_ctx().create_endpoint_from_worker_address(address, endpoint_error_handling)
+_call = functools.partial(of_context, _get_ctx)
+create_listener = _call(ApplicationContext.create_listener)
+create_endpoint = _call(ApplicationContext.create_endpoint)
+create_endpoint_from_worker_address = _call(ApplicationContext.create_endpoint_from_worker_address)
+continuous_ucx_progress = _call(ApplicationContext.continuous_ucx_progress)
+recv = _call(ApplicationContext.recv)
 
 
 def get_ucp_context_info() -> str:
@@ -150,10 +132,6 @@ def get_ucp_worker_info() -> str:
 def get_active_transports() -> set[str]:
     """UCX's names of the transports that the options allow."""
     return _options.active(_get_ctx().config["TLS"])
-
-
-def continuous_ucx_progress(event_loop: asyncio.AbstractEventLoop | None = None) -> None:
-    _get_ctx().continuous_ucx_progress(event_loop=event_loop)
 
 
 def get_ucp_worker() -> int:
@@ -175,18 +153,6 @@ def get_ucx_address_from_buffer(buffer: Any) -> UCXAddress:
     """An address from its bytes."""
     return UCXAddress.create_from_buffer(buffer)
 
-
-async def recv(buffer: Any, tag: Any) -> None:
-    """Receives a message with this tag from whatever endpoint."""
-    await _get_ctx().recv(buffer, tag=tag)
-
-
-create_listener.__doc__ = ApplicationContext.create_listener.__doc__
-create_endpoint.__doc__ = ApplicationContext.create_endpoint.__doc__
-create_endpoint_from_worker_address.__doc__ = (
-    ApplicationContext.create_endpoint_from_worker_address.__doc__
-)
-continuous_ucx_progress.__doc__ = ApplicationContext.continuous_ucx_progress.__doc__
 
 __all__ = [
     "init",

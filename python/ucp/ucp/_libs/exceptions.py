@@ -6,6 +6,21 @@ import logging
 
 logger = logging.getLogger("ucx")
 
+__all__ = [
+    "UCXBaseException",
+    "UCXCanceled",
+    "UCXCloseError",
+    "UCXConfigError",
+    "UCXConnectionReset",
+    "UCXError",
+    "UCXMsgTruncated",
+    "UCXNotConnected",
+    "UCXResetError",
+    "UCXUnreachable",
+    "UCXWarning",
+    "log_errors",
+]
+
 
 class UCXBaseException(Exception):
     """Every exception of `ucp` is one."""

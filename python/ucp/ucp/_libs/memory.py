@@ -111,45 +111,37 @@ def _offset(rkey, remote_addr):
     return offset
 
 
-def _put(buffer, nbytes, remote_addr, rkey, name):
-    data = bytes_of(buffer, nbytes, rkey.ep.worker._context)
-    try:
-        return rkey.ep._core.put(rkey._key, _offset(rkey, remote_addr), data)
-    except ropeway.Error as error:
-        raise of_operation(error, name) from error
-
-
-def _get(buffer, nbytes, remote_addr, rkey, name):
-    if buffer.readonly:
+def _begun(get, buffer, nbytes, remote_addr, rkey, name):
+    if get and buffer.readonly:
         raise ValueError("writing to readonly buffer!")
-    where = bytes_of(buffer, nbytes, rkey.ep.worker._context)
+    here, core = bytes_of(buffer, nbytes, rkey.ep.worker._context), rkey.ep._core
     try:
-        return rkey.ep._core.get(rkey._key, _offset(rkey, remote_addr), where)
+        return (core.get if get else core.put)(rkey._key, _offset(rkey, remote_addr), here)
     except ropeway.Error as error:
         raise of_operation(error, name) from error
 
 
 def put_nb(buffer, nbytes, remote_addr, rkey, cb_func, cb_args=None, cb_kwargs=None, name="put_nb"):
     """Writes to the peer's memory. As tag_send_nb."""
-    op = _put(buffer, nbytes, remote_addr, rkey, name)
+    op = _begun(False, buffer, nbytes, remote_addr, rkey, name)
     return follow(rkey.ep, op, nbytes, cb_func, cb_args, cb_kwargs, name)
 
 
 def get_nb(buffer, nbytes, remote_addr, rkey, cb_func, cb_args=None, cb_kwargs=None, name="get_nb"):
     """Reads from the peer's memory. As tag_send_nb."""
-    op = _get(buffer, nbytes, remote_addr, rkey, name)
+    op = _begun(True, buffer, nbytes, remote_addr, rkey, name)
     return follow(rkey.ep, op, nbytes, cb_func, cb_args, cb_kwargs, name)
 
 
 def put_nbi(buffer, nbytes, remote_addr, rkey, name="put_nbi"):
     """Writes. True: the buffer can be used again. False: after a flush."""
-    op = _put(buffer, nbytes, remote_addr, rkey, name)
+    op = _begun(False, buffer, nbytes, remote_addr, rkey, name)
     return follow(rkey.ep, op, nbytes, None, None, None, name) is None
 
 
 def get_nbi(buffer, nbytes, remote_addr, rkey, name="get_nbi"):
     """Reads. True: the bytes are there. False: after a flush."""
-    op = _get(buffer, nbytes, remote_addr, rkey, name)
+    op = _begun(True, buffer, nbytes, remote_addr, rkey, name)
     return follow(rkey.ep, op, nbytes, None, None, None, name) is None
 
 

@@ -22,19 +22,7 @@ from .memory import (  # noqa: F401
 from .address import UCXAddress  # noqa: F401
 from .am import Inbox  # noqa: F401
 from .endpoint import UCXEndpoint, UCXEndpointTimeout, host_port  # noqa: F401
-from .exceptions import (  # noqa: F401
-    UCXBaseException,
-    UCXCanceled,
-    UCXCloseError,
-    UCXConfigError,
-    UCXConnectionReset,
-    UCXError,
-    UCXMsgTruncated,
-    UCXNotConnected,
-    UCXUnreachable,
-    UCXWarning,
-    log_errors,
-)
+from .exceptions import *  # noqa: F403
 from .listener import UCXListener  # noqa: F401
 from .objects import AllocatorType, Feature, UCXContext, UCXObject, get_current_options  # noqa: F401
 from .objects import get_ucx_version  # noqa: F401

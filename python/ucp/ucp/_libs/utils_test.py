@@ -15,37 +15,29 @@ def blocking_handler(request, exception, finished):
     finished[0] = True
 
 
-def _until(finished, progress):
-    while not finished[0]:
-        progress()
+def _until_done(progress, post, *args, **kwargs):
+    """Posts, and moves things on until it is complete."""
+    finished = [False]
+    if post(*args, cb_func=blocking_handler, cb_args=(finished,), **kwargs) is not None:
+        while not finished[0]:
+            progress()
 
 
 def blocking_flush(obj):
     """Flushes an endpoint or a worker."""
-    finished = [False]
-    progress = obj.progress if hasattr(obj, "progress") else obj.worker.progress
-    if obj.flush(cb_func=blocking_handler, cb_args=(finished,)) is not None:
-        _until(finished, progress)
+    _until_done(obj.progress if hasattr(obj, "progress") else obj.worker.progress, obj.flush)
 
 
 def blocking_send(worker, ep, msg, tag=0):
     """Sends, and waits until the buffer can be used again."""
-    msg, finished = Array(msg), [False]
-    request = ucx_api.tag_send_nb(
-        ep, msg, msg.nbytes, tag=tag, cb_func=blocking_handler, cb_args=(finished,)
-    )
-    if request is not None:
-        _until(finished, worker.progress)
+    msg = Array(msg)
+    _until_done(worker.progress, ucx_api.tag_send_nb, ep, msg, msg.nbytes, tag=tag)
 
 
 def blocking_recv(worker, ep, msg, tag=0):
     """Receives, and waits for the message."""
-    msg, finished = Array(msg), [False]
-    request = ucx_api.tag_recv_nb(
-        worker, msg, msg.nbytes, tag=tag, cb_func=blocking_handler, cb_args=(finished,), ep=ep
-    )
-    if request is not None:
-        _until(finished, worker.progress)
+    msg = Array(msg)
+    _until_done(worker.progress, ucx_api.tag_recv_nb, worker, msg, msg.nbytes, tag=tag, ep=ep)
 
 
 def non_blocking_handler(request, exception, completed_cb):
@@ -85,12 +77,8 @@ def non_blocking_recv(worker, ep, msg, started_cb, completed_cb, tag=0):
 
 def blocking_am_send(worker, ep, msg):
     """Sends an active message, and waits until the buffer can be used again."""
-    msg, finished = Array(msg), [False]
-    request = ucx_api.am_send_nbx(
-        ep, msg, msg.nbytes, cb_func=blocking_handler, cb_args=(finished,)
-    )
-    if request is not None:
-        _until(finished, worker.progress)
+    msg = Array(msg)
+    _until_done(worker.progress, ucx_api.am_send_nbx, ep, msg, msg.nbytes)
 
 
 def blocking_am_recv_handler(recv_obj, exception, ret):
