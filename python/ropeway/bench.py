@@ -135,13 +135,6 @@ async def ropeway_side(first, address, spin_us, run):
             await asyncio.sleep(0.05)
 
 
-class Blocking:
-    in_order = True
-
-    def __init__(self, ep):
-        self.ep = ep
-
-
 def blocking_side(first, address, plan):
     """Without a loop: no coroutine between."""
     import ropeway

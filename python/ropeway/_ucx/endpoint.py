@@ -10,6 +10,23 @@ from typing import Any
 from .array import asarray
 
 
+def tags_of(core: Any) -> dict[str, int]:
+    """The tags of a connection, by what they are for."""
+    return {
+        "msg_send": core.peer_message_tag,
+        "msg_recv": core.message_tag,
+        "ctrl_send": core.peer_control_tag,
+        "ctrl_recv": core.control_tag,
+    }
+
+
+def tags_text(uid: int, core: Any, error_handling: bool) -> str:
+    """The same for the log."""
+    tags = tags_of(core).items()
+    words = [f"{name.replace('_', '-tag-')}: {tag:#018x}" for name, tag in tags]
+    return ", ".join([f"{uid:#x}", f"error handling: {error_handling}", *words])
+
+
 class Messages:
     """Of an endpoint that has `send`, `recv` and `abort`."""
 

@@ -1,28 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """ucp: the interface of UCX-Py, on ropeway. Needs no GPU, no CUDA, no UCX."""
 
-import os as _os
 import sys as _sys
 
+from ropeway._ucx.beside import refuse as _refuse
 
-def _refuse_beside_ucx_py():
-    """Both packages are called ucp: with both installed, who is imported is chance."""
-    for folder in _sys.path:
-        try:
-            names = _os.listdir(folder or ".")
-        except OSError:
-            continue
-        for name in names:
-            if name.startswith("ucx_py") and name.endswith((".dist-info", ".egg-info")):
-                raise ImportError(
-                    f"ropeway-ucp and {name.split('-')[0].replace('_', '-')} "
-                    f"({_os.path.join(folder, name)}) both are the module 'ucp': "
-                    "uninstall one of them",
-                    name="ucp",
-                )
-
-
-_refuse_beside_ucx_py()
+_refuse("ucp", "ropeway-ucp", ("ucx_py",), _sys.path)
 
 from . import exceptions, utils  # noqa: E402, F401
 from ._libs.utils import get_address  # noqa: E402, F401

@@ -9,6 +9,7 @@ import weakref
 
 import ropeway
 from ropeway._ucx.calls import of_context, options_of, still_used
+from ropeway._ucx.endpoint import tags_of, tags_text
 
 from ._libs import ucx_api
 from ._libs.exceptions import UCXError, UCXResetError, of_connect
@@ -145,7 +146,7 @@ class ApplicationContext:
         text = ucx_api.host_port(ip_address, port)
         core = await _connected(worker, text, self.connect_timeout)
         low = ucx_api.UCXEndpoint(worker, core, endpoint_error_handling)
-        ep = Endpoint(low, self, _tags(core))
+        ep = Endpoint(low, self, tags_of(core))
         _log_tags("create_endpoint() client", ep, endpoint_error_handling)
         return ep
 
@@ -259,29 +260,9 @@ async def _connected(worker, text, timeout):
     return core
 
 
-def _tags(core):
-    return {
-        "msg_send": core.peer_message_tag,
-        "msg_recv": core.message_tag,
-        "ctrl_send": core.peer_control_tag,
-        "ctrl_recv": core.control_tag,
-    }
-
-
 def _log_tags(what, ep, endpoint_error_handling):
     if logger.isEnabledFor(logging.DEBUG):
-        tags = ep._tags
-        logger.debug(
-            "%s: %#x, error handling: %s, msg-tag-send: %#018x, msg-tag-recv: %#018x, "
-            "ctrl-tag-send: %#018x, ctrl-tag-recv: %#018x",
-            what,
-            ep.uid,
-            endpoint_error_handling,
-            tags["msg_send"],
-            tags["msg_recv"],
-            tags["ctrl_send"],
-            tags["ctrl_recv"],
-        )
+        logger.debug("%s: %s", what, tags_text(ep.uid, ep._ep._core, endpoint_error_handling))
 
 
 def _listener_handler(conn_request, callback_func, ctx, endpoint_error_handling):
@@ -290,7 +271,7 @@ def _listener_handler(conn_request, callback_func, ctx, endpoint_error_handling)
     low = ucx_api.UCXEndpoint.create_from_conn_request(
         worker, conn_request, endpoint_error_handling
     )
-    ep = Endpoint(low, ctx, _tags(low._core))
+    ep = Endpoint(low, ctx, tags_of(low._core))
     _log_tags("_listener_handler() server", ep, endpoint_error_handling)
     worker.spawn(_serve(callback_func, ep), _tasks)
 

@@ -9,22 +9,12 @@ await ep.recv(array)
 
 from __future__ import annotations
 
+import os as _os
 
-def _refuse_original() -> None:
-    """Two packages with this name in one environment overwrite each other's files."""
-    import os
+from ropeway._ucx.beside import refuse as _refuse
 
-    for entry in os.listdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))):
-        if entry.startswith(("ucxx-", "ucxx_cu")) and entry.endswith(".dist-info"):
-            name = entry[: -len(".dist-info")].replace("_", "-")
-            raise ImportError(
-                f"ropeway-ucxx and {name} are both installed here, and both are the module ucxx: "
-                "uninstall both, and install the one that you want"
-            )
-
-
-_refuse_original()
-del _refuse_original
+# Two wheels with one module overwrite each other's files: they are in one folder.
+_refuse("ucxx", "ropeway-ucxx", ("ucxx-", "ucxx_cu"), [_os.path.dirname(__path__[0])])
 
 from . import exceptions, testing, types  # noqa: E402
 from ._lib import libucxx  # noqa: E402

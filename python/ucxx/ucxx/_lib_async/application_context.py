@@ -10,6 +10,7 @@ import weakref
 from typing import Any, Callable
 
 import ropeway
+from ropeway._ucx.endpoint import tags_of
 
 from .._connection import mapped
 from .._lib.arr import Array
@@ -244,10 +245,7 @@ class ApplicationContext:
             raise of_failure(error) from None
 
     def _endpoint_of(self, low: UCXEndpoint) -> Endpoint:
-        core = low.connection.core
-        return Endpoint(
-            low, self, {"msg_send": core.peer_message_tag, "msg_recv": core.message_tag}
-        )
+        return Endpoint(low, self, tags_of(low.connection.core))
 
     # ---- messages from any endpoint ----
 

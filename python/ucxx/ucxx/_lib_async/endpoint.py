@@ -8,7 +8,7 @@ import logging
 from typing import Any, Callable, Hashable
 
 import ropeway
-from ropeway._ucx.endpoint import Messages
+from ropeway._ucx.endpoint import Messages, tags_text
 
 from .._connection import ALL, Connection, mapped
 from .._lib.arr import Array
@@ -112,14 +112,7 @@ class Endpoint(Messages):
         )
 
     def _tags_text(self) -> str:
-        core = self._core
-        return (
-            f"{self._handle:#x}, error handling: True, "
-            f"msg-tag-send: 0x{core.peer_message_tag:016x}, "
-            f"msg-tag-recv: 0x{core.message_tag:016x}, "
-            f"ctrl-tag-send: 0x{core.peer_control_tag:016x}, "
-            f"ctrl-tag-recv: 0x{core.control_tag:016x}"
-        )
+        return tags_text(self._handle, self._core, True)
 
     # ---- its end ----
 
