@@ -170,8 +170,9 @@ static void notified(rpw_endpoint *ep, uint64_t data, size_t len, void *arg)
 
 /* ---- methods of a context ---- */
 
-PyObject *context_on_am(Context *ctx, PyObject *const *args, Py_ssize_t nargs)
+PyObject *context_on_am(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
+	Context *ctx = (Context *)self;
 	uint64_t id = 0;
 	if (nargs != 2) {
 		PyErr_SetString(PyExc_TypeError, "on_am() takes an id and a function, or None");
@@ -202,8 +203,9 @@ PyObject *context_on_am(Context *ctx, PyObject *const *args, Py_ssize_t nargs)
 	Py_RETURN_NONE;
 }
 
-PyObject *context_on_notify(Context *ctx, PyObject *fn)
+PyObject *context_on_notify(PyObject *self, PyObject *fn)
 {
+	Context *ctx = (Context *)self;
 	if (!ctx_enter(ctx))
 		return NULL;
 	if (fn != Py_None && !PyCallable_Check(fn)) {

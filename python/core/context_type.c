@@ -265,33 +265,6 @@ static PyObject *context_connect(
 	return pair;
 }
 
-static PyObject *context_recv(FAST_ARGS)
-{
-	return recv_now((Context *)self, NULL, args, nargs, kwnames);
-}
-static PyObject *context_recv_many(FAST_ARGS)
-{
-	return ctx_enter((Context *)self)
-		       ? many_post((Context *)self, NULL, true, args, nargs, kwnames)
-		       : NULL;
-}
-static PyObject *context_recv_obj(FAST_ARGS)
-{
-	return recv_object_post((Context *)self, NULL, args, nargs, kwnames);
-}
-static PyObject *context_probe(FAST_ARGS)
-{
-	return probe_now((Context *)self, NULL, args, nargs, kwnames);
-}
-static PyObject *context_am(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-	return context_on_am((Context *)self, args, nargs);
-}
-static PyObject *context_notify(PyObject *self, PyObject *fn)
-{
-	return context_on_notify((Context *)self, fn);
-}
-
 static PyObject *context_statistics(PyObject *self, PyObject *unused)
 {
 	Context *ctx = (Context *)self;
@@ -362,23 +335,23 @@ static PyMethodDef context_methods[] = {
 		"most. False: time is up, or wake() was called."},
 	{"wake", context_wake, METH_NOARGS,
 		"Ends a wait of the context's thread. From any thread."},
-	{"recv", FAST(context_recv),
+	{"recv", FAST(post_recv),
 		"recv(buf, tag=0, mask=ALL)\n--\n\nAs Endpoint.recv, from any endpoint; "
 		"Received.endpoint says from which."},
-	{"recv_many", FAST(context_recv_many),
+	{"recv_many", FAST(post_recv_many),
 		"recv_many(bufs, tags=0, mask=ALL)\n--\n\nAs Endpoint.recv_many, from any "
 		"endpoint."},
-	{"recv_obj", FAST(context_recv_obj),
+	{"recv_obj", FAST(post_recv_obj),
 		"recv_obj(allocator=bytearray)\n--\n\nAs Endpoint.recv_obj, from any endpoint; the "
 		"operation's `received.endpoint` says from which."},
-	{"probe", FAST(context_probe),
+	{"probe", FAST(post_probe),
 		"probe(tag=0, mask=ALL)\n--\n\nAs Endpoint.probe, of any endpoint."},
-	{"on_am", (PyCFunction)(void (*)(void))context_am, METH_FASTCALL,
+	{"on_am", (PyCFunction)(void (*)(void))context_on_am, METH_FASTCALL,
 		"on_am(id, fn)\n--\n\nfn(endpoint, header, data) is called for active messages of "
 		"this "
 		"id (0 to 255), in the order sent.\ndata: bytes up to 4 KiB, else a read-only "
 		"memoryview. None: they are dropped, as without one."},
-	{"on_notify", context_notify, METH_O,
+	{"on_notify", context_on_notify, METH_O,
 		"on_notify(fn)\n--\n\nfn(endpoint, data, length in bytes) is called when the bytes "
 		"of a "
 		"peer's put_notify are there."},

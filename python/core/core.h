@@ -369,14 +369,13 @@ PyObject *op_block(PyObject *op, PyObject *timeout);
 #define FAST_ARGS PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames
 #define FAST(name) (PyCFunction)(void (*)(void)) name, METH_FASTCALL | METH_KEYWORDS
 PyObject *recv_post(Context *ctx, Endpoint *ep, PyObject *const a[3]); /* buf, tag, mask */
-PyObject *recv_now(
-	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-PyObject *recv_object_post(
-	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-PyObject *many_post(Context *ctx, Endpoint *ep, bool receives, PyObject *const *args,
-	Py_ssize_t nargs, PyObject *kwnames);
-PyObject *probe_now(
-	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
+/* Methods of contexts and of endpoints. */
+PyObject *post_recv(FAST_ARGS);
+PyObject *post_recv_many(FAST_ARGS);
+PyObject *post_send_many(FAST_ARGS);
+PyObject *post_recv_obj(FAST_ARGS);
+PyObject *post_probe(FAST_ARGS);
 
 /* ---- memory.c, listener.c, am.c: methods of a context ---- */
 
@@ -384,7 +383,7 @@ PyObject *context_register(PyObject *self, PyObject *args);
 PyObject *context_allocate(PyObject *self, PyObject *args);
 PyObject *key_make(Endpoint *ep, rpw_rkey *key); /* which is consumed */
 PyObject *context_listen(PyObject *self, PyObject *args);
-PyObject *context_on_am(Context *ctx, PyObject *const *args, Py_ssize_t nargs);
-PyObject *context_on_notify(Context *ctx, PyObject *fn);
+PyObject *context_on_am(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *context_on_notify(PyObject *self, PyObject *fn);
 
 #endif

@@ -3,6 +3,7 @@
  * asked of an endpoint from below its calls; what a receive got. */
 #include "core.h"
 
+PyObject *endpoint_type;
 PyTypeObject *received_type;
 
 /* ---- what a receive got ---- */

@@ -2,8 +2,6 @@
 /* endpoint.c - endpoints, as Python has them: what is posted on them, their ends. */
 #include "core.h"
 
-PyObject *endpoint_type;
-
 static void endpoint_shut(Endpoint *ep)
 {
 	struct end *e = ep->end;
@@ -114,24 +112,6 @@ static PyObject *endpoint_recv_block(FAST_ARGS)
 	return op_block(recv_post(ep->ctx, ep, a), a[3]);
 }
 
-static PyObject *endpoint_recv(FAST_ARGS)
-{
-	Endpoint *ep = (Endpoint *)self;
-	return recv_now(ep->ctx, ep, args, nargs, kwnames);
-}
-
-static PyObject *endpoint_send_many(FAST_ARGS)
-{
-	Endpoint *ep = (Endpoint *)self;
-	return endpoint_usable(ep) ? many_post(ep->ctx, ep, false, args, nargs, kwnames) : NULL;
-}
-
-static PyObject *endpoint_recv_many(FAST_ARGS)
-{
-	Endpoint *ep = (Endpoint *)self;
-	return endpoint_usable(ep) ? many_post(ep->ctx, ep, true, args, nargs, kwnames) : NULL;
-}
-
 static PyObject *endpoint_send_obj(FAST_ARGS)
 {
 	static const char *const names[] = {"buf"};
@@ -145,18 +125,6 @@ static PyObject *endpoint_send_obj(FAST_ARGS)
 		return NULL;
 	int rc = rpw_send_obj(end_ep(ep->end), op->held.ptr, op->held.len, &r);
 	return op_posted(op, rc, r);
-}
-
-static PyObject *endpoint_recv_obj(FAST_ARGS)
-{
-	Endpoint *ep = (Endpoint *)self;
-	return recv_object_post(ep->ctx, ep, args, nargs, kwnames);
-}
-
-static PyObject *endpoint_probe(FAST_ARGS)
-{
-	Endpoint *ep = (Endpoint *)self;
-	return probe_now(ep->ctx, ep, args, nargs, kwnames);
 }
 
 static PyObject *endpoint_am_send(FAST_ARGS)
@@ -398,15 +366,15 @@ static PyMethodDef endpoint_methods[] = {
 		"used "
 		"again; flush() says when they are there.\nMessages of one tag are received in the "
 		"order sent. Raises ropeway.Error when the endpoint has ended."},
-	{"recv", FAST(endpoint_recv),
+	{"recv", FAST(post_recv),
 		"recv(buf, tag=0, mask=ALL)\n--\n\nReceives a message whose tag is `tag` in the "
 		"bits of "
 		"`mask`, into `buf` (writable, one piece).\nGives Received(length in bytes, tag). "
 		"Fails with status TRUNCATED where it is longer than the buffer."},
-	{"send_many", FAST(endpoint_send_many),
+	{"send_many", FAST(post_send_many),
 		"send_many(bufs, tags=0)\n--\n\nA send of each buffer, as one operation. tags: one "
 		"for all, or a sequence of as many."},
-	{"recv_many", FAST(endpoint_recv_many),
+	{"recv_many", FAST(post_recv_many),
 		"recv_many(bufs, tags=0, mask=ALL)\n--\n\nA receive into each buffer, as one "
 		"operation; gives a list of Received. The first error is its error,\nwhen all have "
 		"ended."},
@@ -414,12 +382,12 @@ static PyMethodDef endpoint_methods[] = {
 		"send_obj(buf)\n--\n\nSends an object: the receiver learns its size first, and its "
 		"allocator gives the memory. Done when it\nhas been taken, or refused (status "
 		"NO_MEMORY). Objects have an order of their own, apart from tags."},
-	{"recv_obj", FAST(endpoint_recv_obj),
+	{"recv_obj", FAST(post_recv_obj),
 		"recv_obj(allocator=bytearray)\n--\n\nReceives the next object, into what "
 		"allocator(size in bytes) gives; gives that. Where the allocator\nraises, the "
 		"object "
 		"is refused on both sides (status NO_MEMORY there), and this raises the same."},
-	{"probe", FAST(endpoint_probe),
+	{"probe", FAST(post_probe),
 		"probe(tag=0, mask=ALL)\n--\n\nReceived of a message that waits for such a "
 		"receive, or "
 		"None. It stays."},

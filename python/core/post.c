@@ -2,6 +2,15 @@
 /* post.c - what a context posts as well as an endpoint: receives, batches, objects, a look. */
 #include "core.h"
 
+/* Methods of both types are here. Of a context `ep` is NULL: any endpoint. */
+static Context *owner_of(PyObject *self, Endpoint **ep)
+{
+	*ep = PyObject_TypeCheck(self, (PyTypeObject *)endpoint_type) ? (Endpoint *)self : NULL;
+	return *ep ? (*ep)->ctx : (Context *)self;
+}
+
+static rpw_endpoint *c_endpoint(const Endpoint *ep) { return ep ? end_ep(ep->end) : NULL; }
+
 static bool is_open(Context *ctx, Endpoint *ep)
 {
 	return ctx_enter(ctx) && (!ep || endpoint_open(ep));
@@ -23,16 +32,16 @@ PyObject *recv_post(Context *ctx, Endpoint *ep, PyObject *const a[3])
 		Py_DECREF(op);
 		return NULL;
 	}
-	int rc = rpw_recv(
-		ctx->c, ep ? end_ep(ep->end) : NULL, op->held.ptr, op->held.len, tag, mask, &r);
+	int rc = rpw_recv(ctx->c, c_endpoint(ep), op->held.ptr, op->held.len, tag, mask, &r);
 	return op_posted(op, rc, r);
 }
 
-PyObject *recv_now(
-	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+PyObject *post_recv(FAST_ARGS)
 {
 	static const char *const names[] = {"buf", "tag", "mask"};
 	PyObject *a[3];
+	Endpoint *ep;
+	Context *ctx = owner_of(self, &ep);
 	if (args_get("recv", names, 3, 1, args, nargs, kwnames, a))
 		return NULL;
 	return recv_post(ctx, ep, a);
@@ -43,8 +52,8 @@ PyObject *recv_now(
 static int post_one(Context *ctx, Endpoint *ep, struct many_one *one, uint64_t mask, bool receive)
 {
 	rpw_request *r = NULL;
-	int rc = receive ? rpw_recv(ctx->c, ep ? end_ep(ep->end) : NULL, one->held.ptr,
-				   one->held.len, one->tag, mask, &r)
+	int rc = receive ? rpw_recv(ctx->c, c_endpoint(ep), one->held.ptr, one->held.len, one->tag,
+				   mask, &r)
 			 : rpw_send(end_ep(ep->end), one->held.ptr, one->held.len, one->tag, &r);
 	if (rc < 0)
 		return rc;
@@ -95,15 +104,17 @@ static int ones_fill(Context *ctx, Operation *op, PyObject *bufs, PyObject *tags
 	return 0;
 }
 
-PyObject *many_post(Context *ctx, Endpoint *ep, bool receives, PyObject *const *args,
-	Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *post_many(
+	PyObject *self, bool receives, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	static const char *const names[] = {"bufs", "tags", "mask"};
 	PyObject *a[3];
 	uint64_t mask = UINT64_MAX;
+	Endpoint *ep;
+	Context *ctx = owner_of(self, &ep);
 	if (args_get(receives ? "recv_many" : "send_many", names, receives ? 3 : 2, 1, args, nargs,
 		    kwnames, a) ||
-		(receives && args_u64(a[2], "the mask", &mask)))
+		(receives && args_u64(a[2], "the mask", &mask)) || !is_open(ctx, ep))
 		return NULL;
 	PyObject *bufs = PySequence_List(a[0]);
 	if (!bufs)
@@ -154,6 +165,9 @@ fail:
 	return NULL;
 }
 
+PyObject *post_recv_many(FAST_ARGS) { return post_many(self, true, args, nargs, kwnames); }
+PyObject *post_send_many(FAST_ARGS) { return post_many(self, false, args, nargs, kwnames); }
+
 /* ---- objects ---- */
 
 static void *object_room(Operation *op, size_t len)
@@ -196,56 +210,57 @@ static void *object_alloc(size_t len, void *arg)
 	return room;
 }
 
-PyObject *recv_object_post(
-	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+PyObject *post_recv_obj(FAST_ARGS)
 {
 	static const char *const names[] = {"allocator"};
-	PyObject *a[1];
+	PyObject *allocator;
 	rpw_request *r = NULL;
-	if (args_get("recv_obj", names, 1, 0, args, nargs, kwnames, a) || !is_open(ctx, ep))
+	Endpoint *ep;
+	Context *ctx = owner_of(self, &ep);
+	if (args_get("recv_obj", names, 1, 0, args, nargs, kwnames, &allocator) ||
+		!is_open(ctx, ep))
 		return NULL;
-	if (a[0] && a[0] != Py_None && a[0] != (PyObject *)&PyByteArray_Type &&
-		!PyCallable_Check(a[0])) {
+	if (allocator == Py_None || allocator == (PyObject *)&PyByteArray_Type)
+		allocator = NULL;
+	if (allocator && !PyCallable_Check(allocator)) {
 		PyErr_SetString(PyExc_TypeError, "the allocator has to be a function of a size");
 		return NULL;
 	}
 	Operation *op = op_take(ctx, ep, OP_OBJECT);
 	if (!op)
 		return NULL;
-	if (a[0] && a[0] != Py_None && a[0] != (PyObject *)&PyByteArray_Type) {
-		Py_INCREF(a[0]);
-		op->allocator = a[0];
-	}
+	Py_XINCREF(allocator);
+	op->allocator = allocator;
 	bool busy = ctx->busy;
 	ctx->busy = true; /* the allocator may be called now, and may let other threads run */
 	ctx->thread = PyThread_get_thread_ident();
-	int rc = rpw_recv_obj(ctx->c, ep ? end_ep(ep->end) : NULL, object_alloc, op,
-		&op->object_buf, &op->object_len, &r);
+	int rc = rpw_recv_obj(
+		ctx->c, c_endpoint(ep), object_alloc, op, &op->object_buf, &op->object_len, &r);
 	ctx->busy = busy;
 	return op_posted(op, rc, r);
 }
 
 /* ---- a look ---- */
 
-PyObject *probe_now(
-	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+PyObject *post_probe(FAST_ARGS)
 {
 	static const char *const names[] = {"tag", "mask"};
 	PyObject *a[2];
 	uint64_t tag = 0, mask = UINT64_MAX;
 	rpw_completion what = RPW_COMPLETION_INIT;
+	Endpoint *ep;
+	Context *ctx = owner_of(self, &ep);
 	if (args_get("probe", names, 2, 0, args, nargs, kwnames, a) ||
 		args_u64(a[0], "the tag", &tag) || args_u64(a[1], "the mask", &mask) ||
 		!is_open(ctx, ep))
 		return NULL;
-	rpw_endpoint *c_ep = ep ? end_ep(ep->end) : NULL;
-	int rc = rpw_probe(ctx->c, c_ep, tag, mask, &what);
+	int rc = rpw_probe(ctx->c, c_endpoint(ep), tag, mask, &what);
 	if (rc == RPW_IN_PROGRESS) { /* perhaps it has come, and nobody has looked */
 		if (!ctx->busy && ctx_poll(ctx) < 0)
 			return NULL;
 		if (ctx_turn_soon(ctx))
 			return NULL;
-		rc = rpw_probe(ctx->c, c_ep, tag, mask, &what);
+		rc = rpw_probe(ctx->c, c_endpoint(ep), tag, mask, &what);
 	}
 	if (rc < 0)
 		return error_raise(rc, ep ? endpoint_peer(ep) : NULL);
