@@ -8,7 +8,7 @@ import ropeway
 
 from .am import Inbox
 from .exceptions import log_errors, of_listen
-from .objects import UCXObject
+from .objects import UCXObject, close_core
 
 logger = logging.getLogger("ucx")
 
@@ -29,7 +29,6 @@ class UCXListener(UCXObject):
             raise of_listen(error) from error
         self.port = self._core.port
         self.ip = "0.0.0.0"
-        self._worker = me
         self._open(worker)
 
     @property
@@ -40,14 +39,7 @@ class UCXListener(UCXObject):
 
     def _close(self):
         self._call.clear()
-        try:
-            self._core.close()
-        except RuntimeError:
-            # Dropped by another thread's garbage collector.
-            worker = self._worker()
-            loop = worker.loop if worker is not None else None
-            if loop is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(self._core.close)
+        close_core(self._core, self._core.context)
 
 
 def _accepted(worker, core, call):

@@ -156,13 +156,14 @@ def _of_environment():
     return os.environ.get("ROPEWAY_TRANSPORT") or ",".join(config.ALL)
 
 
-def close_core(core):
-    """Closes a ropeway context; from another thread than its own, by way of its loop."""
+def close_core(core, context=None):
+    """Closes a ropeway context, or a listener of `context`; from another thread than its own, by
+    way of its loop."""
     if core.closed:
         return
     try:
         core.close()
     except RuntimeError:
-        loop = core.loop
+        loop = (context or core).loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(core.close)
