@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* context.c - contexts: who may use them now, progress, events into Python, waiting, the end. What
- * the events and handles are of is not known here: they say themselves what to do with them.
+/* context.c - contexts: who may use them now, progress, events into Python, waiting, the end.
+ * Kinds of events and handles are unknown here: each carries the functions that deliver or end it.
  *
  * With a loop: its descriptor is a reader of the loop, whose callback is a Turn. A turn polls,
  * hands out, and arms the descriptor; calls that post ask for one by call_soon, so none is

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* context_type.c - contexts, as Python has them: above everything that they do. */
+/* context_type.c - the Python type of contexts. It calls all the other files, and none calls it. */
 #include "core.h"
 
 PyObject *context_type;

@@ -97,7 +97,7 @@ struct event {
 
 struct handle {
 	struct link link;               /* ctx->handles or ctx->graves */
-	void (*gone)(struct handle *h); /* lets both go */
+	void (*gone)(struct handle *h); /* destroys both */
 	void *p; /* rpw_endpoint * and so on; NULL: closed, or gone with its context */
 };
 
@@ -240,7 +240,7 @@ static inline void *object_new(PyObject *type)
 	PyTypeObject *t = (PyTypeObject *)type;
 	return ((allocfunc)PyType_GetSlot(t, Py_tp_alloc))(t, 0);
 }
-/* The last word of a dealloc. */
+/* Ends a dealloc. */
 static inline void object_free(PyObject *self)
 {
 	PyTypeObject *type = Py_TYPE(self);
@@ -262,7 +262,7 @@ PyObject *error_make(int status, const char *sentence, PyObject *peer, PyObject 
 PyObject *error_raise(int status, PyObject *peer);
 PyObject *error_raise_text(int status, const char *sentence, PyObject *peer);
 void error_set(PyObject *error);
-/* An exception put aside: for good, or while other calls may raise theirs. */
+/* An exception set aside: for good, or while other calls may raise theirs. */
 struct raised {
 	PyObject *type, *value, *trace;
 };
@@ -347,7 +347,7 @@ Operation *op_take(Context *ctx, Endpoint *ep, enum op_kind kind);
  * NULL with an exception. */
 PyObject *op_posted(Operation *op, int rc, rpw_request *req);
 void op_finish(Operation *op, bool quiet);
-/* It has a buffer of so many bytes: is it one of those for which progress lets the GIL go? */
+/* Counts it as large if its buffer has LARGE bytes: progress lets the GIL go then. */
 static inline void op_weighed(Operation *op, size_t len)
 {
 	if (len < LARGE || op->large)

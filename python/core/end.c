@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* end.c - the C half of an endpoint, which events may name when the Python half has gone; what is
- * asked of an endpoint from below its calls; what a receive got. */
+/* end.c - the C half of an endpoint: events may name it after the Python half has gone. Also the
+ * questions about endpoints that the files above share, and the result of a receive. */
 #include "core.h"
 
 PyObject *endpoint_type;
@@ -77,7 +77,7 @@ static int told(Context *ctx, struct event *event)
 	Endpoint *ep = e->py;
 	if (!ep || !ep->on_close || ep->closed)
 		return 0;
-	end_ref(e); /* what the function does may drop it */
+	end_ref(e); /* the function may drop it */
 	PyObject *fn = ep->on_close;
 	ep->on_close = NULL;
 	PyObject *r = PyObject_CallFunction(fn, "is", e->status, e->sentence ? e->sentence : "");

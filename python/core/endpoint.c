@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* endpoint.c - endpoints, as Python has them: what is posted on them, their ends. */
+/* endpoint.c - the Python type of endpoints: their operations and their ends. */
 #include "core.h"
 
 static void endpoint_shut(Endpoint *ep)

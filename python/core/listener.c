@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* listener.c - listeners: an endpoint of each peer that comes, by way of an event. */
+/* listener.c - listeners: each peer that connects becomes an event, and the event an endpoint. */
 #include "core.h"
 
 PyObject *listener_type;
@@ -61,7 +61,7 @@ static void accepted(rpw_listener *c_l, rpw_endpoint *ep, void *arg)
 	ctx_event(ctx, &e->event);
 }
 
-/* What came of it and was not handed out closes. */
+/* Endpoints that it accepted and nobody was given close. */
 static void listener_forget(const Listener *l)
 {
 	struct link *events = &l->ctx->events;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* many.c - many receives, or sends, that Python has as one operation: their ends. */
+/* many.c - many receives or sends as one operation of Python's: how they complete. */
 #include "core.h"
 
 static void one_done(rpw_request *r, const rpw_completion *done, void *arg)

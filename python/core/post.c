@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* post.c - what a context posts as well as an endpoint: receives, batches, objects, a look. */
+/* post.c - operations that contexts and endpoints both have: receives, batches, objects, probes. */
 #include "core.h"
 
-/* Methods of both types are here. Of a context `ep` is NULL: any endpoint. */
+/* The methods here belong to both types. For a context `ep` is NULL: any endpoint. */
 static Context *owner_of(PyObject *self, Endpoint **ep)
 {
 	*ep = PyObject_TypeCheck(self, (PyTypeObject *)endpoint_type) ? (Endpoint *)self : NULL;
@@ -26,7 +26,7 @@ PyObject *recv_post(Context *ctx, Endpoint *ep, PyObject *const a[3])
 	Operation *op = op_take(ctx, ep, OP_RECV);
 	if (!op)
 		return NULL;
-	/* what gives the buffer is the program's, and may close them */
+	/* the buffer comes from the program's code, which may close them */
 	if (held_get(ctx, a[0], true, &op->held) || !is_open(ctx, ep)) {
 		held_release(&op->held);
 		Py_DECREF(op);

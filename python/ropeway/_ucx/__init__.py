@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the modules `ucp` and `ucxx`, in wheels of their own, both do."""
+"""The shared parts of the modules `ucp` and `ucxx`, which have wheels of their own."""

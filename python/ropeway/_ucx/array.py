@@ -59,7 +59,7 @@ class Array:
         if view.suboffsets:
             raise NotImplementedError("Suboffsets are not supported")
         self.obj = view.obj
-        #: What ropeway's calls take.
+        #: The argument for ropeway's calls.
         self.buffer: Any = view
         self.readonly = view.readonly
         self.itemsize = view.itemsize

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The modules have the names of others', whose packages may be installed, too."""
+"""The modules share their names with other packages, which may be installed as well."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 
 def refuse(module: str, ours: str, begins: tuple[str, ...], folders: Iterable[str]) -> None:
-    """ImportError: a package of the same module is there, and which of the two is imported is
-    chance.
+    """Raises ImportError if another package with the same module is installed: the import would
+    choose one by chance.
 
-    begins: of the names of such packages' metadata.
+    begins: the names of its metadata folders begin so.
     """
     for folder in folders:
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a context is for, and what init() and reset() of the modules do with their one."""
+"""Features of contexts, and the rules of init() and reset() for the one context of a module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger("ucx")
 
 
 class Feature(enum.Enum):
-    """What a context is for. The values are those of UCP_FEATURE_*."""
+    """The abilities of a context. The values are those of UCP_FEATURE_*."""
 
     TAG = 1
     RMA = 2
@@ -28,7 +28,7 @@ class Feature(enum.Enum):
     AM = 64
 
 
-#: Those of a context that is not asked for others.
+#: The default of a context.
 FEATURES = (Feature.TAG, Feature.WAKEUP, Feature.STREAM, Feature.AM, Feature.RMA)
 
 
@@ -39,7 +39,7 @@ def needs(feature: Feature, flags: Any) -> None:
 
 
 def options_of(ctx: Any, options: dict[str, str], env_takes_precedence: bool) -> dict[str, str]:
-    """The options that init() was given, or the environment's in their place.
+    """The options given to init(), or the environment's in their place.
 
     RuntimeError: there is a context already.
     """
@@ -62,7 +62,7 @@ def options_of(ctx: Any, options: dict[str, str], env_takes_precedence: bool) ->
 
 
 def still_used(ctx: weakref.ref[Any]) -> str | None:
-    """Why a context that reset() has let go is there still; None: it has ended."""
+    """Explains why a context exists after reset() has dropped it; None: it has ended."""
     if ctx() is not None:
         gc.collect()
     left = ctx()
@@ -78,8 +78,8 @@ def still_used(ctx: weakref.ref[Any]) -> str | None:
 
 
 def of_context(get: Callable[[], Any], method: Callable[..., Any]) -> Callable[..., Any]:
-    """A call of the module that is one of its context, which `get` gives: with the same
-    arguments and the same words."""
+    """Makes a function of the module from a method of its context, which `get` returns. The
+    arguments and the docstring are the method's."""
     if inspect.iscoroutinefunction(method):
 
         async def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the endpoints for coroutines count, and objects: a size, and then the bytes."""
+"""The counters of endpoints for coroutines, and objects: a size, and then the bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .array import asarray
 
 
 def tags_of(core: Any) -> dict[str, int]:
-    """The tags of a connection, by what they are for."""
+    """The tags of a connection, by purpose."""
     return {
         "msg_send": core.peer_message_tag,
         "msg_recv": core.message_tag,
@@ -28,9 +28,9 @@ def tags_text(uid: int, core: Any, error_handling: bool) -> str:
 
 
 class Messages:
-    """Of an endpoint that has `send`, `recv` and `abort`."""
+    """A base for endpoints that have `send`, `recv` and `abort`."""
 
-    #: What close_after_n_recv raises: the module's UCXError.
+    #: The exception of close_after_n_recv: the module's UCXError.
     _misused: type[Exception]
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What programs take from the modules' `utils`: the log, hashes, event loops, addresses of this
-host's interfaces."""
+"""Helpers of the modules' `utils`: the log, hashes, event loops, addresses of this host's
+interfaces."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Inbox: active messages that came and those who wait for them, in the order of arrival."""
+"""Inbox: active messages, and the callbacks that wait for them, in the order of arrival."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Inbox:
 
     __slots__ = ("ready", "waiting", "ended", "into", "__weakref__")
 
-    #: The exception of those who wait in vain, of a text.
+    #: The exception that waiting callbacks get when no message comes.
     canceled: type[Exception]
 
     def __init__(self) -> None:
@@ -59,23 +59,23 @@ class Inbox:
         self._deliver()
 
     def put_back(self, buffer: Any, error: Any) -> None:
-        """Nobody wanted it after all: it is the next one's."""
+        """Its receiver has gone: the next one gets it."""
         self.ready.appendleft([buffer, error, None])
 
     def forget(self, callback: Callable[[Any, Any], Any]) -> None:
-        """Nobody waits with this callback any more."""
+        """This callback waits no longer."""
         if callback in self.waiting:
             self.waiting.remove(callback)
 
     def cancel(self, text: str) -> int:
-        """Those who wait get `canceled`. How many those were."""
+        """Ends all waiting callbacks with `canceled`. Returns how many there were."""
         n = len(self.waiting)
         while self.waiting:
             self.waiting.popleft()(None, self.canceled(text))
         return n
 
     def end(self, text: str) -> None:
-        """Nothing more comes. Those who wait still get what has begun to come."""
+        """Nothing more comes. Waiting callbacks still get the messages that have begun to come."""
         self.ended = text
         self._deliver()
 

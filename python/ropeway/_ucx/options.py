@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""UCX's options: their names, their defaults, the form of their values, and what ropeway makes of
-them. Most only steer parts that UCX has and ropeway has not: they are kept and listed."""
+"""UCX's options: their names, their defaults, the form of their values, and their meaning in
+ropeway. Most steer parts of UCX that ropeway does not have: they are kept and listed."""
 
 import os
 import re

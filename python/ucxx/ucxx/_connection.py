@@ -109,7 +109,7 @@ def mapped(error: ropeway.Error, is_recv: bool, room: int | None = None) -> UCXE
 
 
 def driven(coroutine: Any) -> Promise:
-    """Runs a coroutine that waits for nothing but operations, without a loop: where they end."""
+    """Runs a coroutine that awaits only operations, without a loop: their ends continue it."""
     promise = Promise()
 
     def step(_: Any = None) -> None:
@@ -260,8 +260,8 @@ class Connection:
     async def recv_multi(self, tag: int, own: bool, wait: Callable[..., Any]) -> list[Any]:
         """Receives what one `send_multi` has sent: the buffers.
 
-        `wait` is called with each operation. One that it is to `keep` goes on whoever is canceled,
-        for its message belongs to one that has come.
+        `wait` is called with each operation. An operation to `keep` goes on after a cancel: its
+        message belongs to one that has arrived.
         """
         head = bytearray(_multi.HEAD_BYTES_MAX)
         other = _multi.tag_of_buffers(tag)

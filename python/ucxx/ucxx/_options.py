@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""UCX's options, by their names: what they mean to ropeway.
+"""UCX's options, by their names, and their meaning in ropeway.
 
 Only TLS and NET_DEVICES change what ropeway does: TLS chooses among its transports, NET_DEVICES the
 address that listeners bind. The others are accepted, since programs for UCX set them, and shown by

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""UCX's options, checked for their form, and what ropeway makes of them."""
+"""UCX's options, checked for their form, and their meaning in ropeway."""
 
 import logging
 import os
