@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* host.c - loading a plugin, and every call to it, with a line for each where somebody wants to see
  * them. What differs between versions is in shim.h. */
+#include "base/hash.h"
 #include "ncclnet/host/host.h"
 
 #include <dlfcn.h>
@@ -200,21 +201,26 @@ static void trace(const struct ncclnet *n, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 static void trace(const struct ncclnet *n, const char *fmt, ...)
 {
-	static __thread char last[400];
+	/* A hash, for thread memory is scarce: glibc has 1.6 KB of it for libraries that are loaded
+	 * late and keep some at a fixed place, as the Python package and the device in it do. */
+	static __thread uint64_t last;
 	static __thread unsigned again;
 	char line[400];
 	va_list ap;
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
-	if (!strcmp(line, last)) {
+	uint64_t hash = 0;
+	for (const char *c = line; *c; c++)
+		hash = rpwi_mix(hash, (unsigned char)*c);
+	if (hash == last) {
 		again++;
 		return;
 	}
 	if (again)
 		fprintf(stderr, "ropeway: plugin v%d: the same %u times more\n", n->abi, again);
 	again = 0;
-	snprintf(last, sizeof(last), "%s", line);
+	last = hash;
 	fprintf(stderr, "ropeway: plugin v%d: %s\n", n->abi, line);
 }
 #define TRACE(rc, fmt, ...) \
