@@ -1,60 +1,82 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* common.h - what rdma_server and rdma_client share apart from RDMA: options, and the text of the
- * messages. 两个程序共用的、与 RDMA 无关的部分：命令行选项，以及消息的内容。
- */
+/* common.h - what all the educational programs share: the user's language, printing, the clock,
+ * options, and numbers as bytes. Nothing here knows RDMA. */
 #ifndef LEARN_COMMON_H
 #define LEARN_COMMON_H
 
+#include <err.h>
+#include <errno.h>
+#include <libintl.h>
+#include <netdb.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "language.h"
+/* _() looks a sentence up in the user's language; N_() only marks it for the translators. */
+#define _(text) gettext(text)
+#define N_(text) text
 
-enum {
-	TCP_PORT_DEFAULT = 18515,
-	/* on RoCE, usually the GID made from the IPv4 address / 在 RoCE 上通常是由 IPv4 地址生成的
-	 * GID */
-	GID_INDEX_DEFAULT = 1,
-	BUFFER_BYTES_DEFAULT = 4096,
-	BUFFER_BYTES_MAX = 1 << 30,
-	QPS_MAX = 16,
-	WAIT_MS = 5000, /* nobody waits longer than this for a peer / 等待对端的最长时间 */
+/* ---- language.c ---- */
+
+/* Choose the language by the locale, before anything is printed; `name` begins every error line. */
+void language_start(const char *name);
+
+/* ---- printing: each of these translates its format ---- */
+
+#define tell(fmt, ...) (printf(_(fmt), ##__VA_ARGS__), putchar('\n'))
+/* a detail, indented */
+#define say(fmt, ...) (printf("    "), tell(fmt, ##__VA_ARGS__))
+#define say_step(number, fmt, ...) (printf(_("Step %u: "), number), tell(fmt, ##__VA_ARGS__))
+/* What went wrong and what to do, in one line to stderr; die() ends the program, too. */
+#define complain(fmt, ...) warnx(_(fmt), ##__VA_ARGS__)
+#define die(fmt, ...) errx(EXIT_FAILURE, _(fmt), ##__VA_ARGS__)
+
+/* ---- options ---- */
+
+struct program {
+	unsigned bit; /* in `programs` of a flag */
+	const char *name, *words, *purpose;
 };
 
-enum role { ROLE_SERVER, ROLE_CLIENT };
-
-struct options {
-	enum role role;
-	const char *server; /* client: whom to call / 客户端：要连接的服务器 */
-	/* server: where to listen, NULL for everywhere / 服务器：监听地址，NULL 表示全部 */
-	const char *bind_address;
-	const char *device; /* NULL: the first one / NULL 表示第一个设备 */
-	unsigned tcp_port;
-	unsigned gid_index;
-	/* of each send buffer and each receive buffer / 每个发送缓冲区和接收缓冲区的大小 */
-	uint32_t buffer_bytes;
-	/* client: of each message; 0 on the server, which answers with as many / 客户端：
-	 * 每条消息的长度 */
-	uint32_t message_bytes;
-	unsigned qps;
-	unsigned mtu_bytes; /* 0: what the port allows / 0 表示使用端口允许的值 */
-	bool verbose; /* print the status of each completion / 打印每个完成事件的状态 */
+/* An option or an argument of a program: parsing, errors and help are made from these. */
+struct flag {
+	unsigned programs; /* those that have it */
+	char letter;       /* 0: an argument without a dash, in the order of the table */
+	const char *name, *value, *help;
+	/* One of these is set by it. */
+	bool *yes;
+	const char **text;
+	unsigned *number, min, max;
+	const char *missing; /* of an argument that must be there: what to say without it */
 };
 
-/* 0: go on. 1: --help or --version was answered, end with status 0. -1: an option is wrong and was
- * explained. 0：继续。1：已回答 --help 或 --version。-1：选项有误，已说明。 */
-int options_parse(struct options *opt, enum role role, int argc, char **argv);
-const char *program_name(enum role role);
+/* Also chooses the language. `flags` ends with a row without a name. --help, --version and errors
+ * end the program. */
+void options_parse(const struct program *p, const struct flag *flags, int argc, char **argv);
 
-/* Write the message that `role` sends on its QP number `qp` (from 0) of `qps`. It depends on the
- * QPN and the PSN, both drawn anew for each run, so neither an old message nor one of another QP
- * can be taken for it. Printable ASCII throughout. 写出 role 在第 qp 个（从 0 开始）QP
- * 上发送的消息。内容取决于每次运行都不同的 QPN 和 PSN，因此旧消息或别的 QP 的消息都不会被误认。 */
-void message_write(char *buffer, size_t bytes, enum role role, unsigned qp, unsigned qps,
-	uint32_t qpn, uint32_t psn);
-/* Compare, and print the beginning of the message. 0, or -1 after fail(). /
- * 比较并打印消息的开头。 */
-int message_check(const char *got, const char *expected, size_t bytes, unsigned qp);
+/* The addresses of a host, for TCP or rdma_cm. */
+struct addrinfo *addresses_of(const char *host, unsigned port);
+
+/* ---- clock, errors ---- */
+
+uint64_t now_ms(void); /* monotonic: a clock that nobody sets back */
+/* Verbs return an errno; some libraries set errno and return -1. Afterwards it is in errno. */
+bool succeeded(int rc);
+
+/* ---- bytes.c: numbers in network byte order, and at random ----
+ * Byte by byte it does not matter how this machine orders them, nor how a struct is padded. */
+
+void put(uint8_t *out, unsigned bytes, uint64_t number);
+uint64_t get(const uint8_t *in, unsigned bytes);
+/* The header of each message, by TCP or by SEND: magic (4), version (2), kind (2), length of the
+ * body (4). Returns the length of both. */
+enum { HEADER_BYTES = 12 };
+size_t put_header(uint8_t *out, uint32_t magic, unsigned version, unsigned kind, size_t body_bytes);
+/* splitmix64: one step of a well-mixed sequence. */
+uint64_t mix(uint64_t *state);
+uint64_t random_number(void); /* another one in each run */
 
 #endif

@@ -1,81 +1,54 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* peer_wire.c - messages and hellos, to bytes and back. Pure: no call here has an effect but on its
- * arguments. 消息和 hello 与字节之间的转换。纯函数。
- */
-#include <string.h>
-
-#include "language.h"
+/* peer_wire.c - messages, hellos and regions, to bytes and back. Pure: no call here has an effect
+ * but on its arguments. */
+#include "common.h"
 #include "peer_wire.h"
 
 #define MESSAGE_MAGIC 0x5250574du /* "RPWM" */
 #define HELLO_MAGIC 0x52505748u   /* "RPWH" */
 
-/* ---- numbers / 数字 ---- */
-
-static void put16(uint8_t *p, unsigned v)
+/* It goes to a terminal, which takes some bytes for orders. */
+static size_t printable(const uint8_t *text, size_t bytes)
 {
-	p[0] = (uint8_t)(v >> 8);
-	p[1] = (uint8_t)v;
+	size_t n = 0;
+
+	while (n < bytes && text[n] >= 0x20 && text[n] <= 0x7e)
+		n++;
+	return n;
 }
 
-static void put32(uint8_t *p, uint32_t v)
-{
-	put16(p, v >> 16);
-	put16(p + 2, v & 0xffff);
-}
-
-static void put64(uint8_t *p, uint64_t v)
-{
-	put32(p, (uint32_t)(v >> 32));
-	put32(p + 4, (uint32_t)v);
-}
-
-static unsigned get16(const uint8_t *p) { return (unsigned)p[0] << 8 | p[1]; }
-
-static uint32_t get32(const uint8_t *p) { return (uint32_t)get16(p) << 16 | get16(p + 2); }
-
-static uint64_t get64(const uint8_t *p) { return (uint64_t)get32(p) << 32 | get32(p + 4); }
-
-/* ---- messages / 消息 ---- */
-
-static size_t put_header(uint8_t *out, enum wire_type type, size_t body_bytes)
-{
-	put32(out, MESSAGE_MAGIC);
-	put16(out + 4, WIRE_VERSION);
-	put16(out + 6, type);
-	put32(out + 8, (uint32_t)body_bytes);
-	return WIRE_HEADER_BYTES + body_bytes;
-}
+/* ---- messages ---- */
 
 size_t wire_put_mr(uint8_t out[WIRE_MESSAGE_BYTES_MAX], const struct remote_memory *memory)
 {
-	uint8_t *body = out + WIRE_HEADER_BYTES;
+	uint8_t *body = out + HEADER_BYTES;
 
-	put64(body, memory->address);
-	put32(body + 8, memory->rkey);
-	put32(body + 12, memory->length);
-	return put_header(out, WIRE_MR, WIRE_MR_BYTES);
+	put(body, 8, memory->address);
+	put(body + 8, 4, memory->rkey);
+	put(body + 12, 4, memory->length);
+	return put_header(out, MESSAGE_MAGIC, WIRE_VERSION, WIRE_MR, WIRE_MR_BYTES);
 }
 
-size_t wire_put_done(uint8_t out[WIRE_MESSAGE_BYTES_MAX]) { return put_header(out, WIRE_DONE, 0); }
+size_t wire_put_done(uint8_t out[WIRE_MESSAGE_BYTES_MAX])
+{
+	return put_header(out, MESSAGE_MAGIC, WIRE_VERSION, WIRE_DONE, 0);
+}
 
 size_t wire_put_text(uint8_t out[WIRE_MESSAGE_BYTES_MAX], const char *text)
 {
 	size_t bytes = strnlen(text, WIRE_TEXT_BYTES_MAX);
 
-	memcpy(out + WIRE_HEADER_BYTES, text, bytes);
-	return put_header(out, WIRE_TEXT, bytes);
+	memcpy(out + HEADER_BYTES, text, bytes);
+	return put_header(out, MESSAGE_MAGIC, WIRE_VERSION, WIRE_TEXT, bytes);
 }
 
 static enum wire_fault get_mr(const uint8_t *body, size_t bytes, struct message *m)
 {
 	if (bytes != WIRE_MR_BYTES)
 		return FAULT_LENGTH;
-	m->memory.address = get64(body);
-	m->memory.rkey = get32(body + 8);
-	m->memory.length = get32(body + 12);
-	/* Exactly a region: less could not hold what we write, and more was never agreed on. /
-	 * 必须恰好是一个区域的大小。 */
+	m->memory = (struct remote_memory){
+		get(body, 8), (uint32_t)get(body + 8, 4), (uint32_t)get(body + 12, 4)};
+	/* Exactly a region: less could not hold what we write, and more was never agreed on. */
 	if (m->memory.length != REGION_BYTES || m->memory.address > UINT64_MAX - REGION_BYTES)
 		return FAULT_MEMORY;
 	return FAULT_NONE;
@@ -85,38 +58,31 @@ static enum wire_fault get_text(const uint8_t *body, size_t bytes, struct messag
 {
 	if (bytes < 1 || bytes > WIRE_TEXT_BYTES_MAX)
 		return FAULT_LENGTH;
-	/* It goes to a terminal, which takes some bytes for orders. / 文本将输出到终端，
-	 * 某些字节会被终端当作命令。 */
-	for (size_t i = 0; i < bytes; i++)
-		if (body[i] < 0x20 || body[i] > 0x7e)
-			return FAULT_TEXT;
 	memcpy(m->text, body, bytes);
-	m->text[bytes] = '\0';
-	return FAULT_NONE;
+	return printable(body, bytes) == bytes ? FAULT_NONE : FAULT_TEXT;
 }
 
 enum wire_fault wire_get(const uint8_t *in, size_t bytes, struct message *m)
 {
-	size_t body_bytes;
+	size_t body_bytes = bytes - HEADER_BYTES;
 
 	*m = (struct message){0};
-	if (bytes < WIRE_HEADER_BYTES)
+	if (bytes < HEADER_BYTES)
 		return FAULT_TOO_SHORT;
-	if (get32(in) != MESSAGE_MAGIC)
+	if (get(in, 4) != MESSAGE_MAGIC)
 		return FAULT_MAGIC;
-	if (get16(in + 4) != WIRE_VERSION)
+	if (get(in + 4, 2) != WIRE_VERSION)
 		return FAULT_VERSION;
-	body_bytes = bytes - WIRE_HEADER_BYTES;
-	if (get32(in + 8) != body_bytes)
+	if (get(in + 8, 4) != body_bytes)
 		return FAULT_LENGTH;
-	m->type = (enum wire_type)get16(in + 6);
+	m->type = (enum wire_type)get(in + 6, 2);
 	switch (m->type) {
 	case WIRE_MR:
-		return get_mr(in + WIRE_HEADER_BYTES, body_bytes, m);
+		return get_mr(in + HEADER_BYTES, body_bytes, m);
 	case WIRE_DONE:
 		return body_bytes ? FAULT_LENGTH : FAULT_NONE;
 	case WIRE_TEXT:
-		return get_text(in + WIRE_HEADER_BYTES, body_bytes, m);
+		return get_text(in + HEADER_BYTES, body_bytes, m);
 	}
 	return FAULT_TYPE;
 }
@@ -151,8 +117,8 @@ const char *mode_name(enum mode mode)
 
 void wire_put_hello(uint8_t out[WIRE_HELLO_BYTES], enum mode mode, enum reason reason)
 {
-	put32(out, HELLO_MAGIC);
-	put16(out + 4, WIRE_VERSION);
+	put(out, 4, HELLO_MAGIC);
+	put(out + 4, 2, WIRE_VERSION);
 	out[6] = (uint8_t)mode;
 	out[7] = (uint8_t)reason;
 }
@@ -163,12 +129,51 @@ bool wire_get_hello(const void *in, size_t bytes, struct hello *hello)
 
 	*hello = (struct hello){0};
 	/* More than we sent may come: the CM's messages have private data of fixed sizes, filled up
-	 * with zeros (rdma_get_cm_event(3)). 收到的可能比发送的长：CM
-	 * 报文中私有数据的长度是固定的，不足处补零。 */
-	if (!p || bytes < WIRE_HELLO_BYTES || get32(p) != HELLO_MAGIC)
+	 * with zeros (rdma_get_cm_event(3)). */
+	if (!p || bytes < WIRE_HELLO_BYTES || get(p, 4) != HELLO_MAGIC)
 		return false;
-	hello->version = get16(p + 4);
-	hello->mode = (enum mode)p[6];
-	hello->reason = (enum reason)p[7];
+	*hello = (struct hello){(unsigned)get(p + 4, 2), (enum mode)p[6], (enum reason)p[7]};
 	return true;
+}
+
+/* ---- regions ---- */
+
+enum { SEED_AT = 256, PATTERN_AT = SEED_AT + 8, CHECKSUM_AT = REGION_BYTES - 8 };
+
+/* FNV-1a: short enough to be read here, and it sees every byte. */
+static uint64_t checksum_of(const uint8_t *p, size_t bytes)
+{
+	uint64_t hash = 0xcbf29ce484222325ull;
+
+	while (bytes--)
+		hash = (hash ^ *p++) * 0x100000001b3ull;
+	return hash;
+}
+
+uint64_t region_fill(uint8_t region[REGION_BYTES], const char *text, uint64_t seed)
+{
+	uint64_t checksum;
+
+	memset(region, 0, SEED_AT);
+	memcpy(region, text, strnlen(text, SEED_AT - 1));
+	put(region + SEED_AT, 8, seed);
+	for (int at = PATTERN_AT; at < CHECKSUM_AT; at += 8)
+		put(region + at, 8, mix(&seed));
+	checksum = checksum_of(region, CHECKSUM_AT);
+	put(region + CHECKSUM_AT, 8, checksum);
+	return checksum;
+}
+
+/* Its text and its seed make a region anew: only if they made this one, too, are all bytes right,
+ * the zeros behind the text included. */
+bool region_check(const uint8_t region[REGION_BYTES], uint64_t *checksum)
+{
+	uint8_t again[REGION_BYTES];
+	char text[SEED_AT] = "";
+	size_t bytes = printable(region, SEED_AT - 1);
+
+	memcpy(text, region, bytes);
+	region_fill(again, text, get(region + SEED_AT, 8));
+	*checksum = checksum_of(region, CHECKSUM_AT);
+	return bytes > 0 && !memcmp(region, again, REGION_BYTES);
 }

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rdma-send-recv-server.c - wait for clients; send each a greeting, and print what it sends.
- * peer_text.c has the steps. 等待客户端；向每个客户端发送问候，并打印它发来的文本。步骤见
- * peer_text.c。
- */
+/* rdma-send-recv-server.c - wait for clients; send each a greeting, and print what it
+ * sends. Read
+ * peer_connect.c, then peer_talk.c: the order of the protocol. */
 #include "peer.h"
 
-int main(int argc, char **argv)
-{
-	return peer_main("rdma-send-recv-server", true, true, argc, argv);
-}
+int main(int argc, char **argv) { return peer_main(TEXT_SERVER, argc, argv); }

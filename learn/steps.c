@@ -1,46 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* steps.c - the data path: the verbs calls, in the order in which a program makes them.
- * 数据通道：按程序调用的顺序排列的 verbs 调用。
- */
+/* steps.c - the data path: the verbs calls, in the order in which a program makes them. */
 #include <arpa/inet.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/random.h>
 
 #include "steps.h"
 
 enum {
-	PORT = 1, /* ports of a device count from 1 / 设备的端口从 1 开始编号 */
-	/* for a list of devices or GIDs in an error line / 错误行中设备或 GID 列表的长度 */
-	LIST_CHARS = 1024,
+	PORT = 1,          /* ports of a device count from 1 */
+	LIST_CHARS = 1024, /* for a list of devices or GIDs in an error line */
 	WATCH_EVERY_MS = 20,
 };
 
-static const char *gid_text(const union ibv_gid *gid)
-{
-	static char text[2][INET6_ADDRSTRLEN];
-	static unsigned turn;
+struct gid_text {
+	char text[INET6_ADDRSTRLEN];
+};
 
-	turn = !turn;
-	return inet_ntop(AF_INET6, gid->raw, text[turn], INET6_ADDRSTRLEN);
+static struct gid_text gid_text(const union ibv_gid *gid)
+{
+	struct gid_text t;
+
+	inet_ntop(AF_INET6, gid->raw, t.text, sizeof(t.text));
+	return t;
 }
 
-static unsigned mtu_bytes(enum ibv_mtu mtu)
-{
-	/* IBV_MTU_256 is 1, IBV_MTU_4096 is 5 / IBV_MTU_256 为 1，IBV_MTU_4096 为 5 */
-	return 128u << mtu;
-}
-
-static enum ibv_mtu mtu_from_bytes(unsigned bytes)
-{
-	enum ibv_mtu mtu = IBV_MTU_256;
-
-	while (mtu < IBV_MTU_4096 && mtu_bytes(mtu) < bytes)
-		mtu++;
-	return mtu;
-}
+/* IBV_MTU_256 is 1, IBV_MTU_4096 is 5. */
+static unsigned mtu_bytes(enum ibv_mtu mtu) { return 128u << mtu; }
+static enum ibv_mtu mtu_from_bytes(unsigned bytes) { return (enum ibv_mtu)(ffs((int)bytes) - 8); }
 
 static void list_add(char *list, const char *word)
 {
@@ -49,60 +33,54 @@ static void list_add(char *list, const char *word)
 	snprintf(list + used, LIST_CHARS - used, "%s%s", used ? ", " : "", word);
 }
 
-/* ---- step 1: the device / 第 1 步：设备 ---- */
+/* ---- step 1: the device ---- */
 
-static int no_device(void)
+static void must(bool done, const char *call)
 {
-	return fail(_("this machine has no RDMA device: start this program with \"ropeway run -- "
-		      "%s\", which brings one in software, or as "
-		      "root make the kernel's (modprobe rdma_rxe; rdma link add rxe0 type rxe "
-		      "netdev eth0)"),
-		program_invocation_name);
+	if (!done)
+		die("%s failed (%s): ask for less with -s and -n, raise the limit of locked memory "
+		    "(ulimit -l), or name another device",
+			call, strerror(errno));
 }
 
-static int device_missing(const char *name, struct ibv_device **list, int count)
+static _Noreturn void device_missing(const char *name, struct ibv_device **list, int count)
 {
 	char names[LIST_CHARS] = "";
 
 	for (int i = 0; i < count; i++)
 		list_add(names, ibv_get_device_name(list[i]));
-	if (name[strspn(name, "0123456789")] == '\0')
-		return fail(_("there is no device \"%s\", only: %s (the device comes before the "
-			      "port; write - for the first one)"),
-			name, names);
-	return fail(
-		_("there is no device \"%s\", only: %s (name one of them, or - for the first one)"),
+	die("there is no device \"%s\", only: %s (name one of them, or - for the first one; the "
+	    "device comes before the port)",
 		name, names);
 }
 
-static int open_device(struct rdma *r, const struct options *opt)
+static void open_device(struct rdma *r)
 {
-	int count = 0, rc = 0;
+	int count = 0, i = 0;
 	struct ibv_device **list = ibv_get_device_list(&count);
-	struct ibv_device *device = NULL;
 
-	for (int i = 0; list && i < count && !device; i++)
-		if (!opt->device || !strcmp(opt->device, ibv_get_device_name(list[i])))
-			device = list[i];
-	if (!list || count == 0) {
-		rc = no_device();
-	} else if (opt->device && !device) {
-		rc = device_missing(opt->device, list, count);
-	} else {
-		say_step(_("open the device %s and look at its port. All later calls go through "
-			   "the opened device."),
-			ibv_get_device_name(device));
-		errno = 0;
-		r->context = ibv_open_device(device);
-		if (!r->context)
-			rc = fail(_("cannot open device %s (%s): see \"ropeway devices\" for the "
-				    "reason, or name another device"),
-				ibv_get_device_name(device), strerror(errno));
-	}
-	/* The list may go once a device of it is open, not earlier. / 设备打开之后才能释放列表。 */
-	if (list)
-		ibv_free_device_list(list);
-	return rc;
+	if (!list || !count)
+		die("this machine has no RDMA device: start this program with \"ropeway run -- "
+		    "%s\", which brings one in software, or as root make the kernel's (modprobe "
+		    "rdma_rxe; rdma link add rxe0 type rxe netdev eth0)",
+			program_invocation_name);
+	while (r->opt->device && i < count &&
+		strcmp(r->opt->device, ibv_get_device_name(list[i])) != 0)
+		i++;
+	if (i == count)
+		device_missing(r->opt->device, list, count);
+	say_step(1,
+		"open the device %s and look at its port. All later calls go through the opened "
+		"device.",
+		ibv_get_device_name(list[i]));
+	errno = 0;
+	r->context = ibv_open_device(list[i]);
+	if (!r->context)
+		die("cannot open device %s (%s): see \"ropeway devices\" for the reason, or name "
+		    "another device",
+			ibv_get_device_name(list[i]), strerror(errno));
+	/* The list may go once a device of it is open, not earlier. */
+	ibv_free_device_list(list);
 }
 
 static bool is_ethernet(const struct rdma *r)
@@ -115,288 +93,225 @@ static const char *device_name(const struct rdma *r)
 	return ibv_get_device_name(r->context->device);
 }
 
-static int query_port(struct rdma *r, const struct options *opt)
+static void query_port(struct rdma *r)
 {
-	int error = ibv_query_port(r->context, PORT, &r->port);
-
-	if (error)
-		return fail(_("cannot query port %d of %s (%s): name another device"), PORT,
-			device_name(r), strerror(error));
+	must(succeeded(ibv_query_port(r->context, PORT, &r->port)), "ibv_query_port");
 	if (r->port.state != IBV_PORT_ACTIVE)
-		return fail(_("port %d of %s is not active but %s: bring its network interface up "
-			      "(ip link set ... up) or connect its cable"),
+		die("port %d of %s is not active but %s: bring its network interface up (ip link "
+		    "set ... up) or connect its cable",
 			PORT, device_name(r), ibv_port_state_str(r->port.state));
 	r->mtu = r->port.active_mtu;
-	if (opt->mtu_bytes > mtu_bytes(r->mtu))
-		return fail(_("an MTU of %u is more than the %u that port %d of %s allows: choose "
-			      "at most that (-m)"),
-			opt->mtu_bytes, mtu_bytes(r->mtu), PORT, device_name(r));
-	if (opt->mtu_bytes)
-		r->mtu = mtu_from_bytes(opt->mtu_bytes);
-	if (opt->buffer_bytes > r->port.max_msg_sz)
-		return fail(
-			_("%s carries messages of at most %u bytes: choose a smaller size (-s)"),
+	if (r->opt->mtu_bytes > mtu_bytes(r->mtu))
+		die("an MTU of %u is more than the %u that port %d of %s allows: choose at most "
+		    "that (-m)",
+			r->opt->mtu_bytes, mtu_bytes(r->mtu), PORT, device_name(r));
+	if (r->opt->mtu_bytes)
+		r->mtu = mtu_from_bytes(r->opt->mtu_bytes);
+	if (r->opt->buffer_bytes > r->port.max_msg_sz)
+		die("%s carries messages of at most %u bytes: choose a smaller size (-s)",
 			device_name(r), r->port.max_msg_sz);
-	say(_("port %d is active, MTU %u bytes, link layer %s, LID 0x%04x"), PORT,
-		mtu_bytes(r->mtu), is_ethernet(r) ? "Ethernet (RoCE)" : "InfiniBand", r->port.lid);
-	return 0;
+	say("port %d is active, MTU %u bytes, link layer %s, LID 0x%04x", PORT, mtu_bytes(r->mtu),
+		is_ethernet(r) ? "Ethernet (RoCE)" : "InfiniBand", r->port.lid);
 }
 
-static int gid_wrong(struct rdma *r, unsigned index)
+static bool gid_at(const struct rdma *r, unsigned index, union ibv_gid *gid)
 {
-	char usable[LIST_CHARS] = "";
-	char entry[INET6_ADDRSTRLEN + 24];
+	memset(gid, 0, sizeof(*gid));
+	return index < (unsigned)r->port.gid_tbl_len &&
+	       !ibv_query_gid(r->context, PORT, (int)index, gid) && !gid_empty(gid);
+}
+
+static _Noreturn void gid_wrong(const struct rdma *r, unsigned index)
+{
+	char usable[LIST_CHARS] = "", entry[INET6_ADDRSTRLEN + 24];
 	union ibv_gid gid;
 
-	for (int i = 0; i < r->port.gid_tbl_len; i++) {
-		if (ibv_query_gid(r->context, PORT, i, &gid) || gid_empty(&gid))
+	for (unsigned i = 0; i < (unsigned)r->port.gid_tbl_len; i++) {
+		if (!gid_at(r, i, &gid))
 			continue;
-		snprintf(entry, sizeof(entry), "%d (%s)", i, gid_text(&gid));
+		snprintf(entry, sizeof(entry), "%u (%s)", i, gid_text(&gid).text);
 		list_add(usable, entry);
 	}
 	if (!*usable)
-		return fail(_("%s has no GID at all: give its network interface an IP address, or "
-			      "name another device"),
-			device_name(r));
+		list_add(usable, _("none; give its network interface an IP address"));
 	if (index >= (unsigned)r->port.gid_tbl_len)
-		return fail(_("GID index %u does not exist, %s has 0 to %d: choose one that is in "
-			      "use: %s"),
+		die("GID index %u does not exist, %s has 0 to %d: choose one that is in use: %s",
 			index, device_name(r), r->port.gid_tbl_len - 1, usable);
-	return fail(_("GID index %u of %s is empty: choose one that is in use: %s"), index,
-		device_name(r), usable);
+	die("GID index %u of %s is empty: choose one that is in use: %s", index, device_name(r),
+		usable);
 }
 
-static int query_gid(struct rdma *r, const struct options *opt)
+static void query_gid(struct rdma *r)
 {
-	bool found = opt->gid_index < (unsigned)r->port.gid_tbl_len &&
-		     !ibv_query_gid(r->context, PORT, (int)opt->gid_index, &r->gid) &&
-		     !gid_empty(&r->gid);
+	if (gid_at(r, r->opt->gid_index, &r->gid))
+		say("GID %u is %s: on RoCE, the address of this side", r->opt->gid_index,
+			gid_text(&r->gid).text);
+	/* InfiniBand finds its way by LID; only RoCE cannot do without a GID. */
+	else if (is_ethernet(r))
+		gid_wrong(r, r->opt->gid_index);
+}
 
-	if (found) {
-		say(_("GID %u is %s: on RoCE, the address of this side"), opt->gid_index,
-			gid_text(&r->gid));
-		return 0;
+/* ---- steps 2 to 5: the objects ---- */
+
+static void register_memory(struct rdma *r)
+{
+	size_t bytes = (size_t)r->opt->buffer_bytes * r->opt->qps;
+
+	say_step(3, "register memory (MR). From now on the device may use these buffers by itself, "
+		    "without the kernel.");
+	/* Devices map whole pages, so buffers of their own pages register best. */
+	r->send_buffer[0] = aligned_alloc(4096, (bytes + 4095) & ~4095ul);
+	r->receive_buffer[0] = aligned_alloc(4096, (bytes + 4095) & ~4095ul);
+	must(r->send_buffer[0] && r->receive_buffer[0], "aligned_alloc");
+	for (unsigned i = 1; i < r->opt->qps; i++) {
+		r->send_buffer[i] = r->send_buffer[i - 1] + r->opt->buffer_bytes;
+		r->receive_buffer[i] = r->receive_buffer[i - 1] + r->opt->buffer_bytes;
 	}
-	/* InfiniBand finds its way by LID; only RoCE cannot do without a GID. / InfiniBand 靠 LID
-	 * 寻址；只有 RoCE 离不开 GID。 */
-	if (is_ethernet(r))
-		return gid_wrong(r, opt->gid_index);
-	memset(&r->gid, 0, sizeof(r->gid));
-	return 0;
-}
-
-static int choose_device(struct rdma *r, const struct options *opt)
-{
-	if (open_device(r, opt) || query_port(r, opt))
-		return -1;
-	return query_gid(r, opt);
-}
-
-/* ---- steps 2 to 5: the objects / 第 2 至 5 步：各种对象 ---- */
-
-static int cannot(const char *what, int error)
-{
-	return fail(_("cannot %s (%s): ask for less with -s and -n, or raise the limit of locked "
-		      "memory (ulimit -l)"),
-		what, strerror(error));
-}
-
-static int allocate_pd(struct rdma *r)
-{
-	say_step(_("allocate a protection domain (PD). Memory and queue pairs work together only "
-		   "within one PD."));
-	r->pd = ibv_alloc_pd(r->context);
-	return r->pd ? 0 : cannot(_("allocate a protection domain"), errno);
-}
-
-static char *page_aligned(size_t bytes)
-{
-	void *p = NULL;
-
-	/* Devices map whole pages, so buffers of their own pages register best. /
-	 * 设备按整页映射内存，缓冲区独占整页最合适。 */
-	if (posix_memalign(&p, 4096, bytes))
-		return NULL;
-	return memset(p, 0, bytes);
-}
-
-static int register_memory(struct rdma *r, const struct options *opt)
-{
-	size_t bytes = (size_t)opt->buffer_bytes * opt->qps;
-
-	say_step(_("register memory (MR). From now on the device may use these buffers by itself, "
-		   "without the kernel."));
-	r->buffer_bytes = opt->buffer_bytes;
-	r->send_buffer = page_aligned(bytes);
-	r->receive_buffer = page_aligned(bytes);
-	r->expected = malloc(opt->buffer_bytes);
-	if (!r->send_buffer || !r->receive_buffer || !r->expected)
-		return cannot(_("get memory for the buffers"), ENOMEM);
 	/* Reading for a send is always allowed; to place what arrives, the device must be allowed
 	 * to write. The peer gets no right (no IBV_ACCESS_REMOTE_...): with SEND, the receiver
-	 * itself decides where data goes. 发送时读取内存总是允许的；要放置收到的数据，
-	 * 设备须有写权限。不给对端任何权限：SEND 的数据放在哪里由接收方决定。 */
-	r->send_mr = ibv_reg_mr(r->pd, r->send_buffer, bytes, 0);
-	if (r->send_mr)
-		r->receive_mr = ibv_reg_mr(r->pd, r->receive_buffer, bytes, IBV_ACCESS_LOCAL_WRITE);
-	if (!r->receive_mr)
-		return cannot(_("register memory"), errno);
-	say(_("%zu bytes to send from (lkey 0x%x), and as many to receive into (lkey 0x%x)"), bytes,
+	 * itself decides where data goes. */
+	r->send_mr = ibv_reg_mr(r->pd, r->send_buffer[0], bytes, 0);
+	must(r->send_mr, "ibv_reg_mr");
+	r->receive_mr = ibv_reg_mr(r->pd, r->receive_buffer[0], bytes, IBV_ACCESS_LOCAL_WRITE);
+	must(r->receive_mr, "ibv_reg_mr");
+	say("%zu bytes to send from (lkey 0x%x), and as many to receive into (lkey 0x%x)", bytes,
 		r->send_mr->lkey, r->receive_mr->lkey);
-	return 0;
 }
 
-static int create_cq(struct rdma *r, const struct options *opt)
-{
-	say_step(_("create a completion queue (CQ). The device puts a note there whenever it has "
-		   "finished something."));
-	/* Room for one send and one receive of each QP: a CQ that overflows is lost. / 容纳每个 QP
-	 * 的一次发送和一次接收：CQ 溢出就不能再用。 */
-	r->cq = ibv_create_cq(r->context, (int)opt->qps * 2, NULL, NULL, 0);
-	return r->cq ? 0 : cannot(_("create a completion queue"), errno);
-}
-
-static int create_qps(struct rdma *r, const struct options *opt)
+static void create_qps(struct rdma *r)
 {
 	struct ibv_qp_init_attr attr = {
 		.send_cq = r->cq,
 		.recv_cq = r->cq,
 		.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
 		/* RC, reliable connection: like TCP, nothing is lost or out of order; unlike TCP,
-		 * messages stay messages. RC 可靠连接：像 TCP 一样不丢失、不乱序；
-		 * 不同的是消息保持边界。 */
+		 * messages stay messages. */
 		.qp_type = IBV_QPT_RC,
-		.sq_sig_all = 1, /* a completion for each send / 每次发送都产生完成事件 */
+		.sq_sig_all = 1, /* a completion for each send */
 	};
 
-	say_step(_("create %u queue pair(s) (QP): a queue for sends and one for receives. A new QP "
-		   "is in state RESET."),
-		opt->qps);
-	for (; r->qps < opt->qps; r->qps++) {
-		struct ibv_qp_init_attr a = attr; /* the call writes into it / 调用会修改它 */
-		r->qp[r->qps] = ibv_create_qp(r->pd, &a);
-		if (!r->qp[r->qps])
-			return cannot(_("create a queue pair"), errno);
+	say_step(5,
+		"create %u queue pair(s) (QP): a queue for sends and one for receives. A new QP is "
+		"in state RESET.",
+		r->opt->qps);
+	for (unsigned i = 0; i < r->opt->qps; i++) {
+		struct ibv_qp_init_attr a = attr; /* the call writes into it */
+		r->qp[i] = ibv_create_qp(r->pd, &a);
+		must(r->qp[i], "ibv_create_qp");
 	}
-	return 0;
 }
 
-int init_rdma_resources(struct rdma *r, const struct options *opt)
+void init_rdma_resources(struct rdma *r)
 {
-	r->verbose = opt->verbose;
-	if (choose_device(r, opt) || allocate_pd(r) || register_memory(r, opt) || create_cq(r, opt))
-		return -1;
-	return create_qps(r, opt);
+	open_device(r);
+	query_port(r);
+	query_gid(r);
+	say_step(2, "allocate a protection domain (PD). Memory and queue pairs work together only "
+		    "within one PD.");
+	r->pd = ibv_alloc_pd(r->context);
+	must(r->pd, "ibv_alloc_pd");
+	register_memory(r);
+	say_step(4, "create a completion queue (CQ). The device puts a note there whenever it has "
+		    "finished something.");
+	/* Room for one send and one receive of each QP: a CQ that overflows is lost. */
+	r->cq = ibv_create_cq(r->context, (int)r->opt->qps * 2, NULL, NULL, 0);
+	must(r->cq, "ibv_create_cq");
+	create_qps(r);
 }
 
-/* ---- states of a queue pair / 队列对的状态 ---- */
+/* ---- steps 6 and 7: INIT, and a receive on each QP before the peer may send ---- */
 
-static int modify(
+static void modify(
 	struct rdma *r, unsigned qp, struct ibv_qp_attr *attr, int mask, const char *state)
 {
-	int error = ibv_modify_qp(r->qp[qp], attr, mask);
-
-	/* Returns an errno; some libraries set errno and return -1. / 返回 errno；有些库返回 -1
-	 * 并设置 errno。 */
-	if (!error)
-		return 0;
-	return fail(_("QP %u cannot go to state %s (%s): check that the GID index suits the way to "
-		      "the peer (same IP version, same network) "
-		      "and that both sides use devices of one kind"),
-		qp + 1, state, strerror(error > 0 ? error : errno));
+	if (!succeeded(ibv_modify_qp(r->qp[qp], attr, mask)))
+		die("QP %u cannot go to state %s (%s): check that the GID index suits the way to "
+		    "the peer (same IP version, same network) and that both sides use devices of "
+		    "one kind",
+			qp + 1, state, strerror(errno));
 }
 
-int modify_qp_to_init(struct rdma *r)
+void modify_qp_to_init(struct rdma *r)
 {
 	struct ibv_qp_attr attr = {
-		/* the peer may only SEND / 对端只能 SEND */
 		.qp_state = IBV_QPS_INIT,
 		.pkey_index = 0,
 		.port_num = PORT,
-		.qp_access_flags = 0,
+		.qp_access_flags = 0, /* the peer may only SEND */
 	};
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 
-	say_step(_("RESET -> INIT: the QP learns its port and what a peer may do. Now receives can "
-		   "be posted, but nothing arrives yet."));
-	for (unsigned i = 0; i < r->qps; i++)
-		if (modify(r, i, &attr,
-			    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-			    "INIT"))
-			return -1;
-	return 0;
+	say_step(6,
+		"RESET -> INIT: the QP learns its port and what a peer may do. Now receives can be "
+		"posted, but nothing arrives yet.");
+	for (unsigned i = 0; i < r->opt->qps; i++)
+		modify(r, i, &attr, mask, "INIT");
 }
 
 static uint64_t work_id(enum work work, unsigned qp) { return (uint64_t)work << 32 | qp; }
 
-static int post_receive(struct rdma *r, unsigned qp)
+static void post_receive(struct rdma *r, unsigned qp)
 {
 	struct ibv_sge sge = {
-		.addr = (uintptr_t)(r->receive_buffer + (size_t)qp * r->buffer_bytes),
-		.length = r->buffer_bytes,
+		.addr = (uintptr_t)r->receive_buffer[qp],
+		.length = r->opt->buffer_bytes,
 		.lkey = r->receive_mr->lkey,
 	};
 	struct ibv_recv_wr wr = {.wr_id = work_id(WORK_RECEIVE, qp), .sg_list = &sge, .num_sge = 1};
 	struct ibv_recv_wr *bad;
-	int error = ibv_post_recv(r->qp[qp], &wr, &bad);
 
-	return error ? cannot(_("post a receive"), error > 0 ? error : errno) : 0;
+	must(succeeded(ibv_post_recv(r->qp[qp], &wr, &bad)), "ibv_post_recv");
 }
 
-int post_receives(struct rdma *r)
+void post_receives(struct rdma *r)
 {
-	say_step(_("post a receive on each QP: a message that finds none would be turned away "
-		   "(RNR, receiver not ready)."));
-	for (unsigned i = 0; i < r->qps; i++)
-		if (post_receive(r, i))
-			return -1;
-	return 0;
+	say_step(7,
+		"post a receive on each QP: a message that finds none would be turned away (RNR, "
+		"receiver not ready).");
+	for (unsigned i = 0; i < r->opt->qps; i++)
+		post_receive(r, i);
 }
 
-/* PSNs begin anywhere, so that packets of an earlier connection do not fit into this one. / PSN
- * 随机起始，旧连接的包就不会混入新连接。 */
-static uint32_t random_psn(void)
-{
-	uint32_t v;
+/* ---- step 8: who is there? ---- */
 
-	if (getrandom(&v, sizeof(v), 0) != sizeof(v))
-		v = (uint32_t)now_ms() * 2654435761u;
-	return v & 0xffffff;
-}
-
-void con_data_describe(const struct rdma *r, const struct options *opt, struct cm_con_data_t *local)
+void con_data_describe(struct rdma *r)
 {
-	*local = (struct cm_con_data_t){
+	r->local = (struct cm_con_data_t){
 		.mtu_bytes = mtu_bytes(r->mtu),
-		.qps = r->qps,
-		.buffer_bytes = r->buffer_bytes,
-		.message_bytes = opt->message_bytes,
+		.qps = r->opt->qps,
+		.buffer_bytes = r->opt->buffer_bytes,
+		.message_bytes = r->opt->message_bytes,
 		.link_layer = r->port.link_layer,
 		.lid = r->port.lid,
 		.gid = r->gid,
 	};
-	for (unsigned i = 0; i < r->qps; i++) {
-		local->qp[i].qpn = r->qp[i]->qp_num;
-		local->qp[i].psn = random_psn();
+	for (unsigned i = 0; i < r->opt->qps; i++) {
+		r->local.qp[i].qpn = r->qp[i]->qp_num;
+		/* PSNs begin anywhere, so that packets of an earlier connection do not fit into
+		 * this one. */
+		r->local.qp[i].psn = random_number() & 0xffffff;
 	}
 }
 
 static void show_con_data(const char *name, const struct cm_con_data_t *s)
 {
 	for (unsigned i = 0; i < s->qps; i++)
-		say(_("%s LID 0x%04x  QPN 0x%06x  PSN 0x%06x  GID %s"), name, s->lid, s->qp[i].qpn,
-			s->qp[i].psn, gid_text(&s->gid));
+		say("%s LID 0x%04x  QPN 0x%06x  PSN 0x%06x  GID %s", name, s->lid, s->qp[i].qpn,
+			s->qp[i].psn, gid_text(&s->gid).text);
 }
 
-void con_data_show(const struct cm_con_data_t *local, const struct cm_con_data_t *remote)
+void con_data_show(const struct rdma *r)
 {
-	show_con_data(_("local: "), local);
-	show_con_data(_("remote:"), remote);
-	say(_("MTU %u here, %u there: the smaller counts"), local->mtu_bytes, remote->mtu_bytes);
+	show_con_data(_("local: "), &r->local);
+	show_con_data(_("remote:"), &r->remote);
+	say("MTU %u here, %u there: the smaller counts", r->local.mtu_bytes, r->remote.mtu_bytes);
 }
 
-int modify_qp_to_rtr(struct rdma *r, const struct options *opt, const struct cm_con_data_t *local,
-	const struct cm_con_data_t *remote)
+/* ---- steps 9 and 10: RTR, RTS ---- */
+
+void modify_qp_to_rtr(struct rdma *r)
 {
+	const struct cm_con_data_t *local = &r->local, *remote = &r->remote;
 	uint32_t mtu = local->mtu_bytes < remote->mtu_bytes ? local->mtu_bytes : remote->mtu_bytes;
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
@@ -405,66 +320,59 @@ int modify_qp_to_rtr(struct rdma *r, const struct options *opt, const struct cm_
 		.min_rnr_timer = 12, /* 0.64 ms */
 		.ah_attr =
 			{
-				.dlid = remote->lid,
+				.dlid = (uint16_t)remote->lid,
 				.port_num = PORT,
 				/* The global header carries the GIDs; RoCE always has it (on RoCE
-				 * v2 it is the IP header). 全局路由头携带 GID；RoCE 总是需要它（在
-				 * RoCE v2 中就是 IP 头）。 */
+				 * v2 it is the IP header). */
 				.is_global = is_ethernet(r),
 				.grh = {.dgid = remote->gid,
-					.sgid_index = (uint8_t)opt->gid_index,
-					/* RoCE puts the route's in its place. / RoCE
-					 * 会改用路由的值。 */
+					.sgid_index = (uint8_t)r->opt->gid_index,
+					/* RoCE puts the route's in its place. */
 					.hop_limit = 64},
 			},
 	};
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 		   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 
-	say_step(_("INIT -> RTR (ready to receive): the QP learns its peer: address, QPN, first "
-		   "PSN, MTU %u. It receives from now on."),
+	say_step(9,
+		"INIT -> RTR (ready to receive): the QP learns its peer: address, QPN, first PSN, "
+		"MTU %u. It receives from now on.",
 		mtu);
-	for (unsigned i = 0; i < r->qps; i++) {
+	for (unsigned i = 0; i < r->opt->qps; i++) {
 		attr.dest_qp_num = remote->qp[i].qpn;
 		attr.rq_psn = remote->qp[i].psn;
-		if (modify(r, i, &attr, mask, "RTR"))
-			return -1;
+		modify(r, i, &attr, mask, "RTR");
 	}
-	return 0;
 }
 
-int modify_qp_to_rts(struct rdma *r, const struct cm_con_data_t *local)
+void modify_qp_to_rts(struct rdma *r)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTS,
-		/* 4.096 us * 2^14 = 67 ms until an unanswered packet is sent again / 67
-		 * 毫秒未答复则重发 */
-		.timeout = 14,
-		.retry_cnt = 7, /* so many times / 重发次数 */
-		/* 7: wait for a receive without limit; the 5 s of polling end it / 7 表示无限等待，
-		 * 由 5 秒轮询期限终止 */
-		.rnr_retry = 7,
+		.timeout =
+			14, /* 4.096 us * 2^14 = 67 ms until an unanswered packet is sent again */
+		.retry_cnt = 7, /* so many times */
+		.rnr_retry = 7, /* wait for a receive without limit; the 5 s of polling end it */
 		.max_rd_atomic = 1,
 	};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 		   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 
-	say_step(_("RTR -> RTS (ready to send): the QP learns its own first PSN, and how long and "
-		   "how often to try again. Now it may send, too."));
-	for (unsigned i = 0; i < r->qps; i++) {
-		attr.sq_psn = local->qp[i].psn;
-		if (modify(r, i, &attr, mask, "RTS"))
-			return -1;
+	say_step(10,
+		"RTR -> RTS (ready to send): the QP learns its own first PSN, and how long and how "
+		"often to try again. Now it may send, too.");
+	for (unsigned i = 0; i < r->opt->qps; i++) {
+		attr.sq_psn = r->local.qp[i].psn;
+		modify(r, i, &attr, mask, "RTS");
 	}
-	return 0;
 }
 
-/* ---- messages / 消息 ---- */
+/* ---- steps 12 and 13: messages ---- */
 
-int post_send(struct rdma *r, unsigned qp, uint32_t bytes)
+void post_send(struct rdma *r, unsigned qp, uint32_t bytes)
 {
 	struct ibv_sge sge = {
-		.addr = (uintptr_t)(r->send_buffer + (size_t)qp * r->buffer_bytes),
+		.addr = (uintptr_t)r->send_buffer[qp],
 		.length = bytes,
 		.lkey = r->send_mr->lkey,
 	};
@@ -473,99 +381,80 @@ int post_send(struct rdma *r, unsigned qp, uint32_t bytes)
 		.num_sge = 1,
 		.opcode = IBV_WR_SEND};
 	struct ibv_send_wr *bad;
+
 	/* This only hands the work over; the buffer belongs to the device until the completion
-	 * comes. / 这里只是交出任务；完成之前缓冲区归设备使用。 */
-	int error = ibv_post_send(r->qp[qp], &wr, &bad);
-
-	return error ? cannot(_("post a send"), error > 0 ? error : errno) : 0;
+	 * comes. */
+	must(succeeded(ibv_post_send(r->qp[qp], &wr, &bad)), "ibv_post_send");
 }
 
-/* What to do about each way in which an operation can fail. / 操作失败的各种方式，以及对策。 */
-static const struct {
-	enum ibv_wc_status status;
-	const char *advice;
-} advice[] = {
-	{IBV_WC_RETRY_EXC_ERR, N_("the peer acknowledged nothing: check that it still runs, that "
-				  "the GIDs reach each other, and that UDP port 4791 is "
-				  "not blocked")},
-	{IBV_WC_RNR_RETRY_EXC_ERR, N_("the peer had no receive posted: start both again")},
-	{IBV_WC_LOC_LEN_ERR,
-		N_("the message was longer than the receive buffer: start both with the same -s")},
-	{IBV_WC_REM_INV_REQ_ERR,
-		N_("the peer could not take the message: start both with the same -s")},
-	{IBV_WC_LOC_PROT_ERR, N_("the buffer is not registered as the operation needs it: the "
-				 "program or the device is at fault")},
-	{IBV_WC_WR_FLUSH_ERR,
-		N_("the queue pair failed earlier: look at what the other side printed")},
-};
-
-static int work_failed(const struct ibv_wc *wc, unsigned qp, enum work work)
+/* What to do about each way in which an operation can fail. */
+static const char *advice_for(enum ibv_wc_status status)
 {
-	const char *what = N_("look at what the other side printed, then start both again");
-
-	for (size_t i = 0; i < sizeof(advice) / sizeof(advice[0]); i++)
-		if (advice[i].status == wc->status)
-			what = advice[i].advice;
-	if (work == WORK_SEND)
-		return fail(_("the send on QP %u failed (%s): %s"), qp + 1,
-			ibv_wc_status_str(wc->status), _(what));
-	return fail(_("the receive on QP %u failed (%s): %s"), qp + 1,
-		ibv_wc_status_str(wc->status), _(what));
+	switch (status) {
+	case IBV_WC_RETRY_EXC_ERR:
+		return N_("the peer acknowledged nothing: check that it still runs, that the GIDs "
+			  "reach each other, and that UDP port 4791 is not blocked");
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+		return N_("the peer had no receive posted: start both again");
+	case IBV_WC_LOC_LEN_ERR:
+	case IBV_WC_REM_INV_REQ_ERR:
+		return N_("the message was longer than the receive buffer: start both with the "
+			  "same -s");
+	case IBV_WC_LOC_PROT_ERR:
+		return N_("the buffer is not registered as the operation needs it: the program or "
+			  "the device is at fault");
+	case IBV_WC_WR_FLUSH_ERR:
+		return N_("the queue pair failed earlier: look at what the other side printed");
+	default:
+		return N_("look at what the other side printed, then start both again");
+	}
 }
 
-int poll_completion(struct rdma *r, struct exchange *x, struct completion *c)
+struct completion poll_completion(struct rdma *r, struct exchange *x)
 {
 	uint64_t start = now_ms(), watched = start, now;
+	struct completion c;
 	struct ibv_wc wc;
 	int n;
 
-	/* Polling never sleeps: on a NIC this is how latencies of a microsecond come about. /
-	 * 轮询从不睡眠：网卡上微秒级的延迟由此而来。 */
+	/* Polling never sleeps: on a NIC this is how latencies of a microsecond come about. */
 	while ((n = ibv_poll_cq(r->cq, 1, &wc)) == 0) {
 		now = now_ms();
 		if (now - start >= WAIT_MS)
-			return fail(_("nothing was completed for %d s: check that the GIDs of both "
-				      "sides reach each other, that UDP port 4791 is "
-				      "not blocked, and use a smaller -s if the network is too "
-				      "slow for the message"),
+			die("nothing was completed for %d s: check that the GIDs of both sides "
+			    "reach each other, that UDP port 4791 is not blocked, and use a "
+			    "smaller -s if the network is too slow for the message",
 				WAIT_MS / 1000);
 		if (now - watched < WATCH_EVERY_MS)
 			continue;
 		watched = now;
-		if (exchange_watch(x))
-			return -1;
+		exchange_watch(x);
 	}
 	if (n < 0)
-		return fail(_("the completion queue cannot be read: the device is at fault, start "
-			      "both again"));
-	if (r->verbose)
+		die("the completion queue cannot be read: the device is at fault, start both "
+		    "again");
+	if (r->opt->verbose)
 		printf("wc->status = %d (%s)\n", wc.status, ibv_wc_status_str(wc.status));
-	c->work = (enum work)(wc.wr_id >> 32);
-	c->qp = (unsigned)wc.wr_id;
-	c->bytes = wc.byte_len;
-	return wc.status == IBV_WC_SUCCESS ? 0 : work_failed(&wc, c->qp, c->work);
+	c = (struct completion){(enum work)(wc.wr_id >> 32), (unsigned)wc.wr_id, wc.byte_len};
+	if (wc.status != IBV_WC_SUCCESS)
+		die(c.work == WORK_SEND ? N_("the send on QP %u failed (%s): %s")
+					: N_("the receive on QP %u failed (%s): %s"),
+			c.qp + 1, ibv_wc_status_str(wc.status), _(advice_for(wc.status)));
+	return c;
 }
 
-/* ---- the end / 结束 ---- */
+/* ---- the end ---- */
 
+/* In reverse order: nothing may be closed while something still uses it. */
 void close_rdma_resources(struct rdma *r)
 {
-	/* In reverse order: nothing may be closed while something still uses it. / 逆序关闭：
-	 * 仍被使用的对象不能先关。 */
-	for (unsigned i = 0; i < r->qps; i++)
+	for (unsigned i = 0; i < r->opt->qps; i++)
 		ibv_destroy_qp(r->qp[i]);
-	if (r->cq)
-		ibv_destroy_cq(r->cq);
-	if (r->receive_mr)
-		ibv_dereg_mr(r->receive_mr);
-	if (r->send_mr)
-		ibv_dereg_mr(r->send_mr);
-	free(r->expected);
-	free(r->receive_buffer);
-	free(r->send_buffer);
-	if (r->pd)
-		ibv_dealloc_pd(r->pd);
-	if (r->context)
-		ibv_close_device(r->context);
-	*r = (struct rdma){0};
+	ibv_destroy_cq(r->cq);
+	ibv_dereg_mr(r->receive_mr);
+	ibv_dereg_mr(r->send_mr);
+	free(r->receive_buffer[0]);
+	free(r->send_buffer[0]);
+	ibv_dealloc_pd(r->pd);
+	ibv_close_device(r->context);
 }

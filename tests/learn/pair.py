@@ -23,7 +23,7 @@ EMPTY_GID = os.environ.get("LEARN_EMPTY_GID", "15")
 ENGLISH = {"LC_ALL": "C.UTF-8", "LANGUAGE": ""}
 END_S = 60  # far beyond anything the programs wait for: whoever is still there then hangs
 
-# The exchange as exchange.c describes it, written down a second time.
+# The exchange as exchange.h describes it, written down a second time.
 MAGIC, VERSION = 0x52505752, 1
 HELLO, READY, DONE, SORRY = 1, 2, 3, 4
 

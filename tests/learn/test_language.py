@@ -21,6 +21,8 @@ ENGLISH = (
     {"LC_ALL": "", "LANG": "de_DE.UTF-8", "LANGUAGE": ""},
 )
 NAMES = r"rdma_server|rdma_client"
+# What translates its text: as in po/meson.build.
+KEYWORDS = ("_", "N_", "tell", "say", "say_step:2", "complain", "die", "peer_abort:2")
 
 
 class Language(Case):
@@ -75,16 +77,22 @@ class Catalogue(unittest.TestCase):
 
     def test_every_sentence_of_the_sources_is_in_it(self):
         template = f"{self.folder.name}/learn.pot"
-        self.tool("xgettext", "--keyword=_", "--keyword=N_", "--from-code=UTF-8", "-f", "po/POTFILES", "-o", template)
+        self.tool("xgettext", *(f"--keyword={k}" for k in KEYWORDS), "--from-code=UTF-8", "-f", "po/POTFILES", "-o", template)
         self.tool("msgcmp", "po/zh_CN.po", template)
         listed = set((TOP / "po/POTFILES").read_text().split())
-        using = {f"learn/{p.name}" for p in (TOP / "learn").glob("*.c") if re.search(r"\bN?_\(", p.read_text())}
+        says = re.compile(rf'\b({"|".join(k.partition(":")[0] for k in KEYWORDS)})\((?:[^()"]*,)?\s*"')
+        using = {f"learn/{p.name}" for p in (TOP / "learn").glob("*.[ch]") if says.search(p.read_text())}
         self.assertEqual(listed, using)
 
-    def test_sources_speak_both_languages(self):
-        for path in sorted((TOP / "learn").glob("*.[ch]")):
-            head = path.read_text().split("*/")[1]  # behind the licence
-            self.assertRegex(head, "[\u4e00-\u9fff]", f"{path.name} does not begin with a Chinese comment")
+    def test_both_languages_tell_of_every_source(self):
+        """The comments are English; docs/learn/09-source.md leads through the files, and its Chinese twin has each of their lessons."""
+        for name in ("09-source.md", "09-source.zh.md"):
+            chapter = (TOP / "docs/learn" / name).read_text()
+            for path in sorted((TOP / "learn").glob("*.[ch]")):
+                about = re.search(rf"\[{re.escape(path.name)}\]\(../../learn/{re.escape(path.name)}\)(.*)", chapter)
+                self.assertTrue(about, f"{name} says nothing of {path.name}")
+                if name.endswith(".zh.md"):
+                    self.assertRegex(about[1], "[\u4e00-\u9fff]", f"{name} says nothing in Chinese of {path.name}")
 
 
 if __name__ == "__main__":
