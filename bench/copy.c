@@ -10,10 +10,7 @@
  * figures are the receiver's: bytes a second, and, of readv, the median of one call.
  */
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <sys/mman.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 
 #include "bench.h"
 
@@ -31,7 +28,7 @@ struct ring {
 
 struct plan {
 	enum mode mode;
-	size_t bytes;
+	unsigned bytes;
 	uint64_t run_ns;
 	int cpu[2]; /* of the sender, or the process that is read; of the receiver */
 };
@@ -43,12 +40,8 @@ struct figure {
 
 static uint8_t *buffer(size_t bytes)
 {
-	uint8_t *b = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (b == MAP_FAILED)
-		die("mmap");
-	memset(b, 0x5a, bytes); /* no page faults while the clock runs */
-	return b;
+	/* no page faults while the clock runs */
+	return memset(memory(bytes, MAP_PRIVATE), 0x5a, bytes);
 }
 
 static void check(const uint8_t *message, uint64_t number)
@@ -159,71 +152,36 @@ static struct figure read_all(pid_t pid, void *from, const struct plan *p)
 	return f;
 }
 
-static void usage(void)
-{
-	fprintf(stderr, "usage: copy [-m double|single|readv] [-s bytes] [-t seconds] "
-			"[-c sender core,receiver core]\n");
-	exit(2);
-}
-
-static enum mode mode_of(const char *name)
-{
-	for (unsigned i = 0; i < MODES; i++)
-		if (!strcmp(name, mode_name[i]))
-			return (enum mode)i;
-	usage();
-	return MODES;
-}
-
 static void parse(int argc, char **argv, struct plan *p)
 {
-	int c;
+	static const char usage[] = "[-m double|single|readv] [-s bytes] [-t seconds] [-c sender "
+				    "core,receiver core]";
+	const char *mode = mode_name[MODE_DOUBLE];
 
 	*p = (struct plan){.bytes = 65536, .run_ns = 200000000, .cpu = {-1, -1}};
-	while ((c = getopt(argc, argv, "m:s:t:c:")) != -1) {
-		switch (c) {
-		case 'm':
-			p->mode = mode_of(optarg);
-			break;
-		case 's':
-			p->bytes = strtoul(optarg, NULL, 10);
-			break;
-		case 't':
-			p->run_ns = (uint64_t)(atof(optarg) * 1e9);
-			break;
-		case 'c':
-			parse_cpus(optarg, p->cpu);
-			break;
-		default:
-			usage();
-		}
-	}
-	if (p->bytes < sizeof(uint64_t) || p->bytes > 1u << 30 || !p->run_ns || optind != argc)
-		usage();
+	const struct flag flags[] = {{'m', TEXT, &mode}, {'s', NUMBER, &p->bytes},
+		{'t', DURATION, &p->run_ns}, {'c', CPUS, p->cpu}, {0}};
+	take_flags(argc, argv, flags, usage);
+	while (p->mode < MODES && strcmp(mode, mode_name[p->mode]))
+		p->mode++;
+	need_usage(p->mode < MODES && p->bytes >= sizeof(uint64_t) && p->bytes <= 1u << 30 &&
+			   p->run_ns,
+		usage);
 }
 
 int main(int argc, char **argv)
 {
 	struct figure f;
 	struct plan p;
-	struct ring *r;
-	uint8_t *source;
-	pid_t child;
 	int status;
 
 	parse(argc, argv, &p);
-	r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (r == MAP_FAILED)
-		die("mmap");
-	source = buffer(p.bytes);
+	struct ring *r = memory(sizeof *r, MAP_SHARED);
+	uint8_t *source = buffer(p.bytes);
 	memset(source, 0, sizeof(uint64_t));
-	child = fork();
-	if (child < 0)
-		die("fork");
+	pid_t sender = child(p.cpu[0]);
 	alarm((unsigned)(p.run_ns / 1000000000ull) + SPARE_S);
-	if (!child) {
-		die_with_parent();
-		pin(p.cpu[0]);
+	if (!sender) {
 		memset(source, 0, p.bytes); /* pages of its own */
 		if (p.mode == MODE_READV)
 			for (;;)
@@ -232,14 +190,15 @@ int main(int argc, char **argv)
 		_exit(0);
 	}
 	pin(p.cpu[1]);
-	f = p.mode == MODE_READV ? read_all(child, source, &p) : receive_all(r, &p);
-	if (p.mode == MODE_READV)
-		kill(child, SIGKILL);
-	if (waitpid(child, &status, 0) < 0 || (status && p.mode != MODE_READV)) {
-		fprintf(stderr, "copy: the sender failed\n");
-		return 1;
+	if (p.mode == MODE_READV) {
+		f = read_all(sender, source, &p);
+		kill(sender, SIGKILL);
+		waitpid(sender, &status, 0);
+	} else {
+		f = receive_all(r, &p);
+		join_child(sender);
 	}
-	printf("{\"name\": \"copy\", \"mode\": \"%s\", \"bytes\": %zu, \"messages\": %llu, "
+	printf("{\"name\": \"copy\", \"mode\": \"%s\", \"bytes\": %u, \"messages\": %llu, "
 	       "\"mib_per_s\": %.2f, \"median_us\": %.3f}\n",
 		mode_name[p.mode], p.bytes, (unsigned long long)f.messages,
 		(double)f.messages * (double)p.bytes / 1048576.0 / ((double)f.elapsed_ns / 1e9),

@@ -13,14 +13,10 @@
  * --against` has them; here the peer is one endpoint, or what is asked for.
  */
 #include <fcntl.h>
-#include <getopt.h>
 #include <malloc.h>
 #include <poll.h>
-#include <stdbool.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 #include "bench.h"
 #include "ropeway.h"
@@ -61,11 +57,15 @@ struct order {
 static struct {
 	const char *transports, *only;
 	unsigned n, rounds;
-	double seconds;
+	uint64_t run_ns;
 	int cpu[2];
 	bool json;
-} opt = {
-	.transports = "shm,tcp", .only = "", .n = 1000, .rounds = 5, .seconds = 0.3, .cpu = {0, 1}};
+} opt = {.transports = "shm,tcp",
+	.only = "",
+	.n = 1000,
+	.rounds = 5,
+	.run_ns = 300000000,
+	.cpu = {0, 1}};
 
 static const char *who;
 static rpw_context *ctx;
@@ -388,14 +388,9 @@ static double rate(uint64_t n, uint64_t k, uint64_t mask)
 	return (double)n / took;
 }
 
-static int less(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
 static double median(double *v, unsigned n)
 {
-	qsort(v, n, sizeof(*v), less);
+	qsort(v, n, sizeof(*v), compare_doubles);
 	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
@@ -427,7 +422,7 @@ static void compare(const char *name, uint64_t k, uint64_t mask, void (*begin)(v
 	if (!wanted(name))
 		return;
 	rate(10000, k, mask);
-	uint64_t n = (uint64_t)(rate(50000, 1, mask) * opt.seconds);
+	uint64_t n = (uint64_t)(rate(50000, 1, mask) * (double)opt.run_ns / 1e9);
 	for (unsigned i = 0; i < opt.rounds; i++) {
 		peer[i] = rate(n, 1, mask);
 		if (begin)
@@ -507,16 +502,18 @@ static void measure(const char *transport, const char *key)
 	if (!key)
 		compare(name, opt.n, EXACT, NULL, NULL, false, 0.7, "one endpoint");
 	if (!key && !strcmp(transport, "shm")) {
-		compare("match_posted_100k", 1, EXACT, posted_begin, posted_end, true, 2,
-			"none in the way");
-		compare("match_wild_100k", 1, WILD, wild_begin, posted_end, true, 2,
-			"none in the way");
-		compare("match_mixed_100k", 1, EXACT, wild_begin, posted_end, true, 2,
-			"none in the way");
-		compare("match_early_100k", 1, EXACT, early_begin, early_end, true, 2,
-			"none in the way");
-		compare("match_early_wild_100k", 1, WILD, early_begin, early_end, true, 2,
-			"none in the way");
+		static const struct {
+			const char *name;
+			uint64_t mask;
+			void (*begin)(void), (*end)(void);
+		} crowds[] = {{"match_posted_100k", EXACT, posted_begin, posted_end},
+			{"match_wild_100k", WILD, wild_begin, posted_end},
+			{"match_mixed_100k", EXACT, wild_begin, posted_end},
+			{"match_early_100k", EXACT, early_begin, early_end},
+			{"match_early_wild_100k", WILD, early_begin, early_end}};
+		for (unsigned i = 0; i < sizeof(crowds) / sizeof(*crowds); i++)
+			compare(crowds[i].name, 1, crowds[i].mask, crowds[i].begin, crowds[i].end,
+				true, 2, "none in the way");
 	}
 	say(&(struct order){OP_QUIT, 0, 0, 0}, sizeof(struct order));
 	_exit(0);
@@ -531,14 +528,10 @@ static int run(const char *transport, const char *key)
 	fflush(stdout);
 	pid_t pid[2];
 	for (int side = 0; side < 2; side++) {
-		pid[side] = fork();
-		if (pid[side] < 0)
-			die("fork");
+		pid[side] = child(opt.cpu[side]);
 		if (pid[side])
 			continue;
-		die_with_parent();
 		alarm(DEADLINE_S);
-		pin(opt.cpu[side]);
 		talk = pair[side];
 		close(pair[!side]);
 		who = side ? "server" : "client";
@@ -567,46 +560,21 @@ static void key_make(char *file)
 	close(random);
 }
 
-static void usage(void)
-{
-	fputs("grow [-t LIST] [-n ENDPOINTS] [-r ROUNDS] [-s SECONDS] [-o TEXT] [-c A,B] [-j]\n"
-	      "  -t shm,tcp,verbs  transports, each also with a key (default shm,tcp)\n  -o TEXT   "
-	      "        only rows whose name has this in it\n",
-		stderr);
-	exit(2);
-}
+static const char usage[] =
+	"[-t LIST] [-n ENDPOINTS] [-r ROUNDS] [-s SECONDS] [-o TEXT] [-c A,B] [-j]\n"
+	"  -t shm,tcp,verbs  transports, each also with a key (default shm,tcp)\n"
+	"  -o TEXT           only rows whose name has this in it";
 
 int main(int argc, char **argv)
 {
-	for (int c; (c = getopt(argc, argv, "t:n:r:s:o:c:j")) >= 0;)
-		switch (c) {
-		case 't':
-			opt.transports = optarg;
-			break;
-		case 'n':
-			opt.n = (unsigned)atoi(optarg);
-			break;
-		case 'r':
-			opt.rounds = (unsigned)atoi(optarg);
-			break;
-		case 's':
-			opt.seconds = atof(optarg);
-			break;
-		case 'o':
-			opt.only = optarg;
-			break;
-		case 'c':
-			parse_cpus(optarg, opt.cpu);
-			break;
-		case 'j':
-			opt.json = true;
-			break;
-		default:
-			usage();
-		}
-	if (!opt.n || opt.n > ENDPOINTS_MAX || !opt.rounds || opt.rounds > ROUNDS_MAX ||
-		opt.seconds <= 0)
-		usage();
+	const struct flag flags[] = {{'t', TEXT, &opt.transports}, {'n', NUMBER, &opt.n},
+		{'r', NUMBER, &opt.rounds}, {'s', DURATION, &opt.run_ns}, {'o', TEXT, &opt.only},
+		{'c', CPUS, opt.cpu}, {'j', FLAG, &opt.json}, {0}};
+
+	take_flags(argc, argv, flags, usage);
+	need_usage(opt.n && opt.n <= ENDPOINTS_MAX && opt.rounds && opt.rounds <= ROUNDS_MAX &&
+			   opt.run_ns,
+		usage);
 	struct rlimit files;
 	getrlimit(RLIMIT_NOFILE, &files);
 	files.rlim_cur = files.rlim_max;
@@ -615,9 +583,7 @@ int main(int argc, char **argv)
 	key_make(key);
 	snprintf(list, sizeof(list), "%s", opt.transports);
 	int bad = 0;
-	rows = mmap(NULL, sizeof(*rows), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (rows == MAP_FAILED)
-		die("mmap");
+	rows = memory(sizeof(*rows), MAP_SHARED);
 	if (opt.json)
 		puts("[");
 	while ((transport = strsep(&at, ","))) {

@@ -17,16 +17,9 @@
 #define _GNU_SOURCE
 #endif
 #include <fcntl.h>
-#include <infiniband/verbs.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 
-#include "bench.h"
+#include "verbs.h"
 
 enum {
 	QPS_MAX = 256,
@@ -36,9 +29,8 @@ enum {
 };
 
 static const char *device = "rpw_lo", *far_device, *netns, *mode = "bulk";
-static unsigned qps = 1, bulk_bytes = 65536, bulk_posted = 8, gid_index = 1;
-static double seconds = 1.5;
-static uint64_t interval_ns = 500000;
+static unsigned qps = 1, bulk_bytes = 65536, bulk_posted = 8, gid_index = 1, interval_us = 500;
+static uint64_t run_ns = 1500000000;
 
 struct hello {
 	union ibv_gid gid;
@@ -46,90 +38,12 @@ struct hello {
 	uint32_t rkey, n, qpn[QPS_MAX];
 };
 
-static struct ibv_context *ctx;
-static struct ibv_pd *pd;
-static struct ibv_mr *mr;
-static uint8_t *mem;
+static struct device d;
 static double sample[SAMPLES_MAX];
 
-static void fail(const char *what)
+static void join(struct ibv_qp *q, const union ibv_gid *gid, uint32_t qpn)
 {
-	fprintf(stderr, "independence: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-static void device_open(const char *name)
-{
-	int n = 0;
-	struct ibv_device **list = ibv_get_device_list(&n);
-	for (int i = 0; i < n && !ctx; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), name))
-			ctx = ibv_open_device(list[i]);
-	if (!ctx)
-		fail(name);
-	pd = ibv_alloc_pd(ctx);
-	mem = mmap(
-		NULL, BULK_MAX + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	mr = ibv_reg_mr(pd, mem, BULK_MAX + 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	if (!mr)
-		fail("ibv_reg_mr");
-}
-
-static struct ibv_qp *qp_make(struct ibv_cq *cq)
-{
-	struct ibv_qp_init_attr a = {.send_cq = cq,
-		.recv_cq = cq,
-		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = 64, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
-	struct ibv_qp *q = ibv_create_qp(pd, &a);
-	if (!q)
-		fail("ibv_create_qp");
-	return q;
-}
-
-static void qp_connect(struct ibv_qp *q, const union ibv_gid *gid, uint32_t qpn)
-{
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
-		.port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
-	int rc = ibv_modify_qp(
-		q, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
-		.path_mtu = netns ? IBV_MTU_1024 : IBV_MTU_4096,
-		.dest_qp_num = qpn,
-		.max_dest_rd_atomic = 1,
-		.min_rnr_timer = 12,
-		.ah_attr = {.is_global = 1,
-			.port_num = 1,
-			.grh = {.dgid = *gid, .sgid_index = (uint8_t)gid_index, .hop_limit = 64}}};
-	rc = rc ? rc
-		: ibv_modify_qp(q, &a,
-			  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-		.timeout = 14,
-		.retry_cnt = 7,
-		.rnr_retry = 7,
-		.max_rd_atomic = 1};
-	rc = rc ? rc
-		: ibv_modify_qp(q, &a,
-			  IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-				  IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
-	errno = rc;
-	if (rc)
-		fail("ibv_modify_qp");
-}
-
-static void say(int fd, const void *what, size_t n)
-{
-	if (write(fd, what, n) != (ssize_t)n)
-		fail("the other process");
-}
-
-static void hear(int fd, void *what, size_t n)
-{
-	if (recv(fd, what, n, MSG_WAITALL) != (ssize_t)n)
-		fail("the other process");
+	qp_connect(&d, q, gid, qpn, netns ? IBV_MTU_1024 : IBV_MTU_4096, 1);
 }
 
 /* X and Y: QPs, then what the mode says, then nothing more than to serve. */
@@ -137,40 +51,37 @@ static void target(int fd, unsigned n, bool ends)
 {
 	static struct ibv_qp *q[QPS_MAX];
 	static struct hello here, there;
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (netns) {
 		char path[200];
 		snprintf(path, sizeof(path), "/run/netns/%s", netns);
 		int ns = open(path, O_RDONLY | O_CLOEXEC);
 		if (ns < 0 || setns(ns, CLONE_NEWNET))
-			fail(path);
+			die(path);
 	}
-	device_open(far_device ? far_device : device);
-	struct ibv_cq *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
-	if (!cq || ibv_query_gid(ctx, 1, (int)gid_index, &here.gid))
-		fail("its device");
-	here.addr = (uintptr_t)mem;
-	here.rkey = mr->rkey;
+	device_open(&d, far_device ? far_device : device, gid_index, BULK_MAX + 4096);
+	struct ibv_cq *cq = ibv_create_cq(d.ctx, 16, NULL, NULL, 0);
+	here.gid = d.gid;
+	here.addr = (uintptr_t)d.mem;
+	here.rkey = d.mr->rkey;
 	here.n = n;
 	for (unsigned i = 0; i < n; i++)
-		here.qpn[i] = (q[i] = qp_make(cq))->qp_num;
-	say(fd, &here, sizeof(here));
+		here.qpn[i] = (q[i] = qp_make(&d, cq, 64))->qp_num;
+	tell(fd, &here, sizeof(here));
 	hear(fd, &there, sizeof(there));
 	for (unsigned i = 0; i < n; i++)
-		qp_connect(q[i], &there.gid, there.qpn[i]);
+		join(q[i], &there.gid, there.qpn[i]);
 	char c = 0;
-	say(fd, &c, 1);
+	tell(fd, &c, 1);
 	hear(fd, &c, 1);
 	unsigned bad = ends ? n : 0;
 	struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
 	for (unsigned i = 0; i < bad; i++)
-		if (!strcmp(mode, "destroy")   ? ibv_destroy_qp(q[i])
-			: !strcmp(mode, "err") ? ibv_modify_qp(q[i], &err, IBV_QP_STATE)
-					       : 0)
-			fail(mode);
-	say(fd, &c, 1);
+		if ((!strcmp(mode, "destroy") && ibv_destroy_qp(q[i])) ||
+			(!strcmp(mode, "err") && ibv_modify_qp(q[i], &err, IBV_QP_STATE)))
+			die(mode);
+	tell(fd, &c, 1);
 	hear(fd, &c, 1);
-	say(fd, mem + BULK_MAX, 8);
+	tell(fd, d.mem + BULK_MAX, 8);
 	hear(fd, &c, 1);
 	_exit(0);
 }
@@ -185,9 +96,8 @@ static struct far begin(unsigned n, bool ends)
 {
 	struct far f;
 	int sv[2];
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv))
-		fail("socketpair");
-	f.pid = fork();
+	talk_open(sv);
+	f.pid = child(-1);
 	if (!f.pid)
 		target(sv[1], n, ends);
 	close(sv[1]);
@@ -197,22 +107,20 @@ static struct far begin(unsigned n, bool ends)
 
 static void meet(struct far *f, struct ibv_qp **q, struct ibv_cq *cq)
 {
-	struct hello here = {.n = 0};
+	struct hello here = {.gid = d.gid};
 	char c;
 	hear(f->fd, &f->hello, sizeof(f->hello));
-	if (ibv_query_gid(ctx, 1, (int)gid_index, &here.gid))
-		fail("ibv_query_gid");
 	for (unsigned i = 0; i < f->hello.n; i++)
-		here.qpn[i] = (q[i] = qp_make(cq))->qp_num;
-	say(f->fd, &here, sizeof(here));
+		here.qpn[i] = (q[i] = qp_make(&d, cq, 64))->qp_num;
+	tell(f->fd, &here, sizeof(here));
 	for (unsigned i = 0; i < f->hello.n; i++)
-		qp_connect(q[i], &f->hello.gid, f->hello.qpn[i]);
+		join(q[i], &f->hello.gid, f->hello.qpn[i]);
 	hear(f->fd, &c, 1);
 }
 
 static int post(struct ibv_qp *q, const struct hello *to, uint64_t id, uint32_t from, uint32_t len)
 {
-	struct ibv_sge sge = {(uintptr_t)mem + from, len, mr->lkey};
+	struct ibv_sge sge = {(uintptr_t)d.mem + from, len, d.mr->lkey};
 	struct ibv_send_wr *bad, wr = {.wr_id = id,
 					 .sg_list = &sge,
 					 .num_sge = 1,
@@ -236,12 +144,6 @@ static void tend(struct ibv_cq *cq, struct ibv_qp **q, const struct hello *to)
 		}
 }
 
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
 struct seen {
 	double median, p99, most;
 	unsigned n;
@@ -252,83 +154,50 @@ static struct seen measure(struct ibv_qp *small, struct ibv_cq *cq, const struct
 	struct ibv_cq *others, struct ibv_qp **q, const struct hello *x)
 {
 	static uint64_t value;
-	uint64_t begin_ns = now_ns(), end_ns = begin_ns + (uint64_t)(seconds * 1e9), t = begin_ns;
+	uint64_t begin_ns = now_ns(), end_ns = begin_ns + run_ns, t = begin_ns;
+	uint64_t interval = interval_us * 1000ull;
 	unsigned n = 0;
 	while (t < end_ns && n < SAMPLES_MAX) {
 		struct ibv_wc wc = {.status = 99};
 		value++;
-		memcpy(mem + BULK_MAX, &value, 8);
+		memcpy(d.mem + BULK_MAX, &value, 8);
 		t = now_ns();
 		if (post(small, to, 0, BULK_MAX, 8))
-			fail("ibv_post_send");
+			die("ibv_post_send");
 		while (!ibv_poll_cq(cq, 1, &wc)) {
 			if (others)
 				tend(others, q, x);
 			if (now_ns() - t > DEADLINE_S * 1000000000ull)
-				fail("no completion");
+				die("no completion");
 		}
 		if (wc.status)
-			fail(ibv_wc_status_str(wc.status));
+			die(ibv_wc_status_str(wc.status));
 		uint64_t done = now_ns();
 		/* Those that were due during a long wait would have waited, too. */
-		for (uint64_t due = t; due < done && n < SAMPLES_MAX; due += interval_ns)
+		for (uint64_t due = t; due < done && n < SAMPLES_MAX; due += interval)
 			sample[n++] = (double)(done - due) / 1000;
 		/* until the next is due it polls, as a program with other work does */
-		for (uint64_t due = t + interval_ns; t < due; t = now_ns())
+		for (uint64_t due = t + interval; t < due; t = now_ns())
 			if (others)
 				tend(others, q, x);
 			else
 				ibv_poll_cq(cq, 1, &wc);
 	}
-	qsort(sample, n, sizeof(*sample), by_size);
+	qsort(sample, n, sizeof(*sample), compare_doubles);
 	return (struct seen){sample[n / 2], sample[n * 99ull / 100], sample[n - 1], n};
 }
 
 static void options(int argc, char **argv)
 {
-	int c;
-	while ((c = getopt(argc, argv, "m:q:s:w:t:i:d:D:n:g:")) != -1)
-		switch (c) {
-		case 'm':
-			mode = optarg;
-			break;
-		case 'q':
-			qps = (unsigned)atoi(optarg);
-			break;
-		case 's':
-			bulk_bytes = (unsigned)atoi(optarg);
-			break;
-		case 'w':
-			bulk_posted = (unsigned)atoi(optarg);
-			break;
-		case 't':
-			seconds = atof(optarg);
-			break;
-		case 'i':
-			interval_ns = (uint64_t)(atof(optarg) * 1000);
-			break;
-		case 'd':
-			device = optarg;
-			break;
-		case 'D':
-			far_device = optarg;
-			break;
-		case 'n':
-			netns = optarg;
-			break;
-		case 'g':
-			gid_index = (unsigned)atoi(optarg);
-			break;
-		default:
-			fprintf(stderr,
-				"usage: %s [-m kill|stop|destroy|err|bulk] [-q QPS] [-s BYTES] "
-				"[-w POSTED] [-t SECONDS] [-i US] [-d DEVICE] [-n NETNS -D DEVICE] "
-				"[-g GID]\n",
-				argv[0]);
-			exit(2);
-		}
-	if (qps >= QPS_MAX || bulk_bytes > BULK_MAX || bulk_posted > 64)
-		fail("an option is too large");
+	static const char usage[] =
+		"[-m kill|stop|destroy|err|bulk] [-q QPS] [-s BYTES] [-w POSTED] "
+		"[-t SECONDS] [-i US] [-d DEVICE] [-n NETNS -D DEVICE] [-g GID]";
+	const struct flag flags[] = {{'m', TEXT, &mode}, {'q', NUMBER, &qps},
+		{'s', NUMBER, &bulk_bytes}, {'w', NUMBER, &bulk_posted}, {'t', DURATION, &run_ns},
+		{'i', NUMBER, &interval_us}, {'d', TEXT, &device}, {'D', TEXT, &far_device},
+		{'n', TEXT, &netns}, {'g', NUMBER, &gid_index}, {0}};
+	take_flags(argc, argv, flags, usage);
+	need_usage(qps < QPS_MAX && bulk_bytes <= BULK_MAX && bulk_posted <= 64, usage);
 }
 
 int main(int argc, char **argv)
@@ -338,9 +207,9 @@ int main(int argc, char **argv)
 	uint8_t held[8];
 	options(argc, argv);
 	struct far x = begin(qps, true), y = begin(1, false);
-	device_open(device);
-	struct ibv_cq *others = ibv_create_cq(ctx, 16384, NULL, NULL, 0),
-		      *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
+	device_open(&d, device, gid_index, BULK_MAX + 4096);
+	struct ibv_cq *others = ibv_create_cq(d.ctx, 16384, NULL, NULL, 0),
+		      *cq = ibv_create_cq(d.ctx, 16, NULL, NULL, 0);
 	meet(&x, q, others);
 	meet(&y, yq, cq);
 	struct ibv_qp *small = yq[0];
@@ -349,30 +218,30 @@ int main(int argc, char **argv)
 	/* a word over each, so that none is new */
 	for (unsigned i = 0; i < qps; i++)
 		if (post(q[i], &x.hello, i, 0, 8))
-			fail("ibv_post_send");
+			die("ibv_post_send");
 	struct ibv_wc wc;
 	for (unsigned i = 0; i < qps;)
 		i += ibv_poll_cq(others, 1, &wc) > 0;
-	say(x.fd, &c, 1);
+	tell(x.fd, &c, 1);
 	hear(x.fd, &c, 1);
 	int status;
 	if (!strcmp(mode, "kill") && (kill(x.pid, SIGKILL) || waitpid(x.pid, &status, 0) < 0))
-		fail("kill");
+		die("kill");
 	if (!strcmp(mode, "stop") &&
 		(kill(x.pid, SIGSTOP) || waitpid(x.pid, &status, WUNTRACED) < 0))
-		fail("stop");
+		die("stop");
 	for (unsigned i = 0; i < qps; i++)
 		for (unsigned k = 0; k < bulk_posted; k++)
 			if (post(q[i], &x.hello, i, 0, bulk_bytes))
-				fail("ibv_post_send");
+				die("ibv_post_send");
 	uint64_t began_ns = now_ns();
 	struct seen beside = measure(small, cq, &to->hello, others, q, &x.hello);
 	double took = (double)(now_ns() - began_ns) / 1e9;
-	say(y.fd, &c, 1);
+	tell(y.fd, &c, 1);
 	hear(y.fd, &c, 1);
-	say(y.fd, &c, 1);
+	tell(y.fd, &c, 1);
 	hear(y.fd, held, 8);
-	bool right = !memcmp(held, mem + BULK_MAX, 8);
+	bool right = !memcmp(held, d.mem + BULK_MAX, 8);
 	printf("%-8s %3u QPs: alone %.1f us (99%% %.1f), beside %.1f us (99%% %.1f, longest %.0f; "
 	       "%u "
 	       "of them); %.2f x and %.2f x; bulk %.0f MB/s%s\n",

@@ -3,9 +3,6 @@
  * other right now. A host moves virtual cores, so script/bench asks before and after each round.
  */
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 
 #include "bench.h"
 
@@ -45,45 +42,23 @@ static void ask(struct line *l, uint64_t *block_ns)
 	}
 }
 
-static void usage(void)
-{
-	fprintf(stderr, "usage: line [-c asking core,answering core]\n");
-	exit(2);
-}
-
 int main(int argc, char **argv)
 {
 	static uint64_t block_ns[BLOCKS];
-	int cpu[2] = {-1, -1}, c, status;
-	struct line *l;
-	pid_t child;
+	int cpu[2] = {-1, -1};
+	const struct flag flags[] = {{'c', CPUS, cpu}, {0}};
 
-	while ((c = getopt(argc, argv, "c:")) != -1) {
-		if (c != 'c')
-			usage();
-		parse_cpus(optarg, cpu);
-	}
-	if (optind != argc)
-		usage();
-	l = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (l == MAP_FAILED)
-		die("mmap");
-	child = fork();
-	if (child < 0)
-		die("fork");
+	take_flags(argc, argv, flags, "[-c asking core,answering core]");
+	struct line *l = memory(sizeof *l, MAP_SHARED);
+	pid_t other = child(cpu[1]);
 	alarm(DEADLINE_S); /* two that share a core take a time slice for each turn */
-	if (!child) {
-		die_with_parent();
-		pin(cpu[1]);
+	if (!other) {
 		answer(l);
 		_exit(0);
 	}
 	pin(cpu[0]);
 	ask(l, block_ns);
-	if (waitpid(child, &status, 0) < 0 || status) {
-		fprintf(stderr, "line: the other side failed\n");
-		return 1;
-	}
+	join_child(other);
 	qsort(block_ns, BLOCKS, sizeof *block_ns, compare_u64);
 	printf("{\"name\": \"line\", \"half_trip_ns\": %.2f, \"least_ns\": %.2f}\n",
 		(double)block_ns[MIDDLE] / TURNS / 2, (double)block_ns[0] / TURNS / 2);

@@ -15,20 +15,14 @@
  * -r measures latency of RDMA READ instead, one at a time over one QP, from a process that polls
  * its CQ all the time (that of ib_read_lat sleeps).
  */
-#include <infiniband/verbs.h>
-#include <stdbool.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-
-#include "bench.h"
+#include "verbs.h"
 
 enum { QPS_MAX = 8192, SLOTS = 16, POLL_MAX = 16, DEADLINE_S = 120, READS_MAX = 1000000 };
 
 struct plan {
 	const char *device;
-	int gid_index, cpu[2];
-	unsigned qps, size, window;
+	int cpu[2];
+	unsigned gid_index, qps, size, window;
 	enum ibv_mtu mtu;
 	uint64_t run_ns;
 	bool idle, read;
@@ -43,71 +37,29 @@ struct hello {
 };
 
 struct side {
-	struct ibv_context *ctx;
-	struct ibv_pd *pd;
+	struct device d;
 	struct ibv_cq *cq;
-	struct ibv_mr *mr;
 	struct ibv_qp *qp[QPS_MAX];
-	uint8_t *mem;
-	size_t mem_bytes;
-	int lid;
 };
 
 static struct hello here, there; /* too big for a stack */
 static struct side self;
 
-static void fail(const char *what)
-{
-	fprintf(stderr, "manyqp: %s failed: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-static struct ibv_context *open_device(const char *name)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *ctx = NULL;
-
-	for (int i = 0; list && list[i]; i++)
-		if (!name || !strcmp(ibv_get_device_name(list[i]), name)) {
-			ctx = ibv_open_device(list[i]);
-			break;
-		}
-	if (!ctx) {
-		fprintf(stderr, "manyqp: no device %s; ibv_devices lists what there is\n",
-			name ? name : "at all");
-		exit(1);
-	}
-	if (list)
-		ibv_free_device_list(list);
-	return ctx;
-}
-
 static uint8_t pattern(size_t i) { return (uint8_t)(i * 131 + (i >> 8) * 29 + (i >> 16) * 7 + 3); }
 
 static void open_side(struct side *s, const struct plan *p, bool filled)
 {
-	struct ibv_port_attr port;
+	size_t bytes = (size_t)p->size * SLOTS;
 
-	s->ctx = open_device(p->device);
-	s->pd = ibv_alloc_pd(s->ctx);
-	s->cq = ibv_create_cq(s->ctx, (int)p->window + 1, NULL, NULL, 0);
-	if (!s->pd || !s->cq || ibv_query_port(s->ctx, 1, &port) ||
-		ibv_query_gid(s->ctx, 1, p->gid_index, &here.gid))
-		fail("opening the device");
-	s->lid = port.lid;
-	s->mem_bytes = (size_t)p->size * SLOTS;
-	s->mem = mmap(
-		NULL, s->mem_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (s->mem == MAP_FAILED)
-		fail("mmap");
-	for (size_t i = 0; i < s->mem_bytes; i++)
-		s->mem[i] = filled ? pattern(i) : 0xee;
-	s->mr = ibv_reg_mr(s->pd, s->mem, s->mem_bytes,
-		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
-	if (!s->mr)
-		fail("ibv_reg_mr");
-	here.addr = (uintptr_t)s->mem;
-	here.rkey = s->mr->rkey;
+	device_open(&s->d, p->device, p->gid_index, bytes);
+	s->cq = ibv_create_cq(s->d.ctx, (int)p->window + 1, NULL, NULL, 0);
+	if (!s->cq)
+		die("ibv_create_cq");
+	for (size_t i = 0; i < bytes; i++)
+		s->d.mem[i] = filled ? pattern(i) : 0xee;
+	here.gid = s->d.gid;
+	here.addr = (uintptr_t)s->d.mem;
+	here.rkey = s->d.mr->rkey;
 }
 
 static unsigned queue_depth(const struct plan *p)
@@ -117,71 +69,8 @@ static unsigned queue_depth(const struct plan *p)
 
 static void create_qp(struct side *s, const struct plan *p, unsigned i)
 {
-	struct ibv_qp_init_attr init = {.send_cq = s->cq,
-		.recv_cq = s->cq,
-		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = queue_depth(p),
-			.max_recv_wr = 1,
-			.max_send_sge = 1,
-			.max_recv_sge = 1}};
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-		.port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
-
-	s->qp[i] = ibv_create_qp(s->pd, &init);
-	if (!s->qp[i])
-		fail("ibv_create_qp");
-	if (ibv_modify_qp(s->qp[i], &attr,
-		    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
-		fail("to INIT");
+	s->qp[i] = qp_make(&s->d, s->cq, queue_depth(p));
 	here.qpn[i] = s->qp[i]->qp_num;
-}
-
-static void connect_qp(
-	struct side *s, const struct plan *p, unsigned i, uint32_t qpn, const union ibv_gid *gid)
-{
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
-		.path_mtu = p->mtu,
-		.dest_qp_num = qpn,
-		.rq_psn = 0,
-		.max_dest_rd_atomic = 1,
-		.min_rnr_timer = 12,
-		.ah_attr = {.is_global = 1,
-			.port_num = 1,
-			.grh = {.dgid = *gid,
-				.sgid_index = (uint8_t)p->gid_index,
-				.hop_limit = 64}}};
-
-	if (ibv_modify_qp(s->qp[i], &attr,
-		    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
-		fail("to RTR");
-	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-		.timeout = 14,
-		.retry_cnt = 7,
-		.rnr_retry = 7,
-		.sq_psn = 0,
-		.max_rd_atomic = 1};
-	if (ibv_modify_qp(s->qp[i], &attr,
-		    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
-		fail("to RTS");
-}
-
-static void put(int fd, const void *data, size_t len)
-{
-	if (send(fd, data, len, MSG_NOSIGNAL) != (ssize_t)len)
-		fail("telling the other side");
-}
-
-static void get(int fd, void *data, size_t len)
-{
-	ssize_t n = recv(fd, data, len, MSG_WAITALL);
-
-	if (n == (ssize_t)len)
-		return;
-	fprintf(stderr, "manyqp: the other side left\n");
-	exit(1);
 }
 
 static void connect_sides(struct side *s, const struct plan *p, int fd)
@@ -190,19 +79,19 @@ static void connect_sides(struct side *s, const struct plan *p, int fd)
 
 	for (unsigned i = 0; i < p->qps; i++)
 		create_qp(s, p, i);
-	put(fd, &here, sizeof here);
-	get(fd, &there, sizeof there);
+	tell(fd, &here, sizeof here);
+	hear(fd, &there, sizeof there);
 	for (unsigned i = 0; i < p->qps; i++)
-		connect_qp(s, p, i, there.qpn[i], &there.gid);
-	put(fd, &ready, 1);
-	get(fd, &ready, 1);
+		qp_connect(&s->d, s->qp[i], &there.gid, there.qpn[i], p->mtu, 1);
+	tell(fd, &ready, 1);
+	hear(fd, &ready, 1);
 }
 
 static void post(const struct side *s, const struct plan *p, uint64_t number)
 {
 	uint64_t offset = number % SLOTS * p->size;
 	struct ibv_sge sge = {
-		.addr = (uintptr_t)s->mem + offset, .length = p->size, .lkey = s->mr->lkey};
+		.addr = (uintptr_t)s->d.mem + offset, .length = p->size, .lkey = s->d.mr->lkey};
 	struct ibv_send_wr *bad,
 		wr = {.wr_id = number,
 			.sg_list = &sge,
@@ -212,7 +101,7 @@ static void post(const struct side *s, const struct plan *p, uint64_t number)
 			.wr.rdma = {.remote_addr = there.addr + offset, .rkey = there.rkey}};
 
 	if (ibv_post_send(s->qp[number % p->qps], &wr, &bad))
-		fail("ibv_post_send");
+		die("ibv_post_send");
 }
 
 /* Take completions: each makes room on its QP. */
@@ -222,7 +111,7 @@ static unsigned reap(struct side *s, const struct plan *p, unsigned *open)
 	int n = ibv_poll_cq(s->cq, POLL_MAX, wc);
 
 	if (n < 0)
-		fail("ibv_poll_cq");
+		die("ibv_poll_cq");
 	for (int i = 0; i < n; i++) {
 		if (wc[i].status != IBV_WC_SUCCESS) {
 			fprintf(stderr, "manyqp: message %llu: %s\n",
@@ -242,7 +131,7 @@ static double write_for(struct side *s, const struct plan *p, uint64_t *messages
 	uint64_t posted = 0, done = 0, begin = now_ns(), now = begin;
 
 	if (!open)
-		fail("calloc");
+		die("calloc");
 	while (now - begin < p->run_ns || done < posted) {
 		while (now - begin < p->run_ns && posted - done < p->window &&
 			open[posted % p->qps] < queue_depth(p)) {
@@ -263,10 +152,10 @@ static int be_written(struct side *s, const struct plan *p, int fd)
 	size_t checked;
 
 	connect_sides(s, p, fd);
-	get(fd, &messages, sizeof messages);
+	hear(fd, &messages, sizeof messages);
 	checked = (messages < SLOTS ? messages : SLOTS) * p->size;
 	for (size_t i = 0; i < checked; i++)
-		if (s->mem[i] != pattern(i)) {
+		if (s->d.mem[i] != pattern(i)) {
 			fprintf(stderr, "manyqp: byte %zu is not what was written\n", i);
 			return 1;
 		}
@@ -280,7 +169,7 @@ static int write_to_peer(struct side *s, const struct plan *p, int fd)
 
 	connect_sides(s, p, fd);
 	rate = write_for(s, p, &messages);
-	put(fd, &messages, sizeof messages);
+	tell(fd, &messages, sizeof messages);
 	printf("{\"name\": \"manyqp\", \"qps\": %u, \"bytes\": %u, \"messages\": %llu, "
 	       "\"mib_per_s\": %.2f}\n",
 		p->qps, p->size, (unsigned long long)messages, rate);
@@ -297,7 +186,7 @@ static int be_read(struct side *s, const struct plan *p, int fd)
 	while (recv(fd, &over, 1, MSG_DONTWAIT) < 0)
 		for (int i = 0; i < 1000; i++)
 			if (ibv_poll_cq(s->cq, 1, &wc) < 0)
-				fail("ibv_poll_cq");
+				die("ibv_poll_cq");
 	return 0;
 }
 
@@ -318,11 +207,11 @@ static int read_from_peer(struct side *s, const struct plan *p, int fd)
 			reap(s, p, open);
 		trip_ns[n++] = now_ns() - before;
 		for (size_t i = 0; i < p->size; i++)
-			if (s->mem[i] != pattern(i))
-				fail("reading what is there");
-		memset(s->mem, 0xee, p->size);
+			if (s->d.mem[i] != pattern(i))
+				die("reading what is there");
+		memset(s->d.mem, 0xee, p->size);
 	}
-	put(fd, "", 1);
+	tell(fd, "", 1);
 	qsort(trip_ns, n, sizeof *trip_ns, compare_u64);
 	middle = n / 2;
 	printf("{\"name\": \"manyqp\", \"bytes\": %u, \"reads\": %u, \"median_us\": %.3f}\n",
@@ -337,7 +226,7 @@ static long resident_bytes(void)
 	long all, resident = 0;
 
 	if (!f || fscanf(f, "%ld %ld", &all, &resident) != 2)
-		fail("/proc/self/statm");
+		die("/proc/self/statm");
 	fclose(f);
 	return resident * sysconf(_SC_PAGESIZE);
 }
@@ -353,8 +242,8 @@ static int count_idle(struct side *s, const struct plan *p)
 	for (unsigned i = 0; i < p->qps; i += 2) {
 		create_qp(s, p, i);
 		create_qp(s, p, i + 1);
-		connect_qp(s, p, i, here.qpn[i + 1], &here.gid);
-		connect_qp(s, p, i + 1, here.qpn[i], &here.gid);
+		qp_connect(&s->d, s->qp[i], &here.gid, here.qpn[i + 1], p->mtu, 1);
+		qp_connect(&s->d, s->qp[i + 1], &here.gid, here.qpn[i], p->mtu, 1);
 		if (!i)
 			before = resident_bytes();
 	}
@@ -364,81 +253,38 @@ static int count_idle(struct side *s, const struct plan *p)
 	return 0;
 }
 
-static enum ibv_mtu mtu_of(const char *arg)
-{
-	for (int m = IBV_MTU_256; m <= IBV_MTU_4096; m++)
-		if (atoi(arg) == 128 << m)
-			return (enum ibv_mtu)m;
-	fprintf(stderr, "manyqp: an MTU is 256, 512, 1024, 2048 or 4096, not %s\n", arg);
-	exit(2);
-}
-
-static void usage(void)
-{
-	fprintf(stderr,
-		"usage: manyqp [-d device] [-x GID index] [-q QPs] [-s message bytes] [-w "
-		"messages in flight] [-m mtu] [-t seconds]"
-		" [-c writing core,written core] [-i: memory of idle QPs] [-r: READ latency]\n");
-	exit(2);
-}
+static const char usage[] =
+	"[-d device] [-x GID index] [-q QPs] [-s message bytes] [-w messages in flight] [-m mtu] "
+	"[-t seconds] [-c writing core,written core] [-i: memory of idle QPs] [-r: READ latency]";
 
 static void parse(int argc, char **argv, struct plan *p)
 {
-	int c;
+	unsigned mtu = 4096;
 
 	*p = (struct plan){.gid_index = 1,
 		.qps = 1000,
 		.size = 65536,
 		.window = 128,
-		.mtu = IBV_MTU_4096,
+		.mtu = IBV_MTU_256,
 		.run_ns = 1000000000ull,
 		.cpu = {-1, -1}};
-	while ((c = getopt(argc, argv, "d:x:q:s:w:m:t:c:ir")) != -1) {
-		switch (c) {
-		case 'd':
-			p->device = optarg;
-			break;
-		case 'x':
-			p->gid_index = atoi(optarg);
-			break;
-		case 'q':
-			p->qps = (unsigned)atoi(optarg);
-			break;
-		case 's':
-			p->size = (unsigned)atoi(optarg);
-			break;
-		case 'w':
-			p->window = (unsigned)atoi(optarg);
-			break;
-		case 'm':
-			p->mtu = mtu_of(optarg);
-			break;
-		case 't':
-			p->run_ns = (uint64_t)(atof(optarg) * 1e9);
-			break;
-		case 'c':
-			parse_cpus(optarg, p->cpu);
-			break;
-		case 'i':
-			p->idle = true;
-			break;
-		case 'r':
-			p->read = true;
-			break;
-		default:
-			usage();
-		}
-	}
-	if (!p->qps || p->qps > QPS_MAX || !p->size || !p->window || optind != argc ||
-		(p->idle && (p->qps < 4 || p->qps % 2)) || (p->read && p->qps != 1))
-		usage();
+	const struct flag flags[] = {{'d', TEXT, &p->device}, {'x', NUMBER, &p->gid_index},
+		{'q', NUMBER, &p->qps}, {'s', NUMBER, &p->size}, {'w', NUMBER, &p->window},
+		{'m', NUMBER, &mtu}, {'t', DURATION, &p->run_ns}, {'c', CPUS, p->cpu},
+		{'i', FLAG, &p->idle}, {'r', FLAG, &p->read}, {0}};
+	take_flags(argc, argv, flags, usage);
+	while (p->mtu < IBV_MTU_4096 && mtu != 128u << p->mtu)
+		p->mtu++;
+	need_usage(mtu == 128u << p->mtu && p->qps && p->qps <= QPS_MAX && p->size && p->window &&
+			   (!p->idle || (p->qps >= 4 && p->qps % 2 == 0)) &&
+			   (!p->read || p->qps == 1),
+		usage);
 }
 
 int main(int argc, char **argv)
 {
-	int fd[2], status;
+	int fd[2];
 	struct plan p;
-	pid_t child;
 
 	parse(argc, argv, &p);
 	alarm(DEADLINE_S);
@@ -447,14 +293,9 @@ int main(int argc, char **argv)
 		open_side(&self, &p, true);
 		return count_idle(&self, &p);
 	}
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd) < 0)
-		fail("socketpair");
-	child = fork();
-	if (child < 0)
-		fail("fork");
-	if (!child) {
-		die_with_parent();
-		pin(p.cpu[1]);
+	talk_open(fd);
+	pid_t other = child(p.cpu[1]);
+	if (!other) {
 		open_side(&self, &p, p.read);
 		_exit(p.read ? be_read(&self, &p, fd[1]) : be_written(&self, &p, fd[1]));
 	}
@@ -463,9 +304,6 @@ int main(int argc, char **argv)
 	open_side(&self, &p, !p.read);
 	if (p.read ? read_from_peer(&self, &p, fd[0]) : write_to_peer(&self, &p, fd[0]))
 		return 1;
-	if (waitpid(child, &status, 0) < 0 || status) {
-		fprintf(stderr, "manyqp: the other side failed\n");
-		return 1;
-	}
+	join_child(other);
 	return 0;
 }

@@ -7,9 +7,7 @@
  * device that serves any peer has them; connected is the faster and the reference.
  */
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 #include "bench.h"
 
@@ -23,7 +21,7 @@ struct end {
 
 struct plan {
 	unsigned iterations, warm_up, length;
-	bool connected;
+	bool unconnected;
 	int cpu[2];
 };
 
@@ -103,75 +101,44 @@ static void open_ends(struct end ends[2], bool connected)
 			die("connect");
 }
 
-static void usage(void)
-{
-	fprintf(stderr, "usage: udp_pingpong [-n iterations] [-s datagram bytes] [-u: unconnected] "
-			"[-c asking core,answering core]\n");
-	exit(2);
-}
-
 static void parse(int argc, char **argv, struct plan *p)
 {
-	int c;
+	static const char usage[] =
+		"[-n iterations] [-s datagram bytes] [-u: unconnected] [-c asking "
+		"core,answering core]";
 
-	*p = (struct plan){.iterations = 20000, .length = 8, .connected = true, .cpu = {-1, -1}};
-	while ((c = getopt(argc, argv, "n:s:uc:")) != -1) {
-		switch (c) {
-		case 'n':
-			p->iterations = (unsigned)atoi(optarg);
-			break;
-		case 's':
-			p->length = (unsigned)atoi(optarg);
-			break;
-		case 'u':
-			p->connected = false;
-			break;
-		case 'c':
-			parse_cpus(optarg, p->cpu);
-			break;
-		default:
-			usage();
-		}
-	}
-	if (!p->iterations || p->length < sizeof(unsigned) || p->length > LENGTH_MAX ||
-		optind != argc)
-		usage();
+	*p = (struct plan){.iterations = 20000, .length = 8, .cpu = {-1, -1}};
+	const struct flag flags[] = {{'n', NUMBER, &p->iterations}, {'s', NUMBER, &p->length},
+		{'u', FLAG, &p->unconnected}, {'c', CPUS, p->cpu}, {0}};
+	take_flags(argc, argv, flags, usage);
+	need_usage(
+		p->iterations && p->length >= sizeof(unsigned) && p->length <= LENGTH_MAX, usage);
 	p->warm_up = p->iterations / 10;
 }
 
 int main(int argc, char **argv)
 {
 	struct end ends[2];
-	uint64_t *round_ns;
 	struct plan p;
-	pid_t child;
-	int status;
 
 	parse(argc, argv, &p);
-	open_ends(ends, p.connected);
-	round_ns = calloc(p.iterations, sizeof *round_ns);
+	open_ends(ends, !p.unconnected);
+	uint64_t *round_ns = calloc(p.iterations, sizeof *round_ns);
 	if (!round_ns)
 		die("calloc");
-	child = fork();
-	if (child < 0)
-		die("fork");
+	pid_t other = child(p.cpu[1]);
 	alarm(DEADLINE_S);
-	if (!child) {
-		die_with_parent();
-		pin(p.cpu[1]);
+	if (!other) {
 		answer(&ends[1], &p);
 		_exit(0);
 	}
 	pin(p.cpu[0]);
 	ask(&ends[0], &p, round_ns);
-	if (waitpid(child, &status, 0) < 0 || status) {
-		fprintf(stderr, "udp_pingpong: the other side failed\n");
-		return 1;
-	}
+	join_child(other);
 	qsort(round_ns, p.iterations, sizeof *round_ns, compare_u64);
 	printf("{\"name\": \"udp_pingpong\", \"datagram_bytes\": %u, \"connected\": %s, "
 	       "\"iterations\": %u, \"median_us\": %.3f, \"p99_us\": %.3f}\n",
-		p.length, p.connected ? "true" : "false", p.iterations,
+		p.length, p.unconnected ? "false" : "true", p.iterations,
 		(double)round_ns[p.iterations / 2] / 2000.0,
 		(double)round_ns[(uint64_t)p.iterations * 99 / 100] / 2000.0);
 	free(round_ns);

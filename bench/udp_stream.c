@@ -16,10 +16,7 @@
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 #include "bench.h"
 
@@ -163,44 +160,18 @@ static void receive_all(int fd, const struct plan *p, struct shared *sh)
 	sh->elapsed_ns = last_ns - first_ns;
 }
 
-static void usage(void)
-{
-	fprintf(stderr, "usage: udp_stream [-m mtu] [-t seconds] [-w batches in flight] [-s source "
-			"bytes] [-c sender core,receiver core] [-B: block, do not poll]\n");
-	exit(2);
-}
-
 static void parse(int argc, char **argv, struct plan *p)
 {
-	int c;
+	static const char usage[] =
+		"[-m mtu] [-t seconds] [-w batches in flight] [-s source bytes] "
+		"[-c sender core,receiver core] [-B: block, do not poll]";
 
 	*p = (struct plan){.mtu = 4096, .window = 3, .run_ns = 1000000000ull, .cpu = {-1, -1}};
-	while ((c = getopt(argc, argv, "m:t:w:s:c:B")) != -1) {
-		switch (c) {
-		case 'm':
-			p->mtu = (unsigned)atoi(optarg);
-			break;
-		case 't':
-			p->run_ns = (uint64_t)(atof(optarg) * 1e9);
-			break;
-		case 'w':
-			p->window = (unsigned)atoi(optarg);
-			break;
-		case 's':
-			p->source = (unsigned)atoi(optarg);
-			break;
-		case 'c':
-			parse_cpus(optarg, p->cpu);
-			break;
-		case 'B':
-			p->block = true;
-			break;
-		default:
-			usage();
-		}
-	}
-	if (p->mtu < 48 || p->mtu > 32768 || !p->window || !p->run_ns || optind != argc)
-		usage();
+	const struct flag flags[] = {{'m', NUMBER, &p->mtu}, {'t', DURATION, &p->run_ns},
+		{'w', NUMBER, &p->window}, {'s', NUMBER, &p->source}, {'c', CPUS, p->cpu},
+		{'B', FLAG, &p->block}, {0}};
+	take_flags(argc, argv, flags, usage);
+	need_usage(p->mtu >= 48 && p->mtu <= 32768 && p->window && p->run_ns, usage);
 	p->segment = p->mtu + WIRE_HEAD_BYTES;
 	p->batch = UDP_BYTES_MAX / p->segment < SEGMENTS_MAX ? UDP_BYTES_MAX / p->segment
 							     : SEGMENTS_MAX;
@@ -211,15 +182,11 @@ int main(int argc, char **argv)
 {
 	struct sockaddr_in any_port = {
 		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	int tx, rx, on = 1, segment, status;
-	struct shared *sh;
+	int tx, rx, on = 1, segment;
 	struct plan p;
-	pid_t child;
 
 	parse(argc, argv, &p);
-	sh = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (sh == MAP_FAILED)
-		die("mmap");
+	struct shared *sh = memory(sizeof *sh, MAP_SHARED);
 	tx = open_socket(&any_port);
 	rx = open_socket(&any_port);
 	join(tx, rx);
@@ -229,12 +196,8 @@ int main(int argc, char **argv)
 		setsockopt(rx, IPPROTO_UDP, UDP_GRO, &on, sizeof on) < 0)
 		die("UDP_SEGMENT or UDP_GRO");
 
-	child = fork();
-	if (child < 0)
-		die("fork");
-	if (!child) {
-		die_with_parent();
-		pin(p.cpu[0]);
+	pid_t sender = child(p.cpu[0]);
+	if (!sender) {
 		send_all(tx, &p, sh);
 		_exit(0);
 	}
@@ -242,10 +205,7 @@ int main(int argc, char **argv)
 	signal(SIGALRM, SIG_DFL); /* a sender that died would leave the receiver polling for ever */
 	alarm((unsigned)(p.run_ns / 1000000000ull) + 2 * STALL_S);
 	receive_all(rx, &p, sh);
-	if (waitpid(child, &status, 0) < 0 || status) {
-		fprintf(stderr, "udp_stream: the sender failed\n");
-		return 1;
-	}
+	join_child(sender);
 	printf("{\"name\": \"udp_stream\", \"mtu\": %u, \"segment_bytes\": %u, \"batch_bytes\": "
 	       "%u, \"payload_bytes\": %llu, \"seconds\": %.6f, \"mib_per_s\": "
 	       "%.2f}\n",
