@@ -250,7 +250,7 @@ class Bench(unittest.TestCase):
         self.assertRegex(out, r"(?m)^connect +[\d.]+ [um]?s$")
 
     def test_a_plugin_that_is_wrong_is_told_of(self):
-        for number, says in ((13, "the plugin crashed in isend"), (1, "a receive has 70001 bytes where 70000 were sent"), (5, "v7")):
+        for number, says in ((13, "the plugin crashed in isend"), (1, "test says that 70001 bytes came, 70000 were sent"), (5, "v7")):
             got = plugin("bench", Mutants.mutant(number), *(self.QUICK if number != 5 else (*self.QUICK, "--abi", 8)))
             self.assertEqual((got.returncode, got.stdout), (1, ""), number)
             self.assertIn(says, got.stderr)

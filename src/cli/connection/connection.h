@@ -7,10 +7,11 @@
  *          other gave up
  * steps.c  the plugin's calls that are not about data
  * where.c  the device and the addresses that a side listens on, for people
- * data.c   messages: patterns, requests, what came
+ * data.c   messages, and what came
  *
- * A step gives 0, or -1 after connection_fail. Each ends by its deadline: what polls looks at it,
- * and a thread of its own ends the process where a call of the plugin does not return.
+ * The calls themselves are ncclnet/drive's. A step gives 0, or -1 after connection_fail. Each ends
+ * by its deadline: what polls looks at it, and a thread of its own ends the process where a call of
+ * the plugin does not return.
  */
 #ifndef ROPEWAY_CLI_CONNECTION_H
 #define ROPEWAY_CLI_CONNECTION_H
@@ -18,15 +19,13 @@
 #include <stdatomic.h>
 
 #include "boot/boot.h"
-#include "ncclnet/host/host.h"
+#include "ncclnet/drive/side.h"
 
 enum { CONNECTION_PASSED = 0, CONNECTION_FAILED = 1 };
 enum {
 	CONNECTION_TIMEOUT_S = 30,
 	CONNECTION_WAIT_S = 300, /* of a server, for its client */
 	CONNECTION_WHERE_LEN = 400,
-	/* bytes behind each message that are received into, and must stay as they are */
-	CONNECTION_GUARD = 64,
 	CONNECTION_IN_FLIGHT = 4,
 	/* up to here, messages are CONNECTION_IN_FLIGHT at a time */
 	CONNECTION_SHARED_MAX = 4 << 20,
@@ -66,24 +65,13 @@ struct talk {
 	char text[200];     /* the peer, for people; "" before there is one */
 };
 
-/* Memory that messages leave from or come to, registered with one comm. */
-struct connection_buffer {
-	uint8_t *data;
-	size_t len;
-	void *mhandle;
-	bool registered;
-};
-
 struct connection {
+	struct side side; /* the first: its `idle` finds the rest */
+	struct side_watch watch;
 	struct connection_options o;
-	struct ncclnet *net;
-	void *ctx, *listen_comm, *send_comm, *recv_comm;
 	bool initialized;
-	struct ncclnet_properties props;
 	char where[CONNECTION_WHERE_LEN]; /* where_listens */
-	_Alignas(64) uint8_t handle[NCCL_NET_HANDLE_BYTES];
-	struct nccl_net_device_handle send_device, recv_device;
-	struct connection_buffer out, in;
+	struct end out, in;               /* the listener, and the own handle, are of `in` */
 	struct connection_peer peer;
 	struct talk talk;
 	uint64_t next_number; /* of a message: both sides count alike */
@@ -113,8 +101,8 @@ int connection_call(const struct connection *c, int rc, const char *fmt, ...)
 /* `doing`: a literal, for who waits too long. */
 void connection_deadline(struct connection *c, unsigned timeout_ms, const char *doing);
 /* While waiting: the control path moves, and after some time without anything the processor is
- * given away. 0, or -1: the peer is gone or has given up, or it is too late. */
-int connection_wait(struct connection *c, unsigned *idle);
+ * given away. false: the peer is gone or has given up, or it is too late. */
+bool connection_wait(struct side *side, unsigned *idle);
 
 /* ---- talk.c ---- */
 int talk_open(struct connection *c);

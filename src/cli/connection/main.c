@@ -76,21 +76,22 @@ void connection_deadline(struct connection *c, unsigned timeout_ms, const char *
 	atomic_store(&c->deadline_ns, rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS);
 }
 
-int connection_wait(struct connection *c, unsigned *idle)
+bool connection_wait(struct side *side, unsigned *idle)
 {
 	enum { SPINS = 200, NAP_US = 100 };
+	struct connection *c = (struct connection *)side;
 	if (++*idle <= SPINS && *idle % 64)
-		return 0;
+		return true;
 	if (talk_poll(c))
-		return -1;
+		return false;
 	if (rpwi_now_ns() >= atomic_load(&c->deadline_ns))
-		return connection_fail(c,
+		return !connection_fail(c,
 			"%s: not over within %u s (--timeout); the peer %s is still there: what "
 			"does it wait for?",
 			atomic_load(&c->doing), c->o.timeout_ms / 1000, c->talk.text);
 	if (*idle > SPINS)
 		usleep(NAP_US);
-	return 0;
+	return true;
 }
 
 /* A plugin's call that does not return is nobody's to interrupt. What polls has ended a second
@@ -122,8 +123,8 @@ static bool is_set(const char *name)
 static int run_steps(struct connection *c)
 {
 	const int n = RPWI_ARRAY_LEN(steps);
-	printf("%s: plugin %s (\"%s\"), API v%d (NCCL %s)%s\n", connection_side(c), c->net->path,
-		ncclnet_name(c->net), c->net->abi, ncclnet_releases(c->net->abi),
+	printf("%s: plugin %s (\"%s\"), API v%d (NCCL %s)%s\n", connection_side(c), c->side.n->path,
+		ncclnet_name(c->side.n), c->side.n->abi, ncclnet_releases(c->side.n->abi),
 		c->o.abi ? ", as --abi says" : "");
 	for (int i = 0; i < n; i++) {
 		c->step = i + 1;
@@ -141,7 +142,7 @@ static int run(struct connection *c)
 {
 	char why[600];
 	pthread_t watcher;
-	int rc = ncclnet_load(c->o.plugin, c->o.abi, &c->net, why, sizeof(why));
+	int rc = ncclnet_load(c->o.plugin, c->o.abi, &c->side.n, why, sizeof(why));
 	if (rc) {
 		fprintf(stderr, NAME ": FAILED: %s\n", why);
 		return CONNECTION_FAILED;
@@ -161,15 +162,15 @@ static int run(struct connection *c)
 	steps_give_back(c);
 	fflush(stdout);
 	if (!rc) {
-		printf("PASSED: %s, API v%d, device %d, %s %s\n", ncclnet_name(c->net), c->net->abi,
-			c->o.device, connection_is_server(c) ? "with client" : "with server",
-			c->talk.text);
+		printf("PASSED: %s, API v%d, device %d, %s %s\n", ncclnet_name(c->side.n),
+			c->side.n->abi, c->o.device,
+			connection_is_server(c) ? "with client" : "with server", c->talk.text);
 		fflush(stdout);
 		return CONNECTION_PASSED;
 	}
 	fprintf(stderr, NAME ": FAILED in step %d (%s): %s\n", c->step, steps[c->step - 1].what,
 		c->why);
-	if (!c->net->trace)
+	if (!c->side.n->trace)
 		fprintf(stderr, NAME ": UCCL_TCPX_DEBUG=1 shows every call to the plugin%s\n",
 			is_set("NCCL_DEBUG") ? "" : ", NCCL_DEBUG=INFO what the plugin says");
 	return CONNECTION_FAILED;
@@ -270,6 +271,7 @@ int main(int argc, char **argv)
 	if (status != CLI_GO_ON)
 		return status;
 	c.o = o.o;
+	c.side = (struct side){.idle = connection_wait, .watch = &c.watch, .device = c.o.device};
 	c.o.server = argc > 1 ? argv[1] : NULL;
 	c.o.timeout_ms = 1000 * (o.timeout_s ? o.timeout_s : CONNECTION_TIMEOUT_S);
 	c.o.wait_ms = !o.timeout_s && !c.o.server ? 1000 * CONNECTION_WAIT_S : c.o.timeout_ms;

@@ -30,7 +30,7 @@ static int show_device(struct connection *c, int dev)
 {
 	struct ncclnet_properties p;
 	char memory[64];
-	int rc = ncclnet_properties(c->net, dev, &p);
+	int rc = ncclnet_properties(c->side.n, dev, &p);
 	if (rc) {
 		connection_call(c, rc, "getProperties of device %d", dev);
 		return connection_fail(c,
@@ -43,13 +43,13 @@ static int show_device(struct connection *c, int dev)
 		memory_words(p.ptr_support, memory, sizeof(memory)), p.ptr_support,
 		device_words(p.device_type));
 	if (dev == c->o.device)
-		c->props = p;
+		c->side.p = p;
 	return 0;
 }
 
 int step_initialize(struct connection *c)
 {
-	int ndev, rc = ncclnet_init(c->net, &c->ctx, NULL);
+	int ndev, rc = ncclnet_init(c->side.n, &c->side.ctx, NULL);
 	if (connection_call(c, rc, "init"))
 		return connection_fail(c,
 			"init gave %s: NCCL goes on without this plugin then. NCCL_DEBUG=INFO has "
@@ -57,9 +57,9 @@ int step_initialize(struct connection *c)
 			ncclnet_result_name(rc));
 	c->initialized = true;
 	char why[300];
-	if (ncclnet_complete(c->net, why, sizeof(why)))
+	if (ncclnet_complete(c->side.n, why, sizeof(why)))
 		return connection_fail(c, "%s", why);
-	rc = ncclnet_devices(c->net, &ndev);
+	rc = ncclnet_devices(c->side.n, &ndev);
 	if (connection_call(c, rc, "devices: %d", ndev))
 		return connection_fail(
 			c, "the plugin cannot count its devices (%s)", ncclnet_result_name(rc));
@@ -83,7 +83,7 @@ static void show_handle(const struct connection *c, const char *whose, const uin
 	char text[3 * SHOWN + 1];
 	for (int i = 0; i < SHOWN; i++)
 		snprintf(text + 3 * i, 4, "%02x ", handle[i]);
-	connection_say(c, "%s handle, %d of %zu bytes: %.*s", whose, SHOWN, c->net->handle_bytes,
+	connection_say(c, "%s handle, %d of %zu bytes: %.*s", whose, SHOWN, c->side.n->handle_bytes,
 		3 * SHOWN - 1, text);
 }
 
@@ -96,21 +96,16 @@ static void show_where(const struct connection *c, const char *whose, const char
 
 int step_listen(struct connection *c)
 {
-	int rc = ncclnet_listen(c->net, c->ctx, c->o.device, c->handle, &c->listen_comm);
-	if (connection_call(
-		    c, rc, "listen on device %d: listen comm %p", c->o.device, c->listen_comm))
+	struct link *l = &c->in.link;
+	if (!link_listen(&c->side, l))
 		return connection_fail(c,
-			"listen on device %d gave %s: has its interface an address? "
-			"NCCL_DEBUG=INFO shows the plugin's own messages",
-			c->o.device, ncclnet_result_name(rc));
-	if (!c->listen_comm)
-		return connection_fail(c,
-			"listen on device %d returned success but no comm: NCCL would use NULL in "
-			"every accept",
-			c->o.device);
-	where_listens(&c->props, c->o.device, c->where, sizeof(c->where));
+			"%s on device %d: has its interface an address? NCCL_DEBUG=INFO shows the "
+			"plugin's own messages",
+			c->side.text, c->o.device);
+	connection_call(c, 0, "listen on device %d: listen comm %p", c->o.device, l->listen);
+	where_listens(&c->side.p, c->o.device, c->where, sizeof(c->where));
 	show_where(c, "the plugin", c->where);
-	show_handle(c, "own", c->handle);
+	show_handle(c, "own", l->handle);
 	return 0;
 }
 
@@ -128,104 +123,65 @@ int step_exchange(struct connection *c)
 					: "the server says that its plugin",
 		c->peer.where);
 	show_handle(c, "its", c->peer.handle);
+	memcpy(c->out.link.handle, c->peer.handle, sizeof(c->peer.handle));
 	return talk_step(c);
 }
 
 /* ---- 4: comms ---- */
 
-static void show_comm(struct connection *c, const char *call, unsigned calls, const void *comm,
-	const struct nccl_net_device_handle *d, const void *given)
+/* One direction after the other, since plugins may block in accept. */
+static int comm_make(struct connection *c, bool connects)
 {
-	connection_call(c, NCCL_SUCCESS, "%s: comm %p after %u call%s", call, comm, calls,
+	struct end *e = connects ? &c->out : &c->in;
+	struct nccl_net_device_handle *d = &e->link.device_memory;
+	const char *call = connects ? "connect" : "accept";
+	unsigned before = c->watch.count;
+	e->sends = connects;
+	e->link.device = d;
+	connection_deadline(c, c->o.timeout_ms,
+		connects ? "connect (the comm stays NULL)" : "accept (the comm stays NULL)");
+	if (connects ? !link_connect(&c->side, &e->link) : !link_accept(&c->side, &e->link))
+		return connection_fail(c, "%s: %s", c->side.text,
+			connects ? "is the address in the handle (NCCL_DEBUG=INFO shows it) one "
+				   "that this machine can reach? NCCL_SOCKET_IFNAME on the other "
+				   "side chooses another"
+				 : "NCCL_DEBUG=INFO shows the plugin's own messages");
+	unsigned calls = c->watch.count - before;
+	connection_call(c, NCCL_SUCCESS, "%s: comm %p after %u call%s", call, end_comm(e), calls,
 		calls == 1 ? "" : "s");
-	if (c->net->abi >= 7)
+	if (c->side.n->abi >= 7)
 		connection_say(c,
 			"%s: device handle %p%s: type %d (%s), version %d, handle %p, %zu bytes, "
 			"proxy progress %d",
-			call, given, given == d ? "" : " (the plugin's own)", d->type,
+			call, (void *)e->link.device,
+			e->link.device == d ? "" : " (the plugin's own)", d->type,
 			device_words(d->type), d->version, d->handle, d->size,
 			d->needs_proxy_progress);
-}
-
-static int connect_call(struct connection *c, void **comm)
-{
-	struct nccl_net_device_handle *d = &c->send_device;
-	unsigned calls = 0, idle = 0;
-	for (*comm = NULL; !*comm;) {
-		int rc = ncclnet_connect(c->net, c->ctx, c->o.device, c->peer.handle, comm, &d);
-		calls++;
-		if (rc) {
-			connection_call(c, rc, "connect, call %u", calls);
-			return connection_fail(c,
-				"connect gave %s: is the address in the handle (NCCL_DEBUG=INFO "
-				"shows it) one that this machine can reach? "
-				"NCCL_SOCKET_IFNAME on the other side chooses another",
-				ncclnet_result_name(rc));
-		}
-		if (!*comm && connection_wait(c, &idle))
-			return -1;
-	}
-	show_comm(c, "connect", calls, *comm, &c->send_device, d);
 	return 0;
 }
 
-static int accept_call(struct connection *c, void **comm)
-{
-	struct nccl_net_device_handle *d = &c->recv_device;
-	unsigned calls = 0, idle = 0;
-	for (*comm = NULL; !*comm;) {
-		int rc = ncclnet_accept(c->net, c->listen_comm, comm, &d);
-		calls++;
-		if (rc) {
-			connection_call(c, rc, "accept, call %u", calls);
-			return connection_fail(c,
-				"accept gave %s: NCCL_DEBUG=INFO shows the plugin's own messages",
-				ncclnet_result_name(rc));
-		}
-		if (!*comm && connection_wait(c, &idle))
-			return -1;
-	}
-	show_comm(c, "accept", calls, *comm, &c->recv_device, d);
-	return 0;
-}
-
-/* One direction after the other, since plugins may block in accept. */
 int step_connect(struct connection *c)
 {
-	c->send_device = c->recv_device = (struct nccl_net_device_handle){0};
-	for (int way = 0; way < 2; way++) {
-		bool connects = (way == 0) != connection_is_server(c);
-		connection_deadline(c, c->o.timeout_ms,
-			connects ? "connect (the comm stays NULL)"
-				 : "accept (the comm stays NULL)");
-		if (connects ? connect_call(c, &c->send_comm) : accept_call(c, &c->recv_comm))
-			return -1;
-	}
-	return talk_step(c);
+	bool server = connection_is_server(c);
+	return comm_make(c, !server) || comm_make(c, server) ? -1 : talk_step(c);
 }
 
 /* ---- 5: registrations ---- */
 
-static int buffer_make(
-	struct connection *c, struct connection_buffer *b, void *comm, const char *which)
+static const char *which(const struct end *e) { return e->sends ? "send" : "recv"; }
+
+static int buffer_make(struct connection *c, struct end *e)
 {
-	size_t each = RPWI_MIN(c->o.size_max, (size_t)CONNECTION_SHARED_MAX) + CONNECTION_GUARD;
-	b->len = RPWI_MAX(c->o.size_max + CONNECTION_GUARD, CONNECTION_IN_FLIGHT * each);
-	b->len = (b->len + 4095) & ~(size_t)4095;
-	b->data = aligned_alloc(4096, b->len);
-	if (!b->data)
-		return connection_fail(
-			c, "no memory for %zu bytes; --max-size makes it less", b->len);
-	memset(b->data, 0, b->len);
-	int rc = ncclnet_reg(c->net, comm, b->data, b->len, NCCL_PTR_HOST, &b->mhandle);
-	if (connection_call(c, rc, "regMr, %s comm, %zu bytes of NCCL_PTR_HOST: mhandle %p", which,
-		    b->len, b->mhandle))
+	size_t one = c->o.size_max, shared = RPWI_MIN(one, (size_t)CONNECTION_SHARED_MAX);
+	struct stream largest = {.window = 1, .sizes = &one, .sizes_n = 1},
+		      together = {.window = CONNECTION_IN_FLIGHT, .sizes = &shared, .sizes_n = 1};
+	if (!end_memory(&c->side, e, RPWI_MAX(stream_bytes(&largest), stream_bytes(&together))))
 		return connection_fail(c,
-			"regMr of %zu bytes of host memory on the %s comm gave %s: how much may be "
-			"locked (ulimit -l)?",
-			b->len, which, ncclnet_result_name(rc));
-	b->registered = true;
-	return 0;
+			"%s on the %s comm: how much may be locked (ulimit -l)? --max-size makes "
+			"it less",
+			c->side.text, which(e));
+	return connection_call(c, 0, "regMr, %s comm, %zu bytes of NCCL_PTR_HOST: mhandle %p",
+		which(e), e->bytes, e->mhandle);
 }
 
 /* NCCL never asks for it; a plugin that takes it will take a wrong one of NCCL's, too, and fail
@@ -233,7 +189,7 @@ static int buffer_make(
 static void register_nonsense(struct connection *c)
 {
 	void *mhandle;
-	int rc = ncclnet_reg(c->net, c->send_comm, c->out.data, 4096, 0, &mhandle);
+	int rc = ncclnet_reg(c->side.n, c->out.link.send, c->out.memory, 4096, 0, &mhandle);
 	if (rc) {
 		connection_say(c,
 			"regMr with memory type 0, which is none: refused, as it has to be (a "
@@ -245,20 +201,19 @@ static void register_nonsense(struct connection *c)
 		"regMr with memory type 0, which is none: ACCEPTED (mhandle %p): the plugin does "
 		"not look at it, and would take CUDA memory for the host's",
 		mhandle);
-	ncclnet_dereg(c->net, c->send_comm, mhandle);
+	end_dereg(&c->side, &c->out, mhandle);
 }
 
 int step_register(struct connection *c)
 {
 	char memory[64];
-	if (!(c->props.ptr_support & NCCL_PTR_HOST))
+	if (!(c->side.p.ptr_support & NCCL_PTR_HOST))
 		return connection_fail(c,
 			"device %d takes %s memory and none of the host's (0x%x), and this program "
 			"has no other",
-			c->o.device, memory_words(c->props.ptr_support, memory, sizeof(memory)),
-			c->props.ptr_support);
-	if (buffer_make(c, &c->out, c->send_comm, "send") ||
-		buffer_make(c, &c->in, c->recv_comm, "recv"))
+			c->o.device, memory_words(c->side.p.ptr_support, memory, sizeof(memory)),
+			c->side.p.ptr_support);
+	if (buffer_make(c, &c->out) || buffer_make(c, &c->in))
 		return -1;
 	register_nonsense(c);
 	return talk_step(c);
@@ -266,14 +221,19 @@ int step_register(struct connection *c)
 
 /* ---- 8: the end ---- */
 
-static int dereg(struct connection *c, struct connection_buffer *b, void *comm, const char *which)
+static int said(struct connection *c, int rc, const char *call)
 {
-	int rc = ncclnet_dereg(c->net, comm, b->mhandle);
-	b->registered = false;
-	if (connection_call(c, rc, "deregMr, %s comm", which))
-		return connection_fail(
-			c, "deregMr on the %s comm gave %s", which, ncclnet_result_name(rc));
+	if (connection_call(c, rc, "%s", call))
+		return connection_fail(c, "%s gave %s", call, ncclnet_result_name(rc));
 	return 0;
+}
+
+static int dereg(struct connection *c, struct end *e)
+{
+	void *mhandle = e->mhandle;
+	e->mhandle = NULL;
+	return said(c, end_dereg(&c->side, e, mhandle),
+		e->sends ? "deregMr, send comm" : "deregMr, recv comm");
 }
 
 static int close_comm(struct connection *c, const char *call,
@@ -281,41 +241,28 @@ static int close_comm(struct connection *c, const char *call,
 {
 	void *closing = *comm;
 	*comm = NULL;
-	int rc = fn(c->net, closing);
-	if (connection_call(c, rc, "%s", call))
-		return connection_fail(c, "%s gave %s", call, ncclnet_result_name(rc));
-	return 0;
+	return said(c, fn(c->side.n, closing), call);
 }
 
 int step_close(struct connection *c)
 {
-	if (dereg(c, &c->out, c->send_comm, "send") || dereg(c, &c->in, c->recv_comm, "recv") ||
-		close_comm(c, "closeSend", ncclnet_close_send, &c->send_comm) ||
-		close_comm(c, "closeRecv", ncclnet_close_recv, &c->recv_comm) ||
-		close_comm(c, "closeListen", ncclnet_close_listen, &c->listen_comm))
+	if (dereg(c, &c->out) || dereg(c, &c->in) ||
+		close_comm(c, "closeSend", ncclnet_close_send, &c->out.link.send) ||
+		close_comm(c, "closeRecv", ncclnet_close_recv, &c->in.link.recv) ||
+		close_comm(c, "closeListen", ncclnet_close_listen, &c->in.link.listen))
 		return -1;
 	c->initialized = false;
-	int rc = ncclnet_finalize(c->net, c->ctx);
-	if (rc != NCCLNET_ABSENT && connection_call(c, rc, "finalize"))
-		return connection_fail(c, "finalize gave %s", ncclnet_result_name(rc));
+	int rc = ncclnet_finalize(c->side.n, c->side.ctx);
+	if (rc != NCCLNET_ABSENT && said(c, rc, "finalize"))
+		return -1;
 	c->talk.last = true;
 	return talk_step(c);
 }
 
 void steps_give_back(struct connection *c)
 {
-	if (c->out.registered)
-		ncclnet_dereg(c->net, c->send_comm, c->out.mhandle);
-	if (c->in.registered)
-		ncclnet_dereg(c->net, c->recv_comm, c->in.mhandle);
-	if (c->send_comm)
-		ncclnet_close_send(c->net, c->send_comm);
-	if (c->recv_comm)
-		ncclnet_close_recv(c->net, c->recv_comm);
-	if (c->listen_comm)
-		ncclnet_close_listen(c->net, c->listen_comm);
+	end_close(&c->side, &c->out);
+	end_close(&c->side, &c->in);
 	if (c->initialized)
-		ncclnet_finalize(c->net, c->ctx);
-	free(c->out.data);
-	free(c->in.data);
+		ncclnet_finalize(c->side.n, c->side.ctx);
 }

@@ -32,19 +32,19 @@ static void printable(char *out, size_t out_len, const uint8_t *text, size_t len
 static int say_hello(struct connection *c, struct boot_conn *to)
 {
 	uint8_t m[HELLO_HEAD + sizeof(c->peer.plugin) + NCCL_NET_HANDLE_BYTES + sizeof(c->where)];
-	const char *name = ncclnet_name(c->net);
+	const char *name = ncclnet_name(c->side.n);
 	size_t name_len = strnlen(name, sizeof(c->peer.plugin) - 1), where_len = strlen(c->where);
 	uint8_t *at = m + HELLO_HEAD;
 	rpwi_put_be16(m, TALK_VERSION);
-	rpwi_put_be16(m + 2, (uint16_t)c->net->abi);
-	rpwi_put_be32(m + 4, c->net->exported);
+	rpwi_put_be16(m + 2, (uint16_t)c->side.n->abi);
+	rpwi_put_be32(m + 4, c->side.n->exported);
 	rpwi_put_be64(m + 8, c->o.size_max);
 	rpwi_put_be16(m + 16, (uint16_t)name_len);
-	rpwi_put_be16(m + 18, (uint16_t)c->net->handle_bytes);
+	rpwi_put_be16(m + 18, (uint16_t)c->side.n->handle_bytes);
 	rpwi_put_be16(m + 20, (uint16_t)where_len);
 	memcpy(at, name, name_len);
-	memcpy(at += name_len, c->handle, c->net->handle_bytes);
-	memcpy(at += c->net->handle_bytes, c->where, where_len);
+	memcpy(at += name_len, c->in.link.handle, c->side.n->handle_bytes);
+	memcpy(at += c->side.n->handle_bytes, c->where, where_len);
 	return boot_send(to, TALK_HELLO, m, (size_t)(at - m) + where_len);
 }
 
@@ -87,29 +87,29 @@ static const char *other(const struct connection *c)
 static void compare(struct connection *c)
 {
 	const struct connection_peer *p = &c->peer;
-	const char *own = ncclnet_name(c->net);
-	unsigned common = p->exported & c->net->exported;
-	int lower = RPWI_MIN(p->abi, c->net->abi);
+	const char *own = ncclnet_name(c->side.n);
+	unsigned common = p->exported & c->side.n->exported;
+	int lower = RPWI_MIN(p->abi, c->side.n->abi);
 	char ours[80], theirs[80];
 	if (strncmp(p->plugin, own, sizeof(p->plugin) - 1) != 0)
 		connection_fail(c,
 			"%s uses the plugin \"%s\", you \"%s\": handles of one mean nothing to the "
 			"other; start both with the same --plugin",
 			other(c), p->plugin, own);
-	else if (p->abi != c->net->abi && common)
+	else if (p->abi != c->side.n->abi && common)
 		connection_fail(c, "%s uses v%d, you v%d; start both with --abi v%d", other(c),
-			p->abi, c->net->abi,
+			p->abi, c->side.n->abi,
 			common >> lower & 1 ? lower : 31 - __builtin_clz(common));
-	else if (p->abi != c->net->abi) {
-		list_versions(c->net->exported, ours, sizeof(ours));
+	else if (p->abi != c->side.n->abi) {
+		list_versions(c->side.n->exported, ours, sizeof(ours));
 		list_versions(p->exported, theirs, sizeof(theirs));
 		connection_fail(c,
 			"%s uses v%d, you v%d, and no version is in both plugins (there: %s; here: "
 			"%s): install the same plugin on both sides",
-			other(c), p->abi, c->net->abi, theirs, ours);
-	} else if (p->handle_len != c->net->handle_bytes)
+			other(c), p->abi, c->side.n->abi, theirs, ours);
+	} else if (p->handle_len != c->side.n->handle_bytes)
 		connection_fail(c, "the %s's handle has %zu bytes, those of v%d have %zu", other(c),
-			p->handle_len, p->abi, c->net->handle_bytes);
+			p->handle_len, p->abi, c->side.n->handle_bytes);
 	c->o.size_max = RPWI_MIN(c->o.size_max, p->size_max);
 }
 
@@ -232,11 +232,20 @@ static bool is_late(const struct connection *c)
 
 /* ---- finding each other ---- */
 
+/* The server's: where it listens, or where it is to be found. */
+static void address_of(const struct connection *c, char *out, size_t room)
+{
+	const char *host = c->o.server ? c->o.server : c->o.bind;
+	bool bare_v6 = strchr(host, ':') && *host != '[';
+	snprintf(out, room, "%s%.300s%s:%d", bare_v6 ? "[" : "", host, bare_v6 ? "]" : "",
+		c->o.port);
+}
+
 int talk_open(struct connection *c)
 {
 	struct talk *t = &c->talk;
 	struct tran_facts own;
-	char address[BOOT_MESSAGE_MAX];
+	char address[400];
 	t->owner = c;
 	boot_own_facts(&own);
 	snprintf(own.transports, sizeof(own.transports), "ncclnet");
@@ -244,14 +253,11 @@ int talk_open(struct connection *c)
 		return connection_fail(c, "%s", rpwi_last_error()->text);
 	if (!connection_is_server(c))
 		return 0;
-	const char *host = c->o.bind;
-	bool bare_v6 = strchr(host, ':') && *host != '[';
-	snprintf(address, sizeof(address), "%s%.300s%s:%d", bare_v6 ? "[" : "", host,
-		bare_v6 ? "]" : "", c->o.port);
+	address_of(c, address, sizeof(address));
 	if (boot_listen(t->b, address, t, &t->listener))
 		return connection_fail(c, "%s", rpwi_last_error()->text);
 	connection_say(c, "waiting for a client on port %d of %s, for %u s at most",
-		boot_listener_port(t->listener), *host ? host : "all addresses",
+		boot_listener_port(t->listener), *c->o.bind ? c->o.bind : "all addresses",
 		c->o.wait_ms / 1000);
 	return 0;
 }
@@ -299,11 +305,8 @@ static int try_server(struct connection *c, const char *address, unsigned timeou
 static int dial_server(struct connection *c)
 {
 	char address[400];
-	const char *host = c->o.server;
-	bool bare_v6 = strchr(host, ':') && *host != '[';
 	unsigned timeout_ms = TRY_MIN_MS;
-	snprintf(address, sizeof(address), "%s%.300s%s:%d", bare_v6 ? "[" : "", host,
-		bare_v6 ? "]" : "", c->o.port);
+	address_of(c, address, sizeof(address));
 	for (unsigned n = 1;; n++) {
 		uint64_t now = rpwi_now_ns(), end = atomic_load(&c->deadline_ns);
 		uint64_t left_ms = end > now ? (end - now) / RPWI_NS_PER_MS : 0;
@@ -353,7 +356,7 @@ int talk_step(struct connection *c)
 	if (boot_send(t->peer->c, TALK_STEP, step, sizeof(step)))
 		return connection_fail(c, "the other side is gone");
 	for (unsigned idle = 0; t->steps_heard < t->steps_said;)
-		if (connection_wait(c, &idle))
+		if (!connection_wait(&c->side, &idle))
 			return -1;
 	return 0;
 }

@@ -20,7 +20,7 @@
 #include "cli/perf/perf.h"
 #include "cli/perf/hist.h"
 #include "cli/plugin/plugin.h"
-#include "ncclnet/check/pair.h"
+#include "ncclnet/drive/pair.h"
 
 #define BENCH_NAME "ropeway plugin bench"
 
@@ -49,10 +49,9 @@ struct options {
 	bool both, json;
 };
 
-enum kind { OPEN, STREAM, TRIPS, CONNECT };
+enum kind { OPEN, VERIFY, STREAM, TRIPS, CONNECT, CLOSE };
 struct job {
 	enum kind kind;
-	bool verify;
 	uint64_t size, n; /* n: messages of each comm */
 };
 struct result {
@@ -66,17 +65,10 @@ struct result {
 
 /* ---- a side ---- */
 
-struct slot {
-	void *request;
-	char *at;
-};
 struct bench_comm { /* one comm, in one direction */
-	struct link link;
-	bool sends;
-	char *memory;
-	void *mhandle;
+	struct end end;
 	uint64_t posted, done, salt;
-	struct slot slot[UNDER_WAY];
+	void *request[UNDER_WAY];
 };
 struct bench_side {
 	struct side *s;
@@ -93,29 +85,18 @@ static size_t pitch(uint64_t size) { return size <= 64 ? 64 : (size + 4159) & ~4
 
 static bool comm_open(struct bench_side *b, struct bench_comm *l, int receiver, uint64_t salt)
 {
-	struct side *s = b->s;
-	if (!link_open(s, &l->link, b->o->device, receiver))
-		return false;
-	l->sends = s->role != receiver;
 	l->salt = salt;
-	l->memory =
-		mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (l->memory == MAP_FAILED)
-		return side_fail(s, "no memory for buffers of %zu bytes", b->bytes);
+	if (!end_open(b->s, &l->end, receiver, b->bytes))
+		return false;
 	/* as `ropeway perf` has them; where the kernel gives any */
-	madvise(l->memory, b->bytes, MADV_HUGEPAGE);
-	memset(l->memory, 0x5a, b->bytes);
-	void *comm = l->sends ? l->link.send : l->link.recv;
-	int rc = SIDE_CALL(s, "regMr",
-		ncclnet_reg(s->n, comm, l->memory, b->bytes, NCCL_PTR_HOST, &l->mhandle));
-	return !rc || side_fail(s, "regMr of %zu bytes of host memory gives %d (%s)", b->bytes, rc,
-			      ncclnet_result_name(rc));
+	madvise(l->end.memory, b->bytes, MADV_HUGEPAGE);
+	memset(l->end.memory, 0x5a, b->bytes);
+	return true;
 }
 
 static bool open_all(struct bench_side *b, struct result *r)
 {
 	struct side *s = b->s;
-	struct ncclnet_properties p;
 	char path[512];
 	int abi;
 	if (ncclnet_parse(b->o->path[b->index], path, sizeof(path), &abi, s->text, sizeof(s->text)))
@@ -125,87 +106,65 @@ static bool open_all(struct bench_side *b, struct result *r)
 	r->abi = s->n->abi;
 	snprintf(r->name, sizeof(r->name), "%s", ncclnet_name(s->n));
 	int rc = SIDE_CALL(s, "devices", ncclnet_devices(s->n, &r->devices));
-	if (rc || b->o->device >= r->devices)
-		return side_fail(s,
-			"devices gives %d (%s), and %d devices: device %d is not among them", rc,
-			ncclnet_result_name(rc), r->devices, b->o->device);
-	rc = SIDE_CALL(s, "getProperties", ncclnet_properties(s->n, b->o->device, &p));
-	if (rc)
-		return side_fail(s, "getProperties gives %d (%s)", rc, ncclnet_result_name(rc));
-	snprintf(r->device, sizeof(r->device), "%s", p.name ? p.name : "");
+	if (!side_result(s, rc, "devices"))
+		return false;
+	if (s->device >= r->devices)
+		return side_fail(s, "devices gives %d devices: device %d is not among them",
+			r->devices, s->device);
+	if (!side_properties(s))
+		return false;
+	s->p.force_flush = 0; /* for a GPU's memory only */
+	snprintf(r->device, sizeof(r->device), "%s", s->p.name ? s->p.name : "");
 	for (unsigned i = 0; i < b->o->comms; i++)
 		if (!comm_open(b, &b->comm[i], b->o->both && i % 2, i))
 			return false;
 	return comm_open(b, &b->back, 1, COMMS_MAX);
 }
 
-/* Which pattern: no two messages of a run have the same. */
-static uint64_t pattern(const struct bench_comm *l, uint64_t size, uint64_t message)
+/* Every byte of some messages of each comm. */
+static bool verify(struct bench_side *b, const struct job *j)
 {
-	return (size << 32) + (l->salt << 24) + message;
+	struct stream t[COMMS_MAX];
+	const size_t size = j->size;
+	for (unsigned i = 0; i < b->o->comms; i++)
+		t[i] = (struct stream){.e = &b->comm[i].end,
+			.n = VERIFY_EACH,
+			.window = UNDER_WAY,
+			.sizes = &size,
+			.sizes_n = 1,
+			.salt = (size << 8) + i};
+	return side_meet_spinning(b->s) && streams_run(b->s, t, b->o->comms) &&
+	       side_meet_spinning(b->s);
 }
 
 /* Posts the next message of a comm: 1, or 0 if the plugin wants to be called again; negative: an
  * error. */
 static inline int post(struct bench_side *b, struct bench_comm *l, const struct job *j)
 {
-	struct side *s = b->s;
-	struct slot *slot = &l->slot[l->posted % UNDER_WAY];
-	void *data = l->memory + l->posted % b->o->buffers * pitch(j->size);
-	size_t size = j->size;
-	int tag = 0, rc;
-	slot->at = data;
-	if (j->verify && l->sends)
-		pair_fill(data, size, pattern(l, size, l->posted));
-	if (l->sends)
-		rc = SIDE_CALL(s, "isend",
-			ncclnet_isend(
-				s->n, l->link.send, data, size, tag, l->mhandle, &slot->request));
-	else
-		rc = SIDE_CALL(s, "irecv",
-			ncclnet_irecv(s->n, l->link.recv, 1, &data, &size, &tag, &l->mhandle,
-				&slot->request));
+	void **request = &l->request[l->posted % UNDER_WAY];
+	void *data = l->end.memory + l->posted % b->o->buffers * pitch(j->size);
+	int rc = end_post(b->s, &l->end, data, j->size, 0, request);
 	if (RPWI_UNLIKELY(rc)) {
-		side_fail(s, "%s of %zu bytes gives %d (%s)", l->sends ? "isend" : "irecv", size,
-			rc, ncclnet_result_name(rc));
+		side_result(b->s, rc, "%s of %" PRIu64 " bytes", end_call(&l->end), j->size);
 		return -1;
 	}
-	l->posted += slot->request != NULL;
-	return slot->request != NULL;
+	l->posted += *request != NULL;
+	return *request != NULL;
 }
 
 /* Tests the oldest: 1 when it is done. */
 static inline int finish(struct bench_side *b, struct bench_comm *l, const struct job *j)
 {
 	struct side *s = b->s;
-	struct slot *slot = &l->slot[l->done % UNDER_WAY];
 	int done = 0, sizes[NCCL_NET_GROUP_MAX] = {0};
-	int rc = SIDE_CALL(s, "test", ncclnet_test(s->n, slot->request, &done, sizes));
+	int rc = end_test(s, l->request[l->done % UNDER_WAY], &done, sizes);
 	if (RPWI_UNLIKELY(rc)) {
-		side_fail(s, "test of %s of %" PRIu64 " bytes gives %d (%s)",
-			l->sends ? "a send" : "a receive", j->size, rc, ncclnet_result_name(rc));
+		side_result(s, rc, "test of %s of %" PRIu64 " bytes",
+			l->end.sends ? "a send" : "a receive", j->size);
 		return -1;
 	}
-	if (!done)
-		return 0;
-	/* 0: left alone, as NCCL puts it there; some plugins do (fastsocket). */
-	if (RPWI_UNLIKELY(!l->sends && sizes[0] && (uint64_t)sizes[0] != j->size)) {
-		side_fail(
-			s, "a receive has %d bytes where %" PRIu64 " were sent", sizes[0], j->size);
-		return -1;
-	}
-	if (j->verify && !l->sends) {
-		size_t at = pair_wrong(slot->at, j->size, pattern(l, j->size, l->done));
-		if (at != j->size) {
-			side_fail(s,
-				"message %" PRIu64 " of %" PRIu64
-				" bytes is wrong from byte %zu on",
-				l->done, j->size, at);
-			return -1;
-		}
-	}
-	l->done++;
-	return 1;
+	l->done += done != 0;
+	return done != 0;
 }
 
 /* One look at a comm, as NCCL's progress makes it, which posts up to message `last`. Negative: an
@@ -214,7 +173,7 @@ static inline int advance(
 	struct bench_side *b, struct bench_comm *l, const struct job *j, uint64_t last)
 {
 	int moved = 0, rc = 0;
-	if (l->posted < last && l->posted - l->done < (l->sends ? b->o->under_way : UNDER_WAY))
+	if (l->posted < last && l->posted - l->done < (l->end.sends ? b->o->under_way : UNDER_WAY))
 		moved = rc = post(b, l, j);
 	if (rc >= 0 && l->done < l->posted)
 		rc = finish(b, l, j);
@@ -262,7 +221,7 @@ static bool one(struct bench_side *b, struct bench_comm *l, const struct job *j)
 {
 	unsigned looks = 0;
 	for (uint64_t want = l->done + 1; l->done < want;) {
-		int rc = advance(b, l, j, l->sends ? want : j->n);
+		int rc = advance(b, l, j, l->end.sends ? want : j->n);
 		if (rc < 0 || (!rc && !pause_looking(b->s, &looks)))
 			return false;
 	}
@@ -273,15 +232,15 @@ static bool one(struct bench_side *b, struct bench_comm *l, const struct job *j)
 static bool trips(struct bench_side *b, const struct job *j, struct result *r)
 {
 	struct bench_comm *in = b->s->role ? &b->back : &b->comm[0],
-			  *out = b->s->role ? &b->comm[0] : &b->back;
+			  *out = b->s->role ? &b->comm[0] : &b->back,
+			  *first = b->s->role ? out : in, *second = b->s->role ? in : out;
 	in->posted = in->done = out->posted = out->done = 0;
 	memset(b->hist, 0, sizeof(*b->hist));
 	if (!side_meet_spinning(b->s))
 		return false;
 	for (uint64_t i = 0; i < j->n; i++) {
 		uint64_t begin = rpwi_now_ns();
-		if (b->s->role ? !one(b, out, j) || !one(b, in, j)
-			       : !one(b, in, j) || !one(b, out, j))
+		if (!one(b, first, j) || !one(b, second, j))
 			return false;
 		perf_hist_add(
 			b->hist, (uint32_t)RPWI_MIN(rpwi_now_ns() - begin, (uint64_t)UINT32_MAX));
@@ -290,42 +249,58 @@ static bool trips(struct bench_side *b, const struct job *j, struct result *r)
 	return side_meet_spinning(b->s);
 }
 
+/* One connection, and its end. */
+static bool connect_once(struct side *s, double *open_s, double *close_s)
+{
+	struct link l = {.device = &l.device_memory};
+	uint64_t begin = rpwi_now_ns();
+	if (!s->role && !link_listen(s, &l))
+		return false;
+	uint64_t listen_ns = rpwi_now_ns() - begin;
+	if (!(s->role ? link_take(s, &l) : side_give(s, l.handle, s->n->handle_bytes)) ||
+		!side_meet_spinning(s))
+		return false;
+	begin = rpwi_now_ns();
+	if (s->role ? !link_connect(s, &l) : !link_accept(s, &l))
+		return false;
+	*open_s = (double)(rpwi_now_ns() - begin + listen_ns) / 1e9;
+	if (!side_meet_spinning(s))
+		return false;
+	struct link comm = {.send = l.send, .recv = l.recv};
+	begin = rpwi_now_ns();
+	link_close(s, &comm);
+	*close_s = (double)(rpwi_now_ns() - begin) / 1e9;
+	l.send = l.recv = NULL;
+	link_close(s, &l);
+	return true;
+}
+
 /* The middle of a few. */
 static bool connects(struct bench_side *b, struct result *r)
 {
-	struct side *s = b->s;
 	double open[CONNECTS], closing[CONNECTS];
-	for (unsigned i = 0; i < CONNECTS; i++) {
-		struct link l = {.device = &l.device_memory};
-		uint64_t begin = rpwi_now_ns();
-		if (!s->role && !link_listen(s, &l, b->o->device))
+	for (unsigned i = 0; i < CONNECTS; i++)
+		if (!connect_once(b->s, &open[i], &closing[i]))
 			return false;
-		uint64_t listen_ns = rpwi_now_ns() - begin;
-		if (s->role ? !side_take(s, l.handle, s->n->handle_bytes)
-			    : !side_give(s, l.handle, s->n->handle_bytes))
-			return false;
-		if (s->role)
-			link_guard(s, &l);
-		if (!side_meet_spinning(s))
-			return false;
-		begin = rpwi_now_ns();
-		if (s->role ? !link_connect(s, &l, b->o->device) : !link_accept(s, &l))
-			return false;
-		open[i] = (double)(rpwi_now_ns() - begin + listen_ns) / 1e9;
-		if (!side_meet_spinning(s))
-			return false;
-		begin = rpwi_now_ns();
-		if (s->role)
-			SIDE_CALL(s, "closeSend", ncclnet_close_send(s->n, l.send));
-		else
-			SIDE_CALL(s, "closeRecv", ncclnet_close_recv(s->n, l.recv));
-		closing[i] = (double)(rpwi_now_ns() - begin) / 1e9;
-		l.send = l.recv = NULL;
-		link_close(s, &l);
-	}
 	r->seconds = rpwi_perf_median(open, CONNECTS);
 	r->closing = rpwi_perf_median(closing, CONNECTS);
 	return true;
+}
+
+static bool run_job(struct bench_side *b, const struct job *j, struct result *r)
+{
+	switch (j->kind) {
+	case OPEN:
+		return open_all(b, r);
+	case VERIFY:
+		return verify(b, j);
+	case STREAM:
+		return stream(b, j, r);
+	case TRIPS:
+		return trips(b, j, r);
+	default:
+		return connects(b, r);
+	}
 }
 
 static void side_body(struct side *s, void *arg)
@@ -333,14 +308,12 @@ static void side_body(struct side *s, void *arg)
 	struct bench_side *b = arg;
 	struct job j;
 	b->s = s;
+	s->device = b->o->device;
 	b->hist = calloc(1, sizeof(*b->hist));
 	while (b->hist && side_asked(s, &j, sizeof(j)) == sizeof(j)) {
 		struct result r = {0};
 		side_step(s);
-		r.ok = j.kind == OPEN     ? open_all(b, &r)
-		       : j.kind == STREAM ? stream(b, &j, &r)
-		       : j.kind == TRIPS  ? trips(b, &j, &r)
-					  : connects(b, &r);
+		r.ok = run_job(b, &j, &r);
 		memcpy(r.text, s->text, sizeof(r.text));
 		if (!side_tell(s, &r, sizeof(r)) || !r.ok)
 			break;
@@ -348,13 +321,19 @@ static void side_body(struct side *s, void *arg)
 	/* Orderly where it went well, so that a plugin is not measured while the one before it
 	 * dies. */
 	for (unsigned i = 0; i < b->o->comms && !s->why; i++)
-		link_close(s, &b->comm[i].link);
+		link_close(s, &b->comm[i].end.link);
 	if (!s->why)
-		link_close(s, &b->back.link);
+		link_close(s, &b->back.end.link);
 }
 
 /* ---- what was found ---- */
 
+/* A line of the table: what is measured, of every plugin. */
+struct row {
+	enum kind kind;
+	uint64_t size;
+};
+enum { ROWS_MAX = 2 * CLI_SIZES_MAX + 2 };
 struct figures {
 	double of[ROUNDS_MAX]; /* messages a second; seconds */
 	uint64_t n;            /* messages of each comm that take about the time asked for */
@@ -363,7 +342,14 @@ struct plugin {
 	struct pair pair;
 	bool started;
 	struct result opened;
-	struct figures rate[CLI_SIZES_MAX], latency[CLI_SIZES_MAX], connect, closing;
+	struct figures row[ROWS_MAX];
+};
+struct bench {
+	struct options o;
+	int core[2];
+	struct row row[ROWS_MAX];
+	unsigned rows;
+	struct plugin plugin[PLUGINS_MAX];
 };
 
 /* Says what went wrong: what a side says, or what became of it. A side that has ended matters more
@@ -372,9 +358,9 @@ static void complain(const struct options *o, struct plugin *p, unsigned index, 
 	const char *text)
 {
 	struct result other;
-	int other_who = who,
-	    other_rc =
-		    rc > 0 ? pair_answer(&p->pair, &other_who, &other, sizeof(other), 300, 300) : 0;
+	int other_who = who, other_rc = 0;
+	if (rc > 0)
+		other_rc = pair_answer(&p->pair, &other_who, &other, sizeof(other), 300, 300);
 	size_t path = strlen(o->path[index]);
 	if (other_rc == -ETIMEDOUT || (other_rc == -EPIPE && p->pair.status[other_who])) {
 		rc = other_rc;
@@ -383,20 +369,18 @@ static void complain(const struct options *o, struct plugin *p, unsigned index, 
 	const char *said = p->pair.shared->said[who], *call = pair_call(&p->pair, who);
 	if (rc > 0 && !strncmp(text, o->path[index], path))
 		text += path + (text[path] == ':') + 1;
-	rpwi_cli_fail(CLI_FAILED, BENCH_NAME, "%s: %s%s%s%s%s", o->path[index],
-		rc > 0         ? text
-		: rc == -EPIPE ? "the plugin crashed in "
-			       : "the plugin hangs in ",
-		rc > 0 ? ""
-		: call ? call
-		       : "none of its calls",
-		*said ? " (it says: " : "", said, *said ? ")" : "");
+	if (rc <= 0) {
+		text = rc == -EPIPE ? "the plugin crashed in " : "the plugin hangs in ";
+		call = call ? call : "none of its calls";
+	}
+	rpwi_cli_fail(CLI_FAILED, BENCH_NAME, "%s: %s%s%s%s%s", o->path[index], text,
+		rc > 0 ? "" : call, *said ? " (it says: " : "", said, *said ? ")" : "");
 }
 
-/* Both sides do a job. `out`: what side `role` found. */
-static bool ask(const struct options *o, struct plugin *p, unsigned index, const struct job *j,
-	int role, struct result *out)
+/* Both sides of plugin k do a job. `out`: what side `role` found. */
+static bool ask(struct bench *b, unsigned k, const struct job *j, int role, struct result *out)
 {
+	struct plugin *p = &b->plugin[k];
 	bool heard[2] = {false, false};
 	if (pair_ask(&p->pair, 0, j, sizeof(*j)) || pair_ask(&p->pair, 1, j, sizeof(*j)))
 		return false;
@@ -405,7 +389,7 @@ static bool ask(const struct options *o, struct plugin *p, unsigned index, const
 		int who = 0, rc = pair_answer(&p->pair, &who, &r, sizeof(r), JOB_TIMEOUT_MS * 2,
 				     JOB_TIMEOUT_MS);
 		if (rc != sizeof(r) || !r.ok) {
-			complain(o, p, index, rc, who, r.text);
+			complain(&b->o, p, k, rc, who, r.text);
 			return false;
 		}
 		heard[who] = true;
@@ -416,254 +400,224 @@ static bool ask(const struct options *o, struct plugin *p, unsigned index, const
 }
 
 static bool measure(
-	const struct options *o, struct plugin *p, unsigned index, struct job *j, double *seconds)
+	struct bench *b, unsigned k, const struct row *row, uint64_t n, struct result *r)
 {
-	struct result r = {0};
-	bool ok = ask(o, p, index, j, j->kind == TRIPS ? 1 : 0, &r);
-	*seconds = r.seconds > 0 ? r.seconds : 1e-9;
+	struct job j = {.kind = row->kind, .size = row->size, .n = n};
+	bool ok = ask(b, k, &j, j.kind == TRIPS, r);
+	r->seconds = r->seconds > 0 ? r->seconds : 1e-9;
 	return ok;
 }
 
 /* How many messages take as long as was asked for: tried with few, then with more. */
-static bool calibrate(
-	const struct options *o, struct plugin *p, unsigned index, uint64_t size, struct figures *f)
+static bool calibrate(struct bench *b, unsigned k, unsigned row)
 {
-	struct job j = {.kind = STREAM, .size = size, .n = 16};
-	double seconds;
-	for (;;) {
-		if (!measure(o, p, index, &j, &seconds))
-			return false;
-		if (seconds > o->seconds / 8 || j.n > 10000000)
-			break;
-		j.n *= 4;
-	}
-	f->n = RPWI_MAX((uint64_t)(o->seconds / seconds * (double)j.n), (uint64_t)4 * UNDER_WAY);
-	return true;
-}
-
-static bool verify(const struct options *o, struct plugin *p, unsigned index)
-{
-	double seconds;
-	for (unsigned i = 0; i < o->sizes.n; i++) {
-		struct job j = {
-			.kind = STREAM, .verify = true, .size = o->sizes.size[i], .n = VERIFY_EACH};
-		if (!measure(o, p, index, &j, &seconds))
-			return false;
-	}
-	return true;
-}
-
-static bool round_of(const struct options *o, struct plugin *plugin, unsigned round)
-{
-	double seconds;
-	for (unsigned i = 0; i < o->sizes.n + o->trips.n; i++)
-		for (unsigned k = 0; k < o->plugins; k++) {
-			struct plugin *p = &plugin[k];
-			bool trip = i >= o->sizes.n;
-			unsigned at = trip ? i - o->sizes.n : i;
-			struct figures *f = trip ? &p->latency[at] : &p->rate[at];
-			struct job j = {.kind = trip ? TRIPS : STREAM,
-				.size = trip ? o->trips.size[at] : o->sizes.size[at],
-				.n = f->n};
-			if (!measure(o, p, k, &j, &seconds))
-				return false;
-			f->of[round] = trip ? seconds : (double)(j.n * o->comms) / seconds;
+	const struct row *w = &b->row[row];
+	struct figures *f = &b->plugin[k].row[row];
+	struct result r;
+	uint64_t n = w->kind == TRIPS ? 200 : 16;
+	if (w->kind > TRIPS)
+		return true;
+	while (measure(b, k, w, n, &r)) {
+		if (w->kind == TRIPS) {
+			uint64_t fit = (uint64_t)(b->o.seconds / r.seconds / 2);
+			f->n = RPWI_MAX(RPWI_MIN(fit, (uint64_t)LAT_TRIPS_MOST), (uint64_t)100);
+			return true;
 		}
-	for (unsigned k = 0; k < o->plugins; k++) {
-		struct job j = {.kind = CONNECT};
-		struct result r;
-		if (!ask(o, &plugin[k], k, &j, 0, &r))
-			return false;
-		plugin[k].connect.of[round] = r.seconds;
-		plugin[k].closing.of[round] = r.closing;
+		if (r.seconds > b->o.seconds / 8 || n > 10000000) {
+			uint64_t fit = (uint64_t)(b->o.seconds / r.seconds * (double)n);
+			f->n = RPWI_MAX(fit, (uint64_t)4 * UNDER_WAY);
+			return true;
+		}
+		n *= 4;
 	}
+	return false;
+}
+
+static bool verify_all(struct bench *b, unsigned k)
+{
+	struct result r;
+	for (unsigned i = 0; i < b->o.sizes.n; i++)
+		if (!ask(b, k, &(struct job){.kind = VERIFY, .size = b->o.sizes.size[i]}, 0, &r))
+			return false;
 	return true;
 }
 
-static bool trips_calibrate(
-	const struct options *o, struct plugin *p, unsigned index, uint64_t size, struct figures *f)
+/* Of each row every plugin in turn. What a close takes is found with its connect. */
+static bool round_of(struct bench *b, unsigned round)
 {
-	struct job j = {.kind = TRIPS, .size = size, .n = 200};
-	double half;
-	if (!measure(o, p, index, &j, &half))
-		return false;
-	f->n = RPWI_MAX(RPWI_MIN((uint64_t)(o->seconds / half / 2), (uint64_t)LAT_TRIPS_MOST),
-		(uint64_t)100);
+	for (unsigned i = 0; i < b->rows; i++)
+		for (unsigned k = 0; k < b->o.plugins && b->row[i].kind != CLOSE; k++) {
+			struct figures *f = &b->plugin[k].row[i];
+			struct result r;
+			if (!measure(b, k, &b->row[i], f->n, &r))
+				return false;
+			f->of[round] = r.seconds;
+			if (b->row[i].kind == STREAM)
+				f->of[round] = (double)(f->n * b->o.comms) / r.seconds;
+			if (b->row[i].kind == CONNECT)
+				f[1].of[round] = r.closing;
+		}
 	return true;
 }
 
-static bool run_all(const struct options *o, struct plugin *plugin, const int core[2])
+static void add_rows(struct bench *b, enum kind kind, const uint64_t *size, unsigned n)
 {
-	struct job open_them = {.kind = OPEN};
-	for (unsigned k = 0; k < o->plugins; k++) {
-		static struct bench_side body[PLUGINS_MAX]; /* copied by the forks */
-		struct bench_side *b = &body[k];
-		uint64_t most = 8;
-		for (unsigned i = 0; i < o->sizes.n; i++)
-			most = RPWI_MAX(most, o->sizes.size[i]);
-		for (unsigned i = 0; i < o->trips.n; i++)
-			most = RPWI_MAX(most, o->trips.size[i]);
-		*b = (struct bench_side){
-			.o = o, .index = k, .bytes = (pitch(most) * o->buffers + 4095) & ~4095ull};
-		int rc = pair_start(
-			&plugin[k].pair, side_body, b, JOB_TIMEOUT_MS, core[1] >= 0 ? core : NULL);
-		if (rc)
-			return rpwi_cli_fail(CLI_FAILED, BENCH_NAME,
-				       "cannot start two processes: %s", strerror(-rc)),
-			       false;
-		plugin[k].started = true;
-		if (!ask(o, &plugin[k], k, &open_them, 0, &plugin[k].opened) ||
-			!verify(o, &plugin[k], k))
+	for (unsigned i = 0; i < n; i++)
+		b->row[b->rows++] = (struct row){kind, size[i]};
+}
+
+static bool start(struct bench *b, unsigned k, size_t bytes)
+{
+	struct bench_side side = {.o = &b->o, .index = k, .bytes = bytes}; /* copied by the fork */
+	struct result *opened = &b->plugin[k].opened;
+	int rc = pair_start(&b->plugin[k].pair, side_body, &side, JOB_TIMEOUT_MS,
+		b->core[1] >= 0 ? b->core : NULL);
+	b->plugin[k].started = !rc;
+	if (rc)
+		rpwi_cli_fail(
+			CLI_FAILED, BENCH_NAME, "cannot start two processes: %s", strerror(-rc));
+	return !rc && ask(b, k, &(struct job){.kind = OPEN}, 0, opened) && verify_all(b, k);
+}
+
+static bool run_all(struct bench *b)
+{
+	uint64_t most = 8;
+	add_rows(b, STREAM, b->o.sizes.size, b->o.sizes.n);
+	add_rows(b, TRIPS, b->o.trips.size, b->o.trips.n);
+	for (unsigned i = 0; i < b->rows; i++)
+		most = RPWI_MAX(most, b->row[i].size);
+	add_rows(b, CONNECT, &(uint64_t){0}, 1);
+	add_rows(b, CLOSE, &(uint64_t){0}, 1);
+	for (unsigned k = 0; k < b->o.plugins; k++) {
+		if (!start(b, k, (pitch(most) * b->o.buffers + 4095) & ~4095ull))
 			return false;
-		for (unsigned i = 0; i < o->trips.n; i++)
-			if (!trips_calibrate(
-				    o, &plugin[k], k, o->trips.size[i], &plugin[k].latency[i]))
-				return false;
-		for (unsigned i = 0; i < o->sizes.n; i++)
-			if (!calibrate(o, &plugin[k], k, o->sizes.size[i], &plugin[k].rate[i]))
+		for (unsigned i = 0; i < b->rows; i++)
+			if (!calibrate(b, k, i))
 				return false;
 	}
-	for (unsigned round = 0; round < o->rounds; round++)
-		if (!round_of(o, plugin, round))
+	for (unsigned round = 0; round < b->o.rounds; round++)
+		if (!round_of(b, round))
 			return false;
-	for (unsigned k = 0; k < o->plugins; k++)
-		if (!verify(o, &plugin[k], k))
+	for (unsigned k = 0; k < b->o.plugins; k++)
+		if (!verify_all(b, k))
 			return false;
 	return true;
 }
 
 /* ---- showing ---- */
 
-static double middle(const struct figures *f, unsigned rounds)
+static double middle(const struct bench *b, unsigned k, unsigned row)
 {
 	double v[ROUNDS_MAX];
-	memcpy(v, f->of, sizeof(v));
-	return rpwi_perf_median(v, rounds);
+	memcpy(v, b->plugin[k].row[row].of, sizeof(v));
+	return rpwi_perf_median(v, b->o.rounds);
 }
 
 /* Of each round, then the median: what the machine did to one it did to the other. More than 1: the
  * first plugin is better. */
-static double ratio(const struct figures *first, const struct figures *other, unsigned rounds,
-	bool less_is_better)
+static double ratio(const struct bench *b, unsigned k, unsigned row)
 {
+	const double *first = b->plugin[0].row[row].of, *other = b->plugin[k].row[row].of;
 	double v[ROUNDS_MAX];
-	for (unsigned i = 0; i < rounds; i++)
-		v[i] = less_is_better ? other->of[i] / first->of[i] : first->of[i] / other->of[i];
-	return rpwi_perf_median(v, rounds);
+	for (unsigned i = 0; i < b->o.rounds; i++)
+		v[i] = b->row[row].kind == STREAM ? first[i] / other[i] : other[i] / first[i];
+	return rpwi_perf_median(v, b->o.rounds);
 }
 
-static const struct figures *figures_at(const struct plugin *p, size_t which)
+/* Of each plugin its figure, then the first one's ratios to the others. */
+static void print_row(const struct bench *b, unsigned row)
 {
-	return (const struct figures *)((const char *)p + which);
-}
-
-/* Of each plugin its figure, then the first one's ratios to the others. `which`: where the figures
- * are in struct plugin. */
-static void print_line(const struct options *o, const struct plugin *plugin, const char *what,
-	uint64_t size, size_t which, bool trip)
-{
-	printf("%-10s", what);
-	for (unsigned k = 0; k < o->plugins; k++) {
-		double v = middle(figures_at(&plugin[k], which), o->rounds);
+	static const char *const heads[] = {[TRIPS] = "\nlatency: half a round trip",
+		[CONNECT] = "\na connection: listen and accept, while the other side polls "
+			    "connect; close"};
+	const struct row *w = &b->row[row];
+	char label[CLI_SIZE_LEN] = "0 bytes";
+	if (row && w->kind != b->row[row - 1].kind && w->kind != CLOSE)
+		puts(heads[w->kind]);
+	if (w->size)
+		rpwi_cli_size(w->size, label);
+	else if (w->kind >= CONNECT)
+		snprintf(label, sizeof(label), "%s", w->kind == CONNECT ? "connect" : "close");
+	printf("%-10s", label);
+	for (unsigned k = 0; k < b->o.plugins; k++) {
+		double v = middle(b, k, row);
 		char rate[24] = "", bytes[24];
-		if (trip)
-			rpwi_perf_show_seconds(v, bytes);
-		else {
+		if (w->kind == STREAM) {
 			rpwi_perf_show_rate(v, "/s", rate);
-			rpwi_perf_show_rate(v * (double)size, "B/s", bytes);
-		}
+			rpwi_perf_show_rate(v * (double)w->size, "B/s", bytes);
+		} else
+			rpwi_perf_show_seconds(v, bytes);
 		printf("  %11s %11s", rate, bytes);
 	}
-	for (unsigned k = 1; k < o->plugins; k++)
-		printf("  %6.2f", ratio(figures_at(&plugin[0], which),
-					  figures_at(&plugin[k], which), o->rounds, trip));
+	for (unsigned k = 1; k < b->o.plugins; k++)
+		printf("  %6.2f", ratio(b, k, row));
 	putchar('\n');
 }
 
-static void print_size(const struct options *o, const struct plugin *plugin, uint64_t size,
-	size_t which, bool trip)
-{
-	char label[CLI_SIZE_LEN];
-	print_line(o, plugin, size ? rpwi_cli_size(size, label) : "0 bytes", size, which, trip);
-}
+static const char *plural(unsigned n) { return n == 1 ? "" : "s"; }
 
-static void print_table(const struct options *o, const struct plugin *plugin, const int core[2])
+static void print_table(const struct bench *b)
 {
-	for (unsigned k = 0; k < o->plugins; k++)
-		printf("%c  %s: %s v%d, device %d (%s) of %d\n", 'A' + (int)k, o->path[k],
-			plugin[k].opened.name, plugin[k].opened.abi, o->device,
-			plugin[k].opened.device, plugin[k].opened.devices);
-	printf("%u comm%s%s, %u send%s under way on each; ", o->comms, o->comms == 1 ? "" : "s",
-		o->both ? ", every other one back" : "", o->under_way,
-		o->under_way == 1 ? "" : "s");
-	if (core[1] >= 0)
-		printf("cores %d and %d; ", core[0], core[1]);
-	printf("median of %u round%s\n\n%-10s", o->rounds, o->rounds == 1 ? "" : "s", "size");
+	const struct options *o = &b->o;
+	for (unsigned k = 0; k < o->plugins; k++) {
+		const struct result *r = &b->plugin[k].opened;
+		printf("%c  %s: %s v%d, device %d (%s) of %d\n", 'A' + (int)k, o->path[k], r->name,
+			r->abi, o->device, r->device, r->devices);
+	}
+	printf("%u comm%s%s, %u send%s under way on each; ", o->comms, plural(o->comms),
+		o->both ? ", every other one back" : "", o->under_way, plural(o->under_way));
+	if (b->core[1] >= 0)
+		printf("cores %d and %d; ", b->core[0], b->core[1]);
+	printf("median of %u round%s\n\n%-10s", o->rounds, plural(o->rounds), "size");
 	for (unsigned k = 0; k < o->plugins; k++)
 		printf("  %9s %c %11s", "messages", o->plugins > 1 ? 'A' + (int)k : ' ', "bytes");
 	for (unsigned k = 1; k < o->plugins; k++)
 		printf("  %4s/%c", "A", 'A' + (int)k);
 	putchar('\n');
-	for (unsigned i = 0; i < o->sizes.n; i++)
-		print_size(o, plugin, o->sizes.size[i], offsetof(struct plugin, rate[i]), false);
-	puts("\nlatency: half a round trip");
-	for (unsigned i = 0; i < o->trips.n; i++)
-		print_size(o, plugin, o->trips.size[i], offsetof(struct plugin, latency[i]), true);
-	puts("\na connection: listen and accept, while the other side polls connect; close");
-	print_line(o, plugin, "connect", 0, offsetof(struct plugin, connect), true);
-	print_line(o, plugin, "close", 0, offsetof(struct plugin, closing), true);
+	for (unsigned i = 0; i < b->rows; i++)
+		print_row(b, i);
 	puts("\nContents verified before the first and after the last round.");
 }
 
-static json_t *rounds_json(const struct figures *f, unsigned rounds)
+static json_t *row_json(const struct bench *b, unsigned k, unsigned row)
 {
-	json_t *list = json_array();
-	for (unsigned i = 0; i < rounds; i++)
-		json_array_append_new(list, json_real(f->of[i]));
-	return list;
-}
-
-static json_t *times_json(
-	const struct options *o, const struct figures *first, const struct figures *f)
-{
-	return json_pack("{s:f, s:f, s:o}", "us", middle(f, o->rounds) * 1e6, "first_to_this",
-		ratio(first, f, o->rounds, true), "rounds", rounds_json(f, o->rounds));
-}
-
-static json_t *plugin_json(const struct options *o, const struct plugin *all, unsigned k)
-{
-	const struct plugin *p = &all[k];
-	json_t *rows = json_array(), *latency = json_array();
-	for (unsigned i = 0; i < o->sizes.n; i++) {
-		double rate = middle(&p->rate[i], o->rounds);
-		json_array_append_new(rows,
-			json_pack("{s:I, s:f, s:f, s:f, s:o}", "size", (json_int_t)o->sizes.size[i],
-				"messages_per_second", rate, "bytes_per_second",
-				rate * (double)o->sizes.size[i], "first_to_this",
-				ratio(&all[0].rate[i], &p->rate[i], o->rounds, false), "rounds",
-				rounds_json(&p->rate[i], o->rounds)));
+	const struct row *w = &b->row[row];
+	double v = middle(b, k, row);
+	json_t *rounds = json_array(), *j = json_pack("{s:f}", "first_to_this", ratio(b, k, row));
+	for (unsigned i = 0; i < b->o.rounds; i++)
+		json_array_append_new(rounds, json_real(b->plugin[k].row[row].of[i]));
+	json_object_set_new(j, "rounds", rounds);
+	if (w->kind <= TRIPS)
+		json_object_set_new(j, "size", json_integer((json_int_t)w->size));
+	if (w->kind != STREAM)
+		json_object_set_new(j, "us", json_real(v * 1e6));
+	else {
+		json_object_set_new(j, "messages_per_second", json_real(v));
+		json_object_set_new(j, "bytes_per_second", json_real(v * (double)w->size));
 	}
-	for (unsigned i = 0; i < o->trips.n; i++)
-		json_array_append_new(latency,
-			json_pack("{s:I, s:f, s:f, s:o}", "size", (json_int_t)o->trips.size[i],
-				"us", middle(&p->latency[i], o->rounds) * 1e6, "first_to_this",
-				ratio(&all[0].latency[i], &p->latency[i], o->rounds, true),
-				"rounds", rounds_json(&p->latency[i], o->rounds)));
-	return json_pack("{s:s, s:s, s:i, s:s, s:i, s:o, s:o, s:o, s:o}", "path", o->path[k],
-		"name", p->opened.name, "abi", p->opened.abi, "device", p->opened.device, "devices",
-		p->opened.devices, "rows", rows, "latency", latency, "connect",
-		times_json(o, &all[0].connect, &p->connect), "close",
-		times_json(o, &all[0].closing, &p->closing));
+	return j;
 }
 
-static void print_json(const struct options *o, const struct plugin *plugin, const int core[2])
+static json_t *plugin_json(const struct bench *b, unsigned k)
+{
+	const struct result *r = &b->plugin[k].opened;
+	json_t *rows = json_array(), *latency = json_array();
+	for (unsigned i = 0; i < b->rows - 2; i++)
+		json_array_append_new(b->row[i].kind == STREAM ? rows : latency, row_json(b, k, i));
+	return json_pack("{s:s, s:s, s:i, s:s, s:i, s:o, s:o, s:o, s:o}", "path", b->o.path[k],
+		"name", r->name, "abi", r->abi, "device", r->device, "devices", r->devices, "rows",
+		rows, "latency", latency, "connect", row_json(b, k, b->rows - 2), "close",
+		row_json(b, k, b->rows - 1));
+}
+
+static void print_json(const struct bench *b)
 {
 	json_t *list = json_array();
-	for (unsigned k = 0; k < o->plugins; k++)
-		json_array_append_new(list, plugin_json(o, plugin, k));
-	json_t *j = json_pack("{s:[i,i], s:i, s:i, s:b, s:i, s:o}", "cores", core[0], core[1],
-		"comms", (int)o->comms, "under_way", (int)o->under_way, "both", o->both, "rounds",
-		(int)o->rounds, "plugins", list);
+	for (unsigned k = 0; k < b->o.plugins; k++)
+		json_array_append_new(list, plugin_json(b, k));
+	json_t *j = json_pack("{s:[i,i], s:i, s:i, s:b, s:i, s:o}", "cores", b->core[0], b->core[1],
+		"comms", (int)b->o.comms, "under_way", (int)b->o.under_way, "both", b->o.both,
+		"rounds", (int)b->o.rounds, "plugins", list);
 	json_dumpf(j, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
 	putchar('\n');
 	json_decref(j);
@@ -726,25 +680,29 @@ static const struct cli_command command = {
 
 int rpwi_plugin_bench(int argc, char **argv)
 {
-	static struct plugin plugin[PLUGINS_MAX];
-	static struct options o;
-	int core[2] = {-1, -1};
-	int status = cli_options_parse(&command, &o, &argc, &argv);
-	if (status != CLI_GO_ON)
+	struct bench *b = calloc(1, sizeof(*b));
+	if (!b)
+		return rpwi_cli_fail(CLI_FAILED, BENCH_NAME, "out of memory");
+	struct options *o = &b->o;
+	int status = cli_options_parse(&command, o, &argc, &argv);
+	if (status != CLI_GO_ON) {
+		free(b);
 		return status;
-	o.path[o.plugins++] = argv[0];
-	for (unsigned i = 0; i < RPWI_ARRAY_LEN(o.against) && o.against[i]; i++)
-		o.path[o.plugins++] = o.against[i];
-	if (!o.rounds)
-		o.rounds = o.plugins > 1 ? 5 : 3;
-	rpwi_perf_cores(core);
-	bool ok = run_all(&o, plugin, core);
-	if (ok && o.json)
-		print_json(&o, plugin, core);
+	}
+	o->path[o->plugins++] = argv[0];
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(o->against) && o->against[i]; i++)
+		o->path[o->plugins++] = o->against[i];
+	if (!o->rounds)
+		o->rounds = o->plugins > 1 ? 5 : 3;
+	rpwi_perf_cores(b->core);
+	bool ok = run_all(b);
+	if (ok && o->json)
+		print_json(b);
 	else if (ok)
-		print_table(&o, plugin, core);
-	for (unsigned k = 0; k < o.plugins; k++)
-		if (plugin[k].started)
-			pair_end(&plugin[k].pair);
+		print_table(b);
+	for (unsigned k = 0; k < o->plugins; k++)
+		if (b->plugin[k].started)
+			pair_end(&b->plugin[k].pair);
+	free(b);
 	return ok ? CLI_OK : CLI_FAILED;
 }

@@ -114,11 +114,7 @@ static bool prepare(struct conform *c, unsigned flags)
 	if (flags & CASE_BARE || c->initialized)
 		return true;
 	c->initialized = side_init(c->s, c->s->n, &c->s->ctx);
-	int rc = c->initialized ? SIDE_CALL(c->s, "getProperties",
-					  ncclnet_properties(c->s->n, c->o->device, &c->p))
-				: 0;
-	return c->initialized &&
-	       (!rc || side_fail(c->s, "getProperties gives %d (%s)", rc, ncclnet_result_name(rc)));
+	return c->initialized && side_properties(c->s);
 }
 
 static void answer_for(struct conform *c, const struct conform_case *k, struct answer *a)
@@ -157,6 +153,7 @@ static void answer_for(struct conform *c, const struct conform_case *k, struct a
 static void body(struct side *s, void *arg)
 {
 	struct conform c = {.s = s, .o = arg};
+	s->device = c.o->device;
 	struct question q;
 	while (side_asked(s, &q, sizeof(q)) == sizeof(q)) {
 		struct answer a;

@@ -6,20 +6,15 @@
 #define ROPEWAY_NCCLNET_CONFORM_PRIV_H
 
 #include "ncclnet/check/conform.h"
-#include "ncclnet/check/pair.h"
+#include "ncclnet/drive/pair.h"
 #include "ncclnet/host/quirks.h"
 
-enum {
-	OPS_MAX = 64, /* requests that a stream has under way */
-	/* a share of the deadline: how long something is waited for that need not come */
-	LINGER = 4,
-};
+enum { LINGER = 4 };
 
 struct conform {
 	struct side *s;
 	const struct conform_options *o;
 	bool initialized;
-	struct ncclnet_properties p;
 	char name[64];  /* before init */
 	int load_error; /* of ncclnet_load: -ENOENT, -ENOTSUP */
 	/* Of the case under way. */
@@ -43,65 +38,22 @@ enum conform_flag {
 	CASE_CRASH_IS_QUIRK = 8, /* of `quirk` */
 	CASE_NEVER_FAILS = 16,   /* NCCL never does it: a failure is `quirk` */
 };
+/* A share of the deadline: how long something is waited for that need not come. */
+static inline unsigned conform_linger_ms(const struct conform *c)
+{
+	return c->o->timeout_ms / LINGER;
+}
+/* Both sides: a connection to `receiver`, the stream, and close. */
+bool conform_stream(struct conform *c, struct stream *t, int receiver);
+/* What a stream was refused is a quirk, if NCCL asks for as many. */
+void conform_refused(struct conform *c, const struct stream *t);
+
 struct conform_case {
 	const char *id, *what;
 	void (*run)(struct conform *c);
 	unsigned flags;
 	int abi_least, quirk;
 };
-
-/* ---- move.c: ends of connections, and messages through them ---- */
-struct end {
-	struct link link;
-	bool sends;
-	char *memory;
-	size_t bytes;
-	void *mhandle;
-};
-/* A connection whose `receiver` has this role, with `bytes` of registered host memory. */
-bool end_open(struct conform *c, struct end *e, int receiver, size_t bytes);
-void end_close(struct conform *c, struct end *e);
-void *end_comm(const struct end *e);
-
-/* Messages of one connection, in order, verified byte by byte. */
-struct stream {
-	struct end *e;
-	struct side *s; /* NULL: the case's */
-	unsigned n, window;
-	const size_t *sizes; /* message i has sizes[i % sizes_n] */
-	unsigned sizes_n;
-	size_t extra;    /* a receive has so much more room */
-	uint64_t salt;   /* of the patterns */
-	bool poison;     /* *request holds garbage before each post */
-	bool no_sizes;   /* test is given NULL */
-	bool may_refuse; /* an error for one more request than it can have is a quirk */
-	/* How far it is. */
-	unsigned posted, done, limit; /* limit: of what is under way, where it has refused more */
-	void *request[OPS_MAX];
-	unsigned left_alone; /* sizes that test did not write */
-	unsigned not_sent;   /* sends whose size is not what was sent */
-	int said;            /* the first of those */
-};
-/* What NCCL does after a receive of n is done: irecvConsumed where there is one, and a flush where
- * the properties ask for it. */
-bool move_after_receive(struct conform *c, struct side *s, struct end *e, void *request, int n,
-	void **data, const size_t *size);
-/* 1: something moved, 0: nothing; negative: failed, c says why. */
-int stream_advance(struct conform *c, struct stream *t);
-/* Posts as many as the window and the plugin let it: how many are posted; negative: failed. */
-int stream_post(struct conform *c, struct stream *t);
-/* Tests the request of message i (posted, not done): as stream_advance. */
-int stream_test(struct conform *c, struct stream *t, unsigned i);
-bool streams_run(struct conform *c, struct stream *t, unsigned n);
-/* The memory that an end needs for such a stream. */
-size_t stream_bytes(const struct stream *t);
-char *stream_at(const struct stream *t, unsigned i);
-size_t stream_size(const struct stream *t, unsigned i);
-/* Both sides: a connection to `receiver`, the stream, and close. */
-bool stream_once(struct conform *c, struct stream *t, int receiver);
-
-/* Until a request is done: 1; 0: not within the time; negative: a result of the plugin, negated. */
-int move_wait(struct conform *c, void *request, int *sizes, unsigned timeout_ms);
 
 /* ---- the cases ---- */
 void case_load(struct conform *c);

@@ -12,15 +12,13 @@
 
 enum { ALL_WELL = 'w', REFUSED = 'r', NOTHING = 'n', COMM = 'c', FORGED = 3, MIXED_MOST = 2 };
 
-static unsigned linger_ms(const struct conform *c) { return c->o->timeout_ms / LINGER; }
-
 /* ---- handles ---- */
 
 void case_handle(struct conform *c)
 {
 	struct side *s = c->s;
 	struct link a = {0}, b = {0};
-	if (!link_listen(s, &a, c->o->device) || !link_listen(s, &b, c->o->device))
+	if (!link_listen(s, &a) || !link_listen(s, &b))
 		return;
 	if (!link_guarded(s, &a) || !link_guarded(s, &b))
 		conform_fail(c,
@@ -39,7 +37,7 @@ void case_handle(struct conform *c)
 static bool await_return(struct conform *c, const char *call)
 {
 	char told;
-	bool came_back = side_heard(c->s, linger_ms(c));
+	bool came_back = side_heard(c->s, conform_linger_ms(c));
 	if (!came_back)
 		conform_quirk(c, NCCLNET_BLOCKS, "%s waits for the other side%s", call,
 			c->s->n->abi > 4 ? ": NCCL's thread stands still meanwhile"
@@ -53,71 +51,48 @@ static bool take_late(struct conform *c, bool was_heard)
 	return was_heard || side_take(c->s, &told, 1);
 }
 
-/* Role 0 accepts before anybody has connected. */
-void case_accept(struct conform *c)
+/* Role 0 by accept, role 1 by connect. */
+static bool link_finish(struct side *s, struct link *l)
+{
+	return s->role ? link_connect(s, l) : link_accept(s, l);
+}
+
+/* Role `first` calls accept or connect once, before the other one has done anything. */
+static void returns_at_once(struct conform *c, int first)
 {
 	struct side *s = c->s;
 	struct link l = {0};
 	char back = ALL_WELL;
+	const char *call = first ? "connect" : "accept";
+	int rc;
 	l.device = &l.device_memory;
-	if (s->role == 0) {
-		if (!link_listen(s, &l, c->o->device) ||
-			!side_give(s, l.handle, s->n->handle_bytes))
-			return;
-		int rc = SIDE_CALL(s, "accept", ncclnet_accept(s->n, l.listen, &l.recv, &l.device));
-		bool at_once = l.recv && !rc;
-		side_give(s, &back, 1);
-		if (rc)
-			conform_fail(c,
-				"accept gives %d (%s) where nobody has connected yet: a NULL comm "
-				"and success are expected",
-				rc, ncclnet_result_name(rc));
-		else if (at_once || link_accept(s, &l))
+	if (s->role ? !link_take(s, &l) : !link_offer(s, &l))
+		return;
+	if (s->role != first) {
+		bool heard = await_return(c, call), was_quirk = c->verdict == CONFORM_QUIRK;
+		if (heard && link_finish(s, &l) && take_late(c, !was_quirk))
 			side_meet(s);
-	} else {
-		if (!side_take(s, l.handle, s->n->handle_bytes))
-			return;
-		link_guard(s, &l);
-		bool heard = await_return(c, "accept");
-		bool was_quirk = c->verdict == CONFORM_QUIRK;
-		if (heard && link_connect(s, &l, c->o->device) && take_late(c, !was_quirk))
-			side_meet(s);
+		link_close(s, &l);
+		return;
 	}
+	if (first)
+		rc = SIDE_CALL(s, call,
+			ncclnet_connect(s->n, s->ctx, s->device, l.handle, &l.send, &l.device));
+	else
+		rc = SIDE_CALL(s, call, ncclnet_accept(s->n, l.listen, &l.recv, &l.device));
+	side_give(s, &back, 1);
+	if (rc)
+		conform_fail(c,
+			"%s gives %d (%s) where %s yet: a NULL comm and success are expected", call,
+			rc, ncclnet_result_name(rc),
+			first ? "the peer has not accepted" : "nobody has connected");
+	else if (l.recv || l.send || link_finish(s, &l))
+		side_meet(s);
 	link_close(s, &l);
 }
 
-/* Role 1 connects before role 0 accepts. */
-void case_connect(struct conform *c)
-{
-	struct side *s = c->s;
-	struct link l = {0};
-	char back = ALL_WELL;
-	l.device = &l.device_memory;
-	if (s->role == 0) {
-		if (!link_listen(s, &l, c->o->device) ||
-			!side_give(s, l.handle, s->n->handle_bytes))
-			return;
-		bool heard = await_return(c, "connect");
-		bool was_quirk = c->verdict == CONFORM_QUIRK;
-		if (heard && link_accept(s, &l) && take_late(c, !was_quirk))
-			side_meet(s);
-	} else {
-		if (!side_take(s, l.handle, s->n->handle_bytes))
-			return;
-		link_guard(s, &l);
-		int rc = SIDE_CALL(s, "connect",
-			ncclnet_connect(s->n, s->ctx, c->o->device, l.handle, &l.send, &l.device));
-		side_give(s, &back, 1);
-		if (rc)
-			conform_fail(c,
-				"connect gives %d (%s) where the peer has not accepted yet: a NULL "
-				"comm and success are expected",
-				rc, ncclnet_result_name(rc));
-		else if (l.send || link_connect(s, &l, c->o->device))
-			side_meet(s);
-	}
-	link_close(s, &l);
-}
+void case_accept(struct conform *c) { returns_at_once(c, 0); }
+void case_connect(struct conform *c) { returns_at_once(c, 1); }
 
 void case_handle_copy(struct conform *c)
 {
@@ -125,42 +100,22 @@ void case_handle_copy(struct conform *c)
 	struct link l = {0};
 	unsigned char before[NCCL_NET_HANDLE_BYTES];
 	l.device = &l.device_memory;
-	if (s->role == 0) {
-		if (!link_listen(s, &l, c->o->device) ||
-			!side_give(s, l.handle, s->n->handle_bytes))
-			return;
-		/* What it gave has gone to the peer: NCCL's memory for it is used again. */
+	if (s->role ? !link_take(s, &l) : !link_offer(s, &l))
+		return;
+	/* What listen gave has gone to the peer: NCCL's memory for it is used again. */
+	if (!s->role)
 		memset(l.handle, 0xdd, s->n->handle_bytes);
-		if (link_accept(s, &l))
-			side_meet(s);
-	} else {
-		if (!side_take(s, l.handle, s->n->handle_bytes))
-			return;
-		link_guard(s, &l);
-		memcpy(before, l.handle, s->n->handle_bytes);
-		if (!link_connect(s, &l, c->o->device) || !side_meet(s))
-			return;
-		if (!link_guarded(s, &l))
-			conform_fail(c, "connect writes past the %zu bytes of the handle",
-				s->n->handle_bytes);
-		else if (memcmp(before, l.handle, s->n->handle_bytes) != 0)
-			conform_quirk(c, NCCLNET_STATE_IN_HANDLE,
-				"connect keeps its state in the caller's copy, which NCCL leaves "
-				"where it is");
-	}
+	memcpy(before, l.handle, s->n->handle_bytes);
+	if (!link_finish(s, &l) || !side_meet(s))
+		return;
+	if (s->role && !link_guarded(s, &l))
+		conform_fail(
+			c, "connect writes past the %zu bytes of the handle", s->n->handle_bytes);
+	else if (s->role && memcmp(before, l.handle, s->n->handle_bytes) != 0)
+		conform_quirk(c, NCCLNET_STATE_IN_HANDLE,
+			"connect keeps its state in the caller's copy, which NCCL leaves where it "
+			"is");
 	link_close(s, &l);
-}
-
-static bool connect_bare(struct conform *c, struct link *l)
-{
-	struct side *s = c->s;
-	if (s->role == 0)
-		return link_listen(s, l, c->o->device) &&
-		       side_give(s, l->handle, s->n->handle_bytes) && link_accept(s, l);
-	if (!side_take(s, l->handle, s->n->handle_bytes))
-		return false;
-	link_guard(s, l);
-	return link_connect(s, l, c->o->device);
 }
 
 /* The caller gives none, as newer NCCL: what it is without may be an error, or a crash. */
@@ -168,7 +123,7 @@ void case_device_handle(struct conform *c)
 {
 	struct side *s = c->s;
 	struct link l = {0};
-	if (!connect_bare(c, &l)) {
+	if ((s->role ? !link_take(s, &l) : !link_offer(s, &l)) || !link_finish(s, &l)) {
 		conform_quirk(c, NCCLNET_DEVICE_HANDLE, "without one %s", s->text);
 		s->why = NULL;
 		return;
@@ -191,28 +146,18 @@ void case_reg(struct conform *c)
 	void *mhandle[3] = {NULL};
 	static char memory[20000];
 	const size_t at[3] = {0, 1, 4096}, size[3] = {sizeof(memory), 1, 9001};
-	if (!end_open(c, &e, 0, 4096))
+	if (!end_open(s, &e, 0, 4096))
 		return;
-	for (unsigned i = 0; i < 3; i++) {
-		int rc = SIDE_CALL(s, "regMr",
-			ncclnet_reg(s->n, end_comm(&e), memory + at[i], size[i], NCCL_PTR_HOST,
-				&mhandle[i]));
-		if (rc)
-			conform_fail(c,
-				"regMr of %zu bytes of host memory, where others overlap, gives %d "
-				"(%s)",
-				size[i], rc, ncclnet_result_name(rc));
-	}
-	for (unsigned i = 0; i < 3 && c->verdict != CONFORM_FAIL; i++) {
-		int rc = SIDE_CALL(s, "deregMr", ncclnet_dereg(s->n, end_comm(&e), mhandle[i]));
-		if (rc)
-			conform_fail(c, "deregMr gives %d (%s)", rc, ncclnet_result_name(rc));
-	}
+	for (unsigned i = 0; i < 3; i++)
+		side_result(s, end_reg(s, &e, memory + at[i], size[i], &mhandle[i]),
+			"regMr of %zu bytes of host memory, where others overlap,", size[i]);
+	for (unsigned i = 0; i < 3 && !s->why; i++)
+		side_result(s, end_dereg(s, &e, mhandle[i]), "deregMr");
 	if (!e.mhandle)
 		conform_quirk(c, NCCLNET_NULL_MHANDLE,
 			"regMr gives a NULL mhandle, which NCCL passes on");
 	if (side_meet(s))
-		end_close(c, &e);
+		end_close(s, &e);
 }
 
 void case_reg_bad(struct conform *c)
@@ -221,12 +166,12 @@ void case_reg_bad(struct conform *c)
 	struct side *s = c->s;
 	struct end e;
 	static char memory[4096];
-	if (!end_open(c, &e, 0, 4096))
+	if (!end_open(s, &e, 0, 4096))
 		return;
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(types); i++) {
 		void *mhandle = NULL;
 		/* What is CUDA's it may try, and dma-buf is a call of its own. */
-		if (types[i] > 0 && (types[i] & c->p.ptr_support) != 0)
+		if (types[i] > 0 && (types[i] & s->p.ptr_support) != 0)
 			continue;
 		int rc = SIDE_CALL(s, "regMr",
 			ncclnet_reg(
@@ -235,10 +180,10 @@ void case_reg_bad(struct conform *c)
 			conform_fail(c,
 				"regMr takes memory of type %d, and its properties say 0x%x (1 "
 				"host, 2 CUDA, 4 dma-buf)",
-				types[i], c->p.ptr_support);
+				types[i], s->p.ptr_support);
 	}
 	if (side_meet(s))
-		end_close(c, &e);
+		end_close(s, &e);
 }
 
 /* ---- handles that are none ---- */
@@ -272,11 +217,10 @@ static const char *forge(
 static char try_connect(struct conform *c, struct link *l)
 {
 	struct side *s = c->s;
-	uint64_t until = rpwi_now_ns() + linger_ms(c) * RPWI_NS_PER_MS;
+	uint64_t until = rpwi_now_ns() + conform_linger_ms(c) * RPWI_NS_PER_MS;
 	do {
 		int rc = SIDE_CALL(s, "connect",
-			ncclnet_connect(
-				s->n, s->ctx, c->o->device, l->handle, &l->send, &l->device));
+			ncclnet_connect(s->n, s->ctx, s->device, l->handle, &l->send, &l->device));
 		if (rc || l->send)
 			return rc ? REFUSED : COMM;
 		usleep(500);
@@ -285,19 +229,19 @@ static char try_connect(struct conform *c, struct link *l)
 }
 
 /* A comm of an invalid handle may still fail at its first message. */
-static bool fails_later(struct conform *c, struct link *l)
+static bool fails_later(struct conform *c, const struct link *l)
 {
 	struct side *s = c->s;
 	static char byte[1];
-	void *mhandle = NULL, *request = NULL;
-	uint64_t until = rpwi_now_ns() + linger_ms(c) * RPWI_NS_PER_MS;
-	if (SIDE_CALL(s, "regMr", ncclnet_reg(s->n, l->send, byte, 1, NCCL_PTR_HOST, &mhandle)))
+	struct end e = {.link = *l, .sends = true};
+	void *request = NULL;
+	uint64_t until = rpwi_now_ns() + conform_linger_ms(c) * RPWI_NS_PER_MS;
+	if (end_reg(s, &e, byte, 1, &e.mhandle))
 		return true;
 	while (!request && rpwi_now_ns() < until)
-		if (SIDE_CALL(s, "isend",
-			    ncclnet_isend(s->n, l->send, byte, 1, 0, mhandle, &request)))
+		if (end_post(s, &e, byte, 1, 0, &request))
 			return true;
-	return request && move_wait(c, request, NULL, linger_ms(c)) < 0;
+	return request && end_wait(s, request, NULL, conform_linger_ms(c)) < 0;
 }
 
 static bool try_forged(struct conform *c, const unsigned char *handle)
@@ -330,18 +274,17 @@ void case_wrong_handle(struct conform *c)
 	struct link l = {0};
 	char told = ALL_WELL;
 	l.device = &l.device_memory;
-	s->until += 3ull * linger_ms(c) * RPWI_NS_PER_MS * FORGED;
+	s->until += 3ull * conform_linger_ms(c) * RPWI_NS_PER_MS * FORGED;
 	if (s->role == 1) {
-		if (!side_take(s, l.handle, s->n->handle_bytes))
+		if (!link_take(s, &l))
 			return;
-		link_guard(s, &l);
 		/* The true one still connects after that. */
-		if (try_forged(c, l.handle) && side_give(s, &told, 1) &&
-			link_connect(s, &l, c->o->device) && side_meet(s))
+		if (try_forged(c, l.handle) && side_give(s, &told, 1) && link_connect(s, &l) &&
+			side_meet(s))
 			link_close(s, &l);
 		return;
 	}
-	if (!link_listen(s, &l, c->o->device) || !side_give(s, l.handle, s->n->handle_bytes))
+	if (!link_offer(s, &l))
 		return;
 	while (!side_heard(s, 0)) {
 		int rc = SIDE_CALL(s, "accept", ncclnet_accept(s->n, l.listen, &l.recv, &l.device));
@@ -363,19 +306,16 @@ void case_wrong_handle(struct conform *c)
 /* ---- handles of another version ---- */
 
 /* Both have a comm: does it carry anything? */
-static bool carries(struct conform *c, struct link *l)
+static bool carries(struct conform *c, const struct link *l)
 {
 	static const size_t sizes[] = {24, 5000};
-	static char memory[4 * 8192];
-	struct end e = {.link = *l, .sends = c->s->role, .memory = memory, .bytes = sizeof(memory)};
+	struct side *s = c->s;
+	struct end e = {.link = *l, .sends = s->role}; /* the link is the caller's to close */
 	struct stream t = {.e = &e, .n = 4, .window = 4, .sizes = sizes, .sizes_n = 2, .salt = 90};
-	int rc = SIDE_CALL(c->s, "regMr",
-		ncclnet_reg(
-			c->s->n, end_comm(&e), memory, sizeof(memory), NCCL_PTR_HOST, &e.mhandle));
-	if (rc || !streams_run(c, &t, 1) || !side_meet(c->s))
-		return false;
-	SIDE_CALL(c->s, "deregMr", ncclnet_dereg(c->s->n, end_comm(&e), e.mhandle));
-	return true;
+	bool ok = end_memory(s, &e, stream_bytes(&t)) && streams_run(s, &t, 1) && side_meet(s);
+	if (ok)
+		end_dereg(s, &e, e.mhandle);
+	return ok;
 }
 
 static bool connect_mixed(struct conform *c, int other)
@@ -439,14 +379,14 @@ static bool accept_mixed(struct conform *c, int other)
 	s->ctx = ctx;
 	side_step(s);
 	memset(l.handle, 0, sizeof(l.handle));
-	bool ok = link_listen(s, &l, c->o->device);
+	bool ok = link_listen(s, &l);
 	memset(l.handle + n->handle_bytes, 0, sizeof(l.handle) - n->handle_bytes);
 	ok = ok && side_give(s, l.handle, sizeof(l.handle));
 	for (uint64_t until = RPWI_NEVER; ok && !l.recv && rpwi_now_ns() < until;) {
 		if (!outcome && side_heard(s, 0)) {
 			ok = side_take(s, &outcome, 1);
 			until = rpwi_now_ns() +
-				(outcome == COMM ? linger_ms(c) * RPWI_NS_PER_MS : 0);
+				(outcome == COMM ? conform_linger_ms(c) * RPWI_NS_PER_MS : 0);
 		}
 		if (SIDE_CALL(s, "accept", ncclnet_accept(n, l.listen, &l.recv, &l.device)))
 			break;

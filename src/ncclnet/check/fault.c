@@ -16,14 +16,20 @@ enum { COMMS = 4, LARGE = 4 << 20, BUSY = 4, CONTEXTS = 3 };
 static const size_t sizes[] = {100, 4096, 65536, 9, 300000};
 static const size_t large[] = {LARGE};
 
-static struct stream stream_of(struct end *e, unsigned n, uint64_t salt)
+static struct stream stream_of(struct end *e, unsigned n, unsigned window, uint64_t salt)
 {
 	return (struct stream){.e = e,
 		.n = n,
-		.window = 8,
+		.window = window,
 		.sizes = sizes,
 		.sizes_n = RPWI_ARRAY_LEN(sizes),
 		.salt = salt};
+}
+
+static struct stream busy_stream(struct end *e, uint64_t salt)
+{
+	return (struct stream){
+		.e = e, .n = BUSY, .window = BUSY, .sizes = large, .sizes_n = 1, .salt = salt};
 }
 
 /* ---- at once ---- */
@@ -31,8 +37,8 @@ static struct stream stream_of(struct end *e, unsigned n, uint64_t salt)
 static bool open_comms(struct conform *c, struct end *e, struct stream *t, unsigned messages)
 {
 	for (unsigned i = 0; i < COMMS; i++) {
-		t[i] = stream_of(&e[i], messages, 100 + i);
-		if (!end_open(c, &e[i], (int)i & 1, stream_bytes(&t[i])))
+		t[i] = stream_of(&e[i], messages, 8, 100 + i);
+		if (!end_open(c->s, &e[i], (int)i & 1, stream_bytes(&t[i])))
 			return false;
 	}
 	return true;
@@ -41,19 +47,18 @@ static bool open_comms(struct conform *c, struct end *e, struct stream *t, unsig
 static void close_comms(struct conform *c, struct end *e)
 {
 	for (unsigned i = 0; i < COMMS; i++)
-		end_close(c, &e[i]);
+		end_close(c->s, &e[i]);
 }
 
 void case_comms(struct conform *c)
 {
 	struct end e[COMMS];
 	struct stream t[COMMS];
-	if (open_comms(c, e, t, 40) && streams_run(c, t, COMMS) && side_meet(c->s))
+	if (open_comms(c, e, t, 40) && streams_run(c->s, t, COMMS) && side_meet(c->s))
 		close_comms(c, e);
 }
 
 struct worker {
-	struct conform c;
 	struct side s;
 	struct stream *t;
 	unsigned n;
@@ -68,23 +73,19 @@ static void worker_make(struct worker *w, const struct conform *c, unsigned thre
 {
 	memset(w, 0, sizeof(*w));
 	w->s = side_thread(c->s, thread);
-	w->c = *c;
-	w->c.s = &w->s;
 }
 
 static void *run_streams(void *arg)
 {
 	struct worker *w = arg;
-	for (unsigned i = 0; i < w->n; i++)
-		w->t[i].s = &w->s;
-	w->ok = streams_run(&w->c, w->t, w->n);
+	w->ok = streams_run(&w->s, w->t, w->n);
 	return NULL;
 }
 
 static bool join(struct conform *c, struct worker *w)
 {
 	pthread_join(w->thread, NULL);
-	return w->ok || conform_fail(c, "in another thread: %s", w->c.text);
+	return w->ok || conform_fail(c, "in another thread: %s", w->s.text);
 }
 
 /* Each thread has two connections, one in each direction. */
@@ -117,16 +118,10 @@ static void *register_much(void *arg)
 	while (w->ok && !atomic_load(&w->stop)) {
 		void *mhandle = NULL;
 		char *memory = malloc(100000);
-		int rc = memory ? SIDE_CALL(&w->s, "regMr",
-					  ncclnet_reg(w->s.n, end_comm(w->e), memory, 100000,
-						  NCCL_PTR_HOST, &mhandle))
-				: 0;
+		int rc = memory ? end_reg(&w->s, w->e, memory, 100000, &mhandle) : 0;
 		if (!rc && memory)
-			rc = SIDE_CALL(
-				&w->s, "deregMr", ncclnet_dereg(w->s.n, end_comm(w->e), mhandle));
-		if (rc)
-			w->ok = conform_fail(&w->c, "regMr or deregMr gives %d (%s)", rc,
-				ncclnet_result_name(rc));
+			rc = end_dereg(&w->s, w->e, mhandle);
+		w->ok = side_result(&w->s, rc, "regMr or deregMr");
 		free(memory);
 		w->rounds++;
 		usleep(100);
@@ -137,9 +132,9 @@ static void *register_much(void *arg)
 void case_reg_thread(struct conform *c)
 {
 	struct end e;
-	struct stream t = stream_of(&e, 300, 120);
+	struct stream t = stream_of(&e, 300, 8, 120);
 	struct worker w;
-	if (!end_open(c, &e, 0, stream_bytes(&t)))
+	if (!end_open(c->s, &e, 0, stream_bytes(&t)))
 		return;
 	worker_make(&w, c, 1);
 	w.e = &e;
@@ -147,11 +142,11 @@ void case_reg_thread(struct conform *c)
 		conform_fail(c, "no thread can be started");
 		return;
 	}
-	bool ok = streams_run(c, &t, 1);
+	bool ok = streams_run(c->s, &t, 1);
 	atomic_store(&w.stop, true);
 	ok = join(c, &w) && ok;
 	if (ok && side_meet(c->s))
-		end_close(c, &e);
+		end_close(c->s, &e);
 }
 
 /* ---- what does not go well ---- */
@@ -161,21 +156,12 @@ static bool ends_in_error(struct conform *c, struct stream *t, uint64_t until)
 {
 	struct side *s = c->s;
 	while (rpwi_now_ns() < until) {
-		int done = 0, got[NCCL_NET_GROUP_MAX], rc = 0;
-		void *request = NULL, *data = t->e->memory,
-		     **oldest = &t->request[t->done % t->window];
-		size_t size = LARGE;
-		int tag = 7;
+		int done = 0, got[NCCL_NET_GROUP_MAX], rc;
+		void *request = NULL;
 		if (t->done < t->posted)
-			rc = SIDE_CALL(
-				s, "test", s->n->calls->test(s->n->table, *oldest, &done, got));
+			rc = end_test(s, t->request[t->done % t->window], &done, got);
 		else
-			rc = t->e->sends ? SIDE_CALL(s, "isend",
-						   ncclnet_isend(s->n, t->e->link.send, data, size,
-							   tag, t->e->mhandle, &request))
-					 : SIDE_CALL(s, "irecv",
-						   ncclnet_irecv(s->n, t->e->link.recv, 1, &data,
-							   &size, &tag, &t->e->mhandle, &request));
+			rc = end_post(s, t->e, t->e->memory, LARGE, 7, &request);
 		if (rc)
 			return true;
 		t->done += done != 0;
@@ -191,17 +177,16 @@ void case_killed(struct conform *c)
 {
 	struct side *s = c->s;
 	struct end in, out;
-	struct stream t[2] = {
-		{.e = &in, .n = BUSY, .window = BUSY, .sizes = large, .sizes_n = 1, .salt = 130},
-		{.e = &out, .n = BUSY, .window = BUSY, .sizes = large, .sizes_n = 1, .salt = 131}};
-	if (!end_open(c, &in, 0, stream_bytes(&t[0])) || !end_open(c, &out, 1, stream_bytes(&t[1])))
+	struct stream t[2] = {busy_stream(&in, 130), busy_stream(&out, 131)};
+	if (!end_open(c->s, &in, 0, stream_bytes(&t[0])) ||
+		!end_open(c->s, &out, 1, stream_bytes(&t[1])))
 		return;
 	unsigned looks = 0;
 	/* Role 1 sends nothing and has receives posted; role 0 has both under way. */
 	do {
-		if ((s->role == 0 && stream_post(c, &t[0]) < 0) || stream_post(c, &t[1]) < 0)
+		if ((s->role == 0 && stream_post(c->s, &t[0]) < 0) || stream_post(c->s, &t[1]) < 0)
 			return;
-	} while ((s->role == 0 ? t[0].posted : 1) + t[1].posted == 0 && side_idle(s, &looks));
+	} while ((s->role == 0 ? t[0].posted : 1) + t[1].posted == 0 && s->idle(s, &looks));
 	if (!side_meet(s))
 		return;
 	if (s->role == 1)
@@ -214,40 +199,37 @@ void case_killed(struct conform *c)
 				"no error",
 				i ? "sends" : "receives", s->timeout_ms);
 	/* To be over in time is all that is asked of these. */
-	end_close(c, &in);
-	end_close(c, &out);
+	end_close(c->s, &in);
+	end_close(c->s, &out);
 }
 
 void case_close_busy(struct conform *c)
 {
 	struct side *s = c->s;
 	struct end in, out;
-	struct stream t[2] = {
-		{.e = &in, .n = BUSY, .window = BUSY, .sizes = large, .sizes_n = 1, .salt = 140},
-		{.e = &out, .n = BUSY, .window = BUSY, .sizes = large, .sizes_n = 1, .salt = 141}};
-	struct stream after = {
-		.n = 8, .window = 4, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 142};
-	if (!end_open(c, &in, 0, stream_bytes(&t[0])) || !end_open(c, &out, 1, stream_bytes(&t[1])))
+	struct stream t[2] = {busy_stream(&in, 140), busy_stream(&out, 141)};
+	struct stream after = stream_of(NULL, 8, 4, 142);
+	if (!end_open(c->s, &in, 0, stream_bytes(&t[0])) ||
+		!end_open(c->s, &out, 1, stream_bytes(&t[1])))
 		return;
 	/* Receives that nobody sends to on one connection, sends that nobody receives on the
 	 * other. */
-	if (s->role == 0 && (stream_post(c, &t[0]) < 0 || stream_post(c, &t[1]) < 0))
+	if (s->role == 0 && (stream_post(c->s, &t[0]) < 0 || stream_post(c->s, &t[1]) < 0))
 		return;
 	if (!side_meet(s))
 		return;
-	end_close(c, &in);
-	end_close(c, &out);
+	end_close(c->s, &in);
+	end_close(c->s, &out);
 	/* And what is opened then works. */
 	if (side_meet(s))
-		stream_once(c, &after, 0);
+		conform_stream(c, &after, 0);
 }
 
 void case_finalize(struct conform *c)
 {
 	struct side *s = c->s;
 	void *first = s->ctx, *ctx[CONTEXTS] = {NULL};
-	struct stream t = {
-		.n = 8, .window = 4, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 150};
+	struct stream t = stream_of(NULL, 8, 4, 150);
 	for (unsigned i = 0; i < CONTEXTS; i++)
 		if (!side_init(s, s->n, &ctx[i]))
 			return;
@@ -256,11 +238,10 @@ void case_finalize(struct conform *c)
 		s->ctx = ctx[i];
 		t.posted = t.done = 0;
 		t.salt = 150 + i;
-		if (i == CONTEXTS - 1 && !stream_once(c, &t, 0))
+		if (i == CONTEXTS - 1 && !conform_stream(c, &t, 0))
 			return;
-		int rc = SIDE_CALL(s, "finalize", ncclnet_finalize(s->n, ctx[i]));
-		if (rc)
-			conform_fail(c, "finalize gives %d (%s)", rc, ncclnet_result_name(rc));
+		side_result(
+			s, SIDE_CALL(s, "finalize", ncclnet_finalize(s->n, ctx[i])), "finalize");
 	}
 	s->ctx = first;
 }
@@ -268,10 +249,9 @@ void case_finalize(struct conform *c)
 void case_reload(struct conform *c)
 {
 	struct side *s = c->s;
-	struct stream t = {
-		.n = 8, .window = 4, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 160};
+	struct stream t = stream_of(NULL, 8, 4, 160);
 	struct ncclnet *old = s->n;
-	if (!stream_once(c, &t, 0))
+	if (!conform_stream(c, &t, 0))
 		return;
 	if (old->abi >= 11)
 		SIDE_CALL(s, "finalize", ncclnet_finalize(old, s->ctx));
@@ -282,8 +262,7 @@ void case_reload(struct conform *c)
 	if (!side_load(s, c->o->path, old->abi))
 		return;
 	ncclnet_unload(old);
-	t = (struct stream){
-		.n = 8, .window = 4, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 161};
+	t = stream_of(NULL, 8, 4, 161);
 	if (side_init(s, s->n, &s->ctx))
-		stream_once(c, &t, 0);
+		conform_stream(c, &t, 0);
 }

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "base/hash.h"
 #include "ncclnet/check/conform_priv.h"
 
 enum {
@@ -29,7 +30,7 @@ struct polled {
 };
 
 /* Differs in each place and with each message, in the lower half and in the upper. */
-static uint64_t word_of(uint64_t message, size_t i) { return pair_mix(message << 24 ^ i) | 1; }
+static uint64_t word_of(uint64_t message, size_t i) { return rpwi_scatter(message << 24 ^ i) | 1; }
 
 __attribute__((no_sanitize("thread"))) static uint64_t look(const struct polled *p, size_t i)
 {
@@ -71,7 +72,8 @@ static void *poller(void *arg)
 		if (p->stop || !lines)
 			break;
 		if (message % 4 == 0)
-			check_line(p, message, (pair_mix(message) % lines + 1) * LINE_WORDS - 1);
+			check_line(
+				p, message, (rpwi_scatter(message) % lines + 1) * LINE_WORDS - 1);
 		for (size_t line = 1; line <= lines && !p->stop; line++)
 			check_line(p, message, line * LINE_WORDS - 1);
 		p->checked = message;
@@ -79,44 +81,18 @@ static void *poller(void *arg)
 	return NULL;
 }
 
-static bool post(struct conform *c, struct end *e, size_t bytes, void **request)
+static bool finish(struct side *s, struct end *e, size_t bytes, void *request)
 {
-	struct side *s = c->s;
-	void *data = e->memory;
-	int tag = TAG, rc = 0;
-	unsigned looks = 0;
-	for (*request = NULL; !*request;) {
-		rc = e->sends ? SIDE_CALL(s, "isend",
-					ncclnet_isend(s->n, e->link.send, data, bytes, tag,
-						e->mhandle, request))
-			      : SIDE_CALL(s, "irecv",
-					ncclnet_irecv(s->n, e->link.recv, 1, &data, &bytes, &tag,
-						&e->mhandle, request));
-		if (rc)
-			return conform_fail(c, "%s of %zu bytes gives %d (%s)",
-				e->sends ? "isend" : "irecv", bytes, rc, ncclnet_result_name(rc));
-		if (!*request && !side_idle(s, &looks))
-			return conform_fail(c, "%s says again until the deadline",
-				e->sends ? "isend" : "irecv");
-	}
-	return true;
-}
-
-static bool finish(struct conform *c, struct end *e, size_t bytes, void *request)
-{
-	struct side *s = c->s;
 	int done = 0, sizes[NCCL_NET_GROUP_MAX] = {0};
 	unsigned looks = 0;
 	while (!done) {
-		int rc = SIDE_CALL(s, "test", ncclnet_test(s->n, request, &done, sizes));
-		if (rc)
-			return conform_fail(c, "test of %zu bytes gives %d (%s)", bytes, rc,
-				ncclnet_result_name(rc));
-		if (!done && !side_idle(s, &looks))
-			return conform_fail(c, "%zu bytes are not done", bytes);
+		if (!side_result(s, end_test(s, request, &done, sizes), "test of %zu bytes", bytes))
+			return false;
+		if (!done && !s->idle(s, &looks))
+			return side_fail(s, "%zu bytes are not done", bytes);
 	}
 	void *data = e->memory;
-	return e->sends || move_after_receive(c, s, e, request, 1, &data, &bytes);
+	return e->sends || end_received(s, e, request, 1, &data, &bytes);
 }
 
 static bool send_one(
@@ -128,9 +104,9 @@ static bool send_one(
 		to[i] = word_of(message, i);
 	if (receive_first && !side_meet_spinning(c->s))
 		return false;
-	if (!post(c, e, bytes, &request))
+	if (!end_post_all(c->s, e, e->memory, bytes, TAG, &request))
 		return false;
-	return (receive_first || side_meet_spinning(c->s)) && finish(c, e, bytes, request);
+	return (receive_first || side_meet_spinning(c->s)) && finish(c->s, e, bytes, request);
 }
 
 static bool receive_one(struct conform *c, struct end *e, struct polled *p, uint64_t message,
@@ -142,11 +118,11 @@ static bool receive_one(struct conform *c, struct end *e, struct polled *p, uint
 	if (!receive_first && !side_meet_spinning(c->s))
 		return false;
 	p->asked = message;
-	if (!post(c, e, bytes, &request) || (receive_first && !side_meet_spinning(c->s)) ||
-		!finish(c, e, bytes, request))
+	if (!end_post_all(c->s, e, e->memory, bytes, TAG, &request) ||
+		(receive_first && !side_meet_spinning(c->s)) || !finish(c->s, e, bytes, request))
 		return false;
 	while (p->checked != message)
-		if (!side_idle(c->s, &looks))
+		if (!c->s->idle(c->s, &looks))
 			return conform_fail(
 				c, "%zu bytes are said to be done, and are not there", bytes);
 	return true;
@@ -156,9 +132,8 @@ static bool receive_one(struct conform *c, struct end *e, struct polled *p, uint
 static bool size_run(
 	struct conform *c, struct end *e, struct polled *p, size_t bytes, uint64_t *message)
 {
-	uint64_t n = c->o->messages  ? c->o->messages
-		     : bytes > LARGE ? MESSAGES / LARGE_SHARE
-				     : MESSAGES;
+	uint64_t n = bytes > LARGE ? MESSAGES / LARGE_SHARE : MESSAGES;
+	n = c->o->messages ? c->o->messages : n;
 	for (uint64_t i = 0; i < 2 * n; i++) {
 		++*message;
 		side_step(c->s);
@@ -186,7 +161,7 @@ void case_polled(struct conform *c)
 	uint64_t message = 0;
 	bool ok = true;
 	size_t most = RPWI_MIN(c->o->size_most, sizes[RPWI_ARRAY_LEN(sizes) - 1]);
-	if (!end_open(c, &e, 0, most))
+	if (!end_open(c->s, &e, 0, most))
 		return;
 	bool looks = !e.sends;
 	p.at = (const uint64_t *)(const void *)e.memory;
@@ -200,5 +175,5 @@ void case_polled(struct conform *c)
 	if (looks)
 		pthread_join(thread, NULL);
 	if (ok && side_meet(c->s))
-		end_close(c, &e);
+		end_close(c->s, &e);
 }

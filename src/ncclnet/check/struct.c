@@ -3,6 +3,7 @@
  * One side is enough for this; the other one only loads it, too. */
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "ncclnet/abi/net_v10.h"
@@ -109,10 +110,7 @@ void case_init(struct conform *c)
 	}
 	if (!c->initialized)
 		return;
-	int rc = SIDE_CALL(s, "getProperties", ncclnet_properties(s->n, c->o->device, &c->p));
-	if (rc)
-		conform_fail(c, "then getProperties(%d) gives %d (%s)", c->o->device, rc,
-			ncclnet_result_name(rc));
+	side_properties(s);
 	if (*c->name && strcmp(c->name, ncclnet_name(s->n)) != 0)
 		conform_fail(c,
 			"its name was \"%s\" before and is \"%.60s\" now: NCCL chose it by the "
@@ -123,9 +121,7 @@ void case_init(struct conform *c)
 static int device_count(struct conform *c)
 {
 	int ndev = -1, rc = SIDE_CALL(c->s, "devices", ncclnet_devices(c->s->n, &ndev));
-	if (rc)
-		conform_fail(c, "devices gives %d (%s)", rc, ncclnet_result_name(rc));
-	return rc ? -1 : ndev;
+	return side_result(c->s, rc, "devices") ? ndev : -1;
 }
 
 void case_devices(struct conform *c)
@@ -170,9 +166,8 @@ static bool within_struct(struct conform *c, int dev)
 	for (int i = 0; i < 2; i++) {
 		memset(room[i], i ? 0x5a : 0xa5, sizeof(room[i]));
 		int rc = SIDE_CALL(c->s, "getProperties", call(dev, room[i]));
-		if (rc)
-			return conform_fail(c, "getProperties(%d) gives %d (%s)", dev, rc,
-				ncclnet_result_name(rc));
+		if (!side_result(c->s, rc, "getProperties(%d)", dev))
+			return false;
 	}
 	for (size_t at = 0; at < PROPERTIES_ROOM; at++) {
 		bool written = room[0][at] != 0xa5 || room[1][at] != 0x5a;
@@ -285,6 +280,22 @@ void case_properties(struct conform *c)
 	}
 }
 
+/* What is wrong with them; of an older version, that nobody looks at them. */
+static void vprops_are_wrong(struct conform *c, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+static void vprops_are_wrong(struct conform *c, const char *fmt, ...)
+{
+	char text[120];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (c->s->n->abi < VPROPS_ARE_LOOKED_AT)
+		conform_quirk(c, -1, "%s: " UNWRITTEN, text);
+	else
+		conform_fail(c, "%s: not what is expected", text);
+}
+
 void case_vprops(struct conform *c)
 {
 	int ndev = device_count(c), most = c->s->n->abi >= 12 ? 8 : 4;
@@ -292,31 +303,17 @@ void case_vprops(struct conform *c)
 		struct ncclnet_properties p;
 		if (SIDE_CALL(c->s, "getProperties", ncclnet_properties(c->s->n, dev, &p)))
 			return;
-		if (p.v_props.ndevs < 1 || p.v_props.ndevs > most) {
-			if (c->s->n->abi < VPROPS_ARE_LOOKED_AT)
-				conform_quirk(c, -1, "device %d is made of %d: " UNWRITTEN, dev,
-					p.v_props.ndevs);
-			else
-				conform_fail(c, "device %d is made of %d: 1 to %d are expected",
-					dev, p.v_props.ndevs, most);
+		const int *of = p.v_props.devs, n = p.v_props.ndevs;
+		if (n < 1 || n > most) {
+			vprops_are_wrong(
+				c, "device %d is made of %d, where 1 to %d can be", dev, n, most);
 			return;
 		}
-		for (int i = 0; i < p.v_props.ndevs; i++)
-			if ((p.v_props.devs[i] < 0 || p.v_props.devs[i] >= ndev) &&
-				c->s->n->abi < VPROPS_ARE_LOOKED_AT)
-				conform_quirk(c, -1,
-					"device %d is made of device %d, and there are "
-					"%d: " UNWRITTEN,
-					dev, p.v_props.devs[i], ndev);
-			else if (p.v_props.devs[i] < 0 || p.v_props.devs[i] >= ndev)
-				conform_fail(c, "device %d is made of device %d, and there are %d",
-					dev, p.v_props.devs[i], ndev);
-		if (p.v_props.ndevs == 1 && p.v_props.devs[0] != dev &&
-			c->s->n->abi < VPROPS_ARE_LOOKED_AT)
-			conform_quirk(c, -1, "device %d is made of one, which is %d: " UNWRITTEN,
-				dev, p.v_props.devs[0]);
-		else if (p.v_props.ndevs == 1 && p.v_props.devs[0] != dev)
-			conform_fail(
-				c, "device %d is made of one, which is %d", dev, p.v_props.devs[0]);
+		for (int i = 0; i < n; i++)
+			if (of[i] < 0 || of[i] >= ndev)
+				vprops_are_wrong(c, "device %d is made of device %d of %d", dev,
+					of[i], ndev);
+		if (n == 1 && of[0] != dev)
+			vprops_are_wrong(c, "device %d is made of one, device %d", dev, of[0]);
 	}
 }

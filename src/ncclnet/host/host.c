@@ -342,7 +342,8 @@ int ncclnet_dereg(const struct ncclnet *n, void *comm, void *mhandle)
 int ncclnet_isend(const struct ncclnet *n, void *comm, void *data, size_t size, int tag,
 	void *mhandle, void **request)
 {
-	*request = NULL;
+	if (!n->stale)
+		*request = NULL;
 	int rc = n->calls->isend(n->table, comm, data, size, tag, mhandle, request);
 	TRACE(rc, "isend(send comm %p, data %p, size %zu, tag %d, mhandle %p), request %p", comm,
 		data, size, tag, mhandle, *request);
@@ -351,7 +352,8 @@ int ncclnet_isend(const struct ncclnet *n, void *comm, void *data, size_t size, 
 int ncclnet_irecv(const struct ncclnet *n, void *comm, int count, void **data, const size_t *sizes,
 	const int *tags, void **mhandles, void **request)
 {
-	*request = NULL;
+	if (!n->stale)
+		*request = NULL;
 	int rc = n->calls->irecv(n->table, comm, count, data, sizes, tags, mhandles, request);
 	TRACE(rc, "irecv(recv comm %p, %d, data %p, size %zu, tag %d, mhandle %p), request %p",
 		comm, count, data[0], sizes[0], tags[0], mhandles[0], *request);
@@ -360,7 +362,8 @@ int ncclnet_irecv(const struct ncclnet *n, void *comm, int count, void **data, c
 int ncclnet_iflush(const struct ncclnet *n, void *comm, int count, void **data, const int *sizes,
 	void **mhandles, void **request)
 {
-	*request = NULL;
+	if (!n->stale)
+		*request = NULL;
 	int rc = n->calls->iflush(n->table, comm, count, data, sizes, mhandles, request);
 	TRACE(rc, "iflush(recv comm %p, %d, data %p, size %d), request %p", comm, count, data[0],
 		sizes[0], *request);
@@ -368,11 +371,10 @@ int ncclnet_iflush(const struct ncclnet *n, void *comm, int count, void **data, 
 
 int ncclnet_test(const struct ncclnet *n, void *request, int *done, int *sizes)
 {
-	int own[NCCL_NET_GROUP_MAX] = {0};
+	int own[NCCL_NET_GROUP_MAX] = {0}, *into = sizes ? sizes : own;
 	*done = 0;
-	int rc = n->calls->test(n->table, request, done, sizes ? sizes : own);
-	TRACE(rc, "test(request %p), done %d, size %d", request, *done,
-		*done ? (sizes ? *sizes : *own) : 0);
+	int rc = n->calls->test(n->table, request, done, n->stale ? sizes : into);
+	TRACE(rc, "test(request %p), done %d, size %d", request, *done, *done ? *into : 0);
 }
 
 int ncclnet_close_send(const struct ncclnet *n, void *comm)

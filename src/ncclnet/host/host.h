@@ -81,6 +81,9 @@ struct ncclnet {
 	unsigned exported;   /* bit N: ncclNetPlugin_vN is there */
 	size_t handle_bytes; /* 128; of v4 64 */
 	bool trace;
+	/* shows what a plugin leaves alone: outputs of isend, irecv and iflush are as the caller
+	 * left them, and test is given no sizes where the caller has none */
+	bool stale;
 };
 
 /* Loads PATH (as dlopen finds it; "libnccl-net-NAME.so", too, for a bare NAME, as NCCL does) and
