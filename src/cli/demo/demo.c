@@ -2,7 +2,7 @@
 /* demo.c - `ropeway demo`: a file goes from one process to another by RDMA WRITE, checked and
  * timed; then a short run is captured.
  *
- * This process makes the files, starts the two peers (peer.c), prints what they report, and
+ * This process makes the files, starts the two peers (peer.c), which print what they do, and
  * compares the result. It never touches a verb itself. The files have no name unless --keep asks
  * for one, and the peers die with this process, so nothing is left behind however it ends.
  */
@@ -13,8 +13,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <poll.h>
-#include <signal.h>
+#include <isa-l/crc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -24,12 +23,12 @@
 #include <unistd.h>
 
 #define NAME "ropeway demo"
+/* first and last ones */
+#define CAPTURED_PACKETS 2000
 
 enum {
 	/* enough packets that the capture's limit is seen to work, even at MTU 4096 */
 	CAPTURED_BYTES = 24 << 20,
-	CAPTURED_PACKETS = 2000, /* first and last ones */
-	BAR_CELLS = 30,
 };
 
 struct options {
@@ -41,241 +40,86 @@ struct options {
 enum role { RECEIVER, SENDER, ROLES };
 static const char *const role_name[ROLES] = {"receiver", "sender"};
 
-struct child {
-	pid_t pid;
-	int report_fd; /* -1 once it has said all */
-	bool done, failed;
-};
-
+/* One transfer. The captured one is quiet: its steps are those of the other. */
 struct transfer {
-	struct child child[ROLES];
-	uint64_t size, moved, elapsed_ns;
-	uint64_t bar_ns, start_ns;
-	unsigned quarter; /* of the progress, where it is not drawn */
-	bool bar_open;
-	bool quiet; /* the captured run: same steps, shown once is enough */
+	pid_t pid[ROLES];
+	uint64_t size, elapsed_ns;
+	bool quiet;
 };
-
-/* ---- printing ---- */
-
-static void clear_bar(struct transfer *t)
-{
-	if (t->bar_open)
-		fputs("\r\033[K", stdout);
-	t->bar_open = false;
-}
-
-static void print_step(const char *who, const char *text)
-{
-	printf("  %-9s %s\n", who, text);
-	fflush(stdout);
-}
-
-static void draw_bar(struct transfer *t)
-{
-	unsigned cells = (unsigned)(t->moved * BAR_CELLS / t->size);
-	char bar[BAR_CELLS + 1];
-	uint64_t ns = rpwi_now_ns() - t->start_ns;
-
-	for (unsigned i = 0; i < BAR_CELLS; i++)
-		bar[i] = i < cells ? '#' : '.';
-	bar[BAR_CELLS] = '\0';
-	printf("\r  %-9s [%s] %3u%%  %.2f GB/s", "", bar, (unsigned)(t->moved * 100 / t->size),
-		ns ? (double)t->moved / (double)ns : 0.0);
-	fflush(stdout);
-	t->bar_open = true;
-}
-
-/* A bar on a terminal; in a log, a line at each quarter. */
-static void show_progress(struct transfer *t, uint64_t moved)
-{
-	unsigned quarter = (unsigned)(moved * 4 / t->size);
-
-	if (t->moved == t->size) /* said already */
-		return;
-	if (!t->moved && !t->start_ns)
-		t->start_ns = rpwi_now_ns();
-	t->moved = moved;
-	if (t->quiet)
-		return;
-	if (isatty(STDOUT_FILENO)) {
-		draw_bar(t);
-		if (moved == t->size) {
-			t->bar_open = false;
-			putchar('\n');
-		}
-	} else if (quarter > t->quarter) {
-		t->quarter = quarter;
-		printf("  %-9s %3u%% moved\n", "", quarter * 25);
-		fflush(stdout);
-	}
-}
 
 /* ---- the two processes ---- */
 
-/* In the child: put the descriptors where the peer expects them. They are above those places first,
- * so that none is overwritten. */
+/* In the child. fds: to the other peer, the file, and where it says how long it took. */
 static void child_exec(
 	enum role role, const struct options *o, const struct transfer *t, const int fds[3])
 {
-	char bytes[24], parent[16];
-	int high[3];
+	char text[5][24];
 
-	for (int i = 0; i < 3; i++)
-		high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 16);
-	for (int i = 0; i < 3; i++)
-		if (high[i] < 0 || dup2(high[i], DEMO_FD_REPORT + i) < 0)
-			_exit(CLI_FAILED);
-	snprintf(bytes, sizeof(bytes), "%" PRIu64, t->size);
-	snprintf(parent, sizeof(parent), "%d", getppid());
+	snprintf(text[0], sizeof(text[0]), "%" PRIu64, t->size);
+	snprintf(text[1], sizeof(text[1]), "%d", getppid());
+	for (int i = 0; i < 3; i++) {
+		fcntl(fds[i], F_SETFD, 0);
+		snprintf(text[2 + i], sizeof(text[0]), "%d", fds[i]);
+	}
 	/* Both directions pass the sender's device; two captures of the same packets would only
 	 * confuse. */
 	if (t->quiet && o->pcap && role == SENDER) {
-		char limit[16];
-		snprintf(limit, sizeof(limit), "%d", CAPTURED_PACKETS);
 		setenv("ROPEWAY_PCAP", o->pcap, 1);
-		setenv("ROPEWAY_PCAP_LIMIT", limit, 1);
+		setenv("ROPEWAY_PCAP_LIMIT", CLI_STRING(CAPTURED_PACKETS), 1);
 	} else {
 		unsetenv("ROPEWAY_PCAP");
 		unsetenv("ROPEWAY_PCAP_LIMIT");
 	}
-	execl("/proc/self/exe", "ropeway", "demo-peer", role_name[role], o->device, bytes, parent,
-		(char *)NULL);
-	fprintf(stderr, NAME ": cannot start the %s: %s\n", role_name[role], strerror(errno));
+	execl("/proc/self/exe", "ropeway", "demo-peer", role_name[role], o->device, text[0],
+		text[1], text[2], text[3], text[4], t->quiet ? "quiet" : "", (char *)NULL);
+	rpwi_cli_fail(
+		CLI_FAILED, NAME, "cannot start the %s: %s", role_name[role], strerror(errno));
 	_exit(CLI_FAILED);
 }
 
-static int child_start(
-	struct transfer *t, enum role role, const struct options *o, int peer_fd, int file_fd)
+/* Until it ends: how, if it did not say so itself. */
+static bool child_reap(pid_t pid, enum role role)
 {
-	struct child *c = &t->child[role];
-	int report[2];
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report))
-		return -errno;
-	fflush(stdout);
-	c->pid = fork();
-	if (c->pid == 0) {
-		const int fds[3] = {report[1], peer_fd, file_fd};
-		child_exec(role, o, t, fds);
-	}
-	int err = c->pid < 0 ? -errno : 0;
-	close(report[1]);
-	c->report_fd = report[0];
-	return err;
-}
-
-/* The next report of a child; false when it has closed its end. */
-static bool child_report(struct transfer *t, enum role role)
-{
-	struct child *c = &t->child[role];
-	struct demo_report r;
-	ssize_t n = recv(c->report_fd, &r, sizeof(r), 0);
-
-	if (n != sizeof(r))
-		return false;
-	r.text[sizeof(r.text) - 1] = '\0';
-	switch (r.type) {
-	case DEMO_STEP:
-		clear_bar(t);
-		if (!t->quiet)
-			print_step(role_name[role], r.text);
-		break;
-	case DEMO_PROGRESS:
-		show_progress(t, r.value);
-		break;
-	case DEMO_DONE:
-		c->done = true;
-		if (role == SENDER)
-			t->elapsed_ns = r.value;
-		break;
-	case DEMO_FAIL:
-		clear_bar(t);
-		c->failed = true;
-		rpwi_cli_fail(CLI_FAILED, NAME, "%s: %s", role_name[role], r.text);
-		break;
-	}
-	return true;
-}
-
-/* How a process ended, if it did not say so itself. */
-static void child_reap(struct transfer *t, enum role role)
-{
-	struct child *c = &t->child[role];
 	int status;
 
-	if (c->report_fd >= 0)
-		close(c->report_fd);
-	c->report_fd = -1;
-	if (c->pid <= 0 || waitpid(c->pid, &status, 0) != c->pid)
-		return;
-	c->pid = 0;
-	if (c->failed || (WIFEXITED(status) && !WEXITSTATUS(status) && c->done))
-		return;
-	c->failed = true;
-	clear_bar(t);
+	if (pid <= 0 || waitpid(pid, &status, 0) != pid)
+		return false;
 	if (WIFSIGNALED(status))
 		rpwi_cli_fail(CLI_FAILED, NAME, "the %s was killed by signal %d (%s)",
 			role_name[role], WTERMSIG(status), strsignal(WTERMSIG(status)));
-	else
+	else if (WEXITSTATUS(status) > CLI_FAILED)
 		rpwi_cli_fail(CLI_FAILED, NAME, "the %s ended early, with exit status %d",
 			role_name[role], WEXITSTATUS(status));
-}
-
-/* Until both have closed their ends, or nothing has been heard for DEMO_SILENCE_NS. */
-static void watch_children(struct transfer *t)
-{
-	uint64_t heard_ns = rpwi_now_ns();
-
-	for (;;) {
-		struct pollfd pfd[ROLES];
-		int open_fds = 0;
-		for (int r = 0; r < ROLES; r++) {
-			pfd[r] = (struct pollfd){.fd = t->child[r].report_fd, .events = POLLIN};
-			open_fds += pfd[r].fd >= 0;
-		}
-		if (!open_fds)
-			return;
-		int n = poll(pfd, ROLES, 1000);
-		if (n > 0)
-			heard_ns = rpwi_now_ns();
-		for (int r = 0; n > 0 && r < ROLES; r++)
-			if (pfd[r].fd >= 0 && pfd[r].revents && !child_report(t, r))
-				child_reap(t, r);
-		if (rpwi_now_ns() - heard_ns < DEMO_SILENCE_NS)
-			continue;
-		rpwi_cli_fail(CLI_FAILED, NAME,
-			"the processes have said nothing for %d s; giving up",
-			(int)(DEMO_SILENCE_NS / RPWI_NS_PER_S));
-		for (int r = 0; r < ROLES; r++)
-			if (t->child[r].pid > 0)
-				kill(t->child[r].pid, SIGKILL);
-		return;
-	}
+	return WIFEXITED(status) && !WEXITSTATUS(status);
 }
 
 /* 0 when both peers say that all of it went over. */
 static int run_transfer(struct transfer *t, const struct options *o, const struct demo_file *from,
 	const struct demo_file *to)
 {
-	int peers[2];
+	int peers[2], result[2] = {-1, -1};
 
-	for (int r = 0; r < ROLES; r++)
-		t->child[r].report_fd = -1;
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, peers))
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, peers) ||
+		pipe2(result, O_CLOEXEC))
 		return rpwi_cli_fail(-1, NAME, "socketpair: %s", strerror(errno));
-	int err = child_start(t, RECEIVER, o, peers[0], to->fd);
-	if (!err)
-		err = child_start(t, SENDER, o, peers[1], from->fd);
+	fflush(stdout);
+	for (int r = 0; r < ROLES; r++) {
+		const int fds[3] = {peers[r], r == SENDER ? from->fd : to->fd, result[1]};
+		t->pid[r] = fork();
+		if (!t->pid[r])
+			child_exec(r, o, t, fds);
+		if (t->pid[r] < 0)
+			rpwi_cli_fail(-1, NAME, "cannot start a process: %s", strerror(errno));
+	}
 	close(peers[0]);
 	close(peers[1]);
-	if (err)
-		rpwi_cli_fail(-1, NAME, "cannot start a process: %s", strerror(-err));
-	watch_children(t);
-	for (int r = 0; r < ROLES; r++)
-		child_reap(t, r);
-	clear_bar(t);
-	return err || t->child[RECEIVER].failed || t->child[SENDER].failed ? -1 : 0;
+	close(result[1]);
+	/* no pipe is full of so little, and its end is both processes' */
+	ssize_t n = read(result[0], &t->elapsed_ns, sizeof(t->elapsed_ns));
+	close(result[0]);
+	bool received = child_reap(t->pid[RECEIVER], RECEIVER),
+	     sent = child_reap(t->pid[SENDER], SENDER);
+	return received && sent && n == sizeof(t->elapsed_ns) ? 0 : -1;
 }
 
 /* ---- steps ---- */
@@ -284,17 +128,16 @@ static int verify(
 	const struct demo_file *from, const struct demo_file *to, uint64_t len, uint32_t *crc)
 {
 	uint64_t at = 0;
-	uint32_t crc_to;
-	int ret = rpwi_demo_file_compare(from, to, len, &at, crc, &crc_to);
 
-	if (ret < 0)
-		return rpwi_cli_fail(-1, NAME, "cannot compare the files: %s", strerror(-ret));
-	if (ret)
-		return rpwi_cli_fail(-1, NAME,
-			"the copy DIFFERS from the file, first at byte %" PRIu64
-			" (CRC-32 %08x, sent %08x)",
-			at, crc_to, *crc);
-	return 0;
+	*crc = crc32_gzip_refl(0, from->map, len);
+	if (!memcmp(from->map, to->map, len))
+		return 0;
+	while (from->map[at] == to->map[at])
+		at++;
+	return rpwi_cli_fail(-1, NAME,
+		"the copy DIFFERS from the file, first at byte %" PRIu64 " (CRC-32 %08x, sent "
+		"%08x)",
+		at, crc32_gzip_refl(0, to->map, len), *crc);
 }
 
 static int make_file(struct demo_file *f, const char *dir, uint64_t size, const char *name)
@@ -313,20 +156,18 @@ static int timed_run(
 	const struct options *o, const struct demo_file *from, const struct demo_file *to)
 {
 	struct transfer t = {.size = o->size};
-	char size[CLI_SIZE_LEN], line[256];
+	char size[CLI_SIZE_LEN];
 	uint32_t crc;
 
 	if (run_transfer(&t, o, from, to) || verify(from, to, o->size, &crc))
 		return -1;
 	double s = (double)t.elapsed_ns / (double)RPWI_NS_PER_S;
-	snprintf(line, sizeof(line),
-		"all %" PRIu64 " bytes are the same in both files; CRC-32 %08x", o->size, crc);
-	print_step("verified", line);
-	snprintf(line, sizeof(line),
+	rpwi_demo_step("verified", "all %" PRIu64 " bytes are the same in both files; CRC-32 %08x",
+		o->size, crc);
+	rpwi_demo_step("speed",
 		"%s in %.3f s: %.2f GB/s, %.1f Gbit/s (first post to last completion)",
 		rpwi_cli_size(o->size, size), s, s > 0 ? (double)o->size / s / 1e9 : 0.0,
 		s > 0 ? (double)o->size * 8 / s / 1e9 : 0.0);
-	print_step("speed", line);
 	return 0;
 }
 
@@ -335,7 +176,7 @@ static int captured_run(const struct options *o, const char *dir, const struct d
 {
 	struct transfer t = {.size = RPWI_MIN(o->size, (uint64_t)CAPTURED_BYTES), .quiet = true};
 	struct demo_file to;
-	char size[CLI_SIZE_LEN], line[256];
+	char size[CLI_SIZE_LEN];
 	uint32_t crc;
 
 	if (make_file(&to, dir, t.size, NULL))
@@ -346,10 +187,9 @@ static int captured_run(const struct options *o, const char *dir, const struct d
 	rpwi_demo_file_close(&to);
 	if (ret)
 		return ret;
-	snprintf(line, sizeof(line),
+	rpwi_demo_step("capture",
 		"%s once more, with a capture at the sender (its first and last %d packets)",
 		rpwi_cli_size(t.size, size), CAPTURED_PACKETS);
-	print_step("capture", line);
 	return 0;
 }
 
@@ -379,7 +219,7 @@ static void print_capture(const struct options *o)
 
 static int run_demo(const struct options *o, const char *dir)
 {
-	char keep_dir[300], line[320], size[CLI_SIZE_LEN];
+	char keep_dir[300], size[CLI_SIZE_LEN];
 	struct demo_file from = {.fd = -1}, to = {.fd = -1};
 	int ret = -1;
 
@@ -397,20 +237,12 @@ static int run_demo(const struct options *o, const char *dir)
 	printf("ropeway demo: %s from one process to another by RDMA WRITE on device %s\n\n",
 		rpwi_cli_size(o->size, size), o->device);
 	uint64_t start_ns = rpwi_now_ns();
-	int err = rpwi_demo_file_fill(&from, o->seed);
-	if (err) {
-		rpwi_cli_fail(-1, NAME, "cannot fill the file: %s", strerror(-err));
-		goto out;
-	}
-	snprintf(line, sizeof(line),
-		"%s of non-repeating data (seed %" PRIu64 "), made in %s in %.1f s", size, o->seed,
-		dir, (double)(rpwi_now_ns() - start_ns) / (double)RPWI_NS_PER_S);
-	print_step("file", line);
-	if (getenv("ROPEWAY_FAULT")) {
-		snprintf(line, sizeof(line), "ROPEWAY_FAULT is set: faults are injected (%.200s)",
+	rpwi_demo_file_fill(&from, o->seed);
+	rpwi_demo_step("file", "%s of non-repeating data (seed %" PRIu64 "), made in %s in %.1f s",
+		size, o->seed, dir, (double)(rpwi_now_ns() - start_ns) / (double)RPWI_NS_PER_S);
+	if (getenv("ROPEWAY_FAULT"))
+		rpwi_demo_step("faults", "ROPEWAY_FAULT is set: faults are injected (%.200s)",
 			getenv("ROPEWAY_FAULT"));
-		print_step("faults", line);
-	}
 	ret = timed_run(o, &from, &to);
 	if (!ret && o->pcap)
 		ret = captured_run(o, dir, &from);

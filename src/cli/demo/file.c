@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* file.c - the file that the demo moves: made of non-repeating data, and compared afterwards. */
+/* file.c - the file that the demo moves: made of non-repeating data. */
 #include "cli/demo/demo.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <isa-l/crc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { CHUNK = 4 << 20 };
+#include "base/hash.h"
 
 static bool dir_fits(const char *dir, uint64_t bytes, char *why, size_t why_len)
 {
@@ -59,7 +58,7 @@ static int open_nameless(const char *dir)
 
 int rpwi_demo_file_make(struct demo_file *f, const char *dir, uint64_t size, const char *keep_name)
 {
-	*f = (struct demo_file){.fd = -1, .size = size};
+	*f = (struct demo_file){.fd = -1, .map = MAP_FAILED, .size = size};
 	if (keep_name) {
 		snprintf(f->name, sizeof(f->name), "%s/%s", dir, keep_name);
 		f->fd = open(f->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -70,6 +69,10 @@ int rpwi_demo_file_make(struct demo_file *f, const char *dir, uint64_t size, con
 		return -errno;
 	int err = posix_fallocate(f->fd, 0, (off_t)size);
 	if (!err)
+		f->map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, 0);
+	if (!err && f->map == MAP_FAILED)
+		err = errno;
+	if (!err)
 		return 0;
 	if (f->name[0])
 		unlink(f->name);
@@ -79,81 +82,19 @@ int rpwi_demo_file_make(struct demo_file *f, const char *dir, uint64_t size, con
 
 void rpwi_demo_file_close(struct demo_file *f)
 {
-	if (f->fd >= 0)
-		close(f->fd);
+	if (f->fd < 0)
+		return;
+	if (f->map != MAP_FAILED)
+		munmap(f->map, f->size);
+	close(f->fd);
 	f->fd = -1;
 }
 
-/* The finalizer of splitmix64 over a counter: any position can be computed alone, and no two words
- * of a file are the same (the finalizer is a bijection). */
-static uint64_t word_at(uint64_t seed, uint64_t index)
+/* Of a counter: no two words of a file are the same (rpwi_scatter is a bijection). */
+void rpwi_demo_file_fill(const struct demo_file *f, uint64_t seed)
 {
-	uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-	return z ^ z >> 31;
-}
-
-static int write_all(int fd, const void *buf, size_t len, uint64_t at)
-{
-	while (len) {
-		ssize_t n = pwrite(fd, buf, len, (off_t)at);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		buf = (const char *)buf + n;
-		len -= (size_t)n;
-		at += (uint64_t)n;
+	for (uint64_t at = 0; at < f->size; at += 8) {
+		uint64_t word = rpwi_scatter(seed + (at / 8 + 1) * 0x9e3779b97f4a7c15ull);
+		memcpy(f->map + at, &word, RPWI_MIN(f->size - at, (uint64_t)8));
 	}
-	return 0;
-}
-
-int rpwi_demo_file_fill(const struct demo_file *f, uint64_t seed)
-{
-	uint64_t *buf = malloc(CHUNK);
-	int ret = buf ? 0 : -ENOMEM;
-
-	for (uint64_t at = 0; !ret && at < f->size; at += CHUNK) {
-		for (size_t i = 0; i < CHUNK / sizeof(*buf); i++)
-			buf[i] = word_at(seed, at / sizeof(*buf) + i);
-		ret = write_all(f->fd, buf, RPWI_MIN((uint64_t)CHUNK, f->size - at), at);
-	}
-	free(buf);
-	return ret;
-}
-
-static uint64_t first_difference(const uint8_t *a, const uint8_t *b, uint64_t len)
-{
-	uint64_t i = 0;
-
-	while (i < len && a[i] == b[i])
-		i++;
-	return i;
-}
-
-int rpwi_demo_file_compare(const struct demo_file *a, const struct demo_file *b, uint64_t len,
-	uint64_t *at, uint32_t *crc_a, uint32_t *crc_b)
-{
-	void *ma = mmap(NULL, len, PROT_READ, MAP_SHARED, a->fd, 0);
-	void *mb = mmap(NULL, len, PROT_READ, MAP_SHARED, b->fd, 0);
-	int ret = ma == MAP_FAILED || mb == MAP_FAILED ? -errno : 0;
-
-	*crc_a = *crc_b = 0;
-	for (uint64_t off = 0; ret >= 0 && off < len; off += CHUNK) {
-		uint64_t n = RPWI_MIN((uint64_t)CHUNK, len - off);
-		const uint8_t *pa = (const uint8_t *)ma + off, *pb = (const uint8_t *)mb + off;
-		*crc_a = crc32_gzip_refl(*crc_a, pa, n);
-		*crc_b = crc32_gzip_refl(*crc_b, pb, n);
-		if (!ret && memcmp(pa, pb, n) != 0) {
-			*at = off + first_difference(pa, pb, n);
-			ret = 1;
-		}
-	}
-	if (ma != MAP_FAILED)
-		munmap(ma, len);
-	if (mb != MAP_FAILED)
-		munmap(mb, len);
-	return ret;
 }

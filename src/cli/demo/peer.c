@@ -18,7 +18,6 @@
 #include "cli/demo/demo.h"
 
 #include <arpa/inet.h>
-#include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -30,23 +29,25 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-enum { HELLO_MAGIC = 0x72707764, HELLO_VERSION = 1, CHUNK = 1 << 20, OUTSTANDING = 16, PORT = 1 };
+enum { CHUNK = 1 << 20, OUTSTANDING = 16, PORT = 1, BAR_CELLS = 30 };
+/* The last resort against a call that does not return; the deadlines of waits are shorter, and tell
+ * more. */
+enum { SILENCE_S = 40 };
+#define STALL_NS (15 * RPWI_NS_PER_S)
 
-/* On the wire between the peers: network order. */
+/* Between the peers: both are this program. */
 struct hello {
-	uint32_t magic, version;
-	uint32_t qpn, psn, mtu; /* mtu: enum ibv_mtu */
-	uint32_t rkey;
-	uint64_t addr, len;
-	uint8_t gid[16];
+	uint32_t qpn, psn, rkey;
+	enum ibv_mtu mtu;
+	uint64_t addr;
+	union ibv_gid gid;
 };
-_Static_assert(sizeof(struct hello) == 56, "no padding between processes");
 
 struct peer {
-	bool sender;
+	bool sender, quiet;
+	int talk, fd; /* the other peer, the file */
 	struct ibv_context *ctx;
 	struct ibv_port_attr port;
 	struct cli_gid gid;
@@ -57,84 +58,92 @@ struct peer {
 	uint8_t *file;
 	uint64_t len;
 	struct ibv_mr *mr;
-	struct hello mine, theirs; /* host order */
-	uint64_t last_report_ns;
+	struct hello mine, theirs;
+	uint64_t start_ns, beat_ns;
+	unsigned quarter; /* of the progress, where it is not drawn */
 };
 
-/* ---- reports ---- */
+/* ---- what is said ---- */
 
-static void report(enum demo_report_type type, uint64_t value, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-static void report(enum demo_report_type type, uint64_t value, const char *fmt, ...)
+void rpwi_demo_step(const char *who, const char *fmt, ...)
 {
-	struct demo_report r = {.type = type, .value = value};
+	char text[400];
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(r.text, sizeof(r.text), fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	/* If nobody listens, the orchestrator is gone, and PR_SET_PDEATHSIG ends us. */
-	ssize_t ignored = send(DEMO_FD_REPORT, &r, sizeof(r), MSG_NOSIGNAL);
-	(void)ignored;
+	printf("%s  %-9s %s\n", isatty(STDOUT_FILENO) ? "\r\033[K" : "", who, text);
+	fflush(stdout);
 }
 
-#define step(...) report(DEMO_STEP, 0, __VA_ARGS__)
+#define step(...) \
+	do { \
+		alarm(SILENCE_S); \
+		if (!p->quiet) \
+			rpwi_demo_step(p->sender ? "sender" : "receiver", __VA_ARGS__); \
+	} while (0)
 /* Evaluates to -1, for `return fail(...)`. */
-#define fail(...) (report(DEMO_FAIL, 0, __VA_ARGS__), -1)
+#define fail(...) \
+	rpwi_cli_fail( \
+		-1, p->sender ? "ropeway demo: sender" : "ropeway demo: receiver", __VA_ARGS__)
 
-static const char *other(const struct peer *p) { return p->sender ? "receiver" : "sender"; }
+/* 0, or -1: a call has failed, with errno. */
+static int need(const struct peer *p, bool ok, const char *call)
+{
+	return ok ? 0 : fail("%s: %s", call, strerror(errno));
+}
+
+/* A bar on a terminal; in a log, a line at each quarter. */
+static void show_progress(struct peer *p, uint64_t moved)
+{
+	static const char full[] = "##############################",
+			  empty[] = "..............................";
+	int cells = (int)(moved * BAR_CELLS / p->len);
+	unsigned quarter = (unsigned)(moved * 4 / p->len);
+	uint64_t ns = rpwi_now_ns() - p->start_ns;
+
+	alarm(SILENCE_S);
+	if (p->quiet)
+		return;
+	if (isatty(STDOUT_FILENO))
+		printf("\r  %-9s [%.*s%.*s] %3u%%  %.2f GB/s%s", "", cells, full, BAR_CELLS - cells,
+			empty, (unsigned)(moved * 100 / p->len), (double)moved / (double)(ns + 1),
+			moved == p->len ? "\n" : "");
+	else if (quarter > p->quarter)
+		printf("  %-9s %3u%% moved\n", "", quarter * 25);
+	p->quarter = RPWI_MAX(quarter, p->quarter);
+	fflush(stdout);
+}
 
 /* ---- the socket pair between the peers ---- */
 
+static const char *other(const struct peer *p) { return p->sender ? "receiver" : "sender"; }
+
 static int peer_send(const struct peer *p, const void *data, size_t len)
 {
-	if (send(DEMO_FD_PEER, data, len, MSG_NOSIGNAL) != (ssize_t)len)
+	if (send(p->talk, data, len, MSG_NOSIGNAL) != (ssize_t)len)
 		return fail("the %s is gone: its socket says: %s", other(p), strerror(errno));
 	return 0;
 }
 
 static int peer_recv(const struct peer *p, void *data, size_t len, const char *what)
 {
-	struct pollfd pfd = {.fd = DEMO_FD_PEER, .events = POLLIN};
-	int n = poll(&pfd, 1, (int)(DEMO_STALL_NS / RPWI_NS_PER_MS));
+	struct pollfd pfd = {.fd = p->talk, .events = POLLIN};
 
-	if (n < 0)
-		return fail("waiting for the %s's %s: %s", other(p), what, strerror(errno));
-	if (!n)
+	if (poll(&pfd, 1, (int)(STALL_NS / RPWI_NS_PER_MS)) <= 0)
 		return fail("the %s has not sent its %s in %d s", other(p), what,
-			(int)(DEMO_STALL_NS / RPWI_NS_PER_S));
-	ssize_t got = recv(DEMO_FD_PEER, data, len, 0);
-	if (got == 0 || (got < 0 && errno == ECONNRESET))
+			(int)(STALL_NS / RPWI_NS_PER_S));
+	if (recv(p->talk, data, len, 0) != (ssize_t)len)
 		return fail("the %s left before it sent its %s", other(p), what);
-	if (got != (ssize_t)len)
-		return fail("the %s's %s is not as expected (%zd bytes, %zu wanted)", other(p),
-			what, got, len);
 	return 0;
-}
-
-static void hello_swap(struct hello *h)
-{
-	uint32_t *words[] = {&h->magic, &h->version, &h->qpn, &h->psn, &h->mtu, &h->rkey};
-
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(words); i++)
-		*words[i] = htonl(*words[i]);
-	h->addr = htobe64(h->addr);
-	h->len = htobe64(h->len);
 }
 
 static int exchange(struct peer *p)
 {
-	struct hello out = p->mine;
-
-	hello_swap(&out);
-	if (peer_send(p, &out, sizeof(out)) || peer_recv(p, &p->theirs, sizeof(p->theirs), "hello"))
+	if (peer_send(p, &p->mine, sizeof(p->mine)) ||
+		peer_recv(p, &p->theirs, sizeof(p->theirs), "hello"))
 		return -1;
-	hello_swap(&p->theirs);
-	if (p->theirs.magic != HELLO_MAGIC || p->theirs.version != HELLO_VERSION)
-		return fail("the %s speaks another version of this demo", other(p));
-	if (p->theirs.len != p->len)
-		return fail("the %s has a file of %" PRIu64 " bytes, not %" PRIu64, other(p),
-			p->theirs.len, p->len);
 	step("sent the %s QPN 0x%06x, PSN 0x%06x and GID; got QPN 0x%06x, PSN 0x%06x", other(p),
 		p->mine.qpn, p->mine.psn, p->theirs.qpn, p->theirs.psn);
 	return 0;
@@ -187,30 +196,23 @@ static int open_device(struct peer *p, const char *name)
 /* Map and register the file. Pages are made present first: the demo times RDMA, not page faults. */
 static int register_file(struct peer *p)
 {
-	struct stat st;
 	char size[CLI_SIZE_LEN];
-
-	if (fstat(DEMO_FD_FILE, &st))
-		return fail("the file: %s", strerror(errno));
-	if (!p->len || (uint64_t)st.st_size < p->len)
-		return fail("the file has %jd bytes, %" PRIu64 " are to be moved",
-			(intmax_t)st.st_size, p->len);
 	/* The sender only reads; but kernel rxe 6.1 pins pages for writing whatever the access, and
 	 * refuses a read-only mapping with EFAULT. */
-	void *map = mmap(
-		NULL, p->len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, DEMO_FD_FILE, 0);
-	if (map == MAP_FAILED)
-		return fail("cannot map the file: %s", strerror(errno));
-	p->file = map;
-	p->pd = ibv_alloc_pd(p->ctx);
-	if (!p->pd)
-		return fail("ibv_alloc_pd: %s", strerror(errno));
+	void *map = mmap(NULL, p->len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, p->fd, 0);
 	/* What is only sent from needs no right; what the other side writes to needs both (IB
 	 * 10.6.3.1). */
-	p->mr = ibv_reg_mr(p->pd, p->file, p->len,
-		p->sender ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	if (!p->mr)
-		return fail("ibv_reg_mr of %s: %s", rpwi_cli_size(p->len, size), strerror(errno));
+	int access = p->sender ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
+	if (need(p, map != MAP_FAILED, "cannot map the file"))
+		return -1;
+	p->file = map;
+	p->pd = ibv_alloc_pd(p->ctx);
+	if (need(p, p->pd, "ibv_alloc_pd"))
+		return -1;
+	p->mr = ibv_reg_mr(p->pd, p->file, p->len, access);
+	if (need(p, p->mr, "ibv_reg_mr"))
+		return -1;
 	step("mapped and registered its file: %s at %p, %s 0x%x", rpwi_cli_size(p->len, size),
 		(void *)p->file, p->sender ? "lkey" : "rkey",
 		p->sender ? p->mr->lkey : p->mr->rkey);
@@ -219,13 +221,12 @@ static int register_file(struct peer *p)
 
 static int make_qp(struct peer *p)
 {
-	if (!p->sender)
-		p->channel = ibv_create_comp_channel(p->ctx);
-	if (!p->sender && !p->channel)
-		return fail("ibv_create_comp_channel: %s", strerror(errno));
+	p->channel = p->sender ? NULL : ibv_create_comp_channel(p->ctx);
+	if (need(p, p->sender || p->channel, "ibv_create_comp_channel"))
+		return -1;
 	p->cq = ibv_create_cq(p->ctx, OUTSTANDING + 1, NULL, p->channel, 0);
-	if (!p->cq)
-		return fail("ibv_create_cq: %s", strerror(errno));
+	if (need(p, p->cq, "ibv_create_cq"))
+		return -1;
 	struct ibv_qp_init_attr attr = {
 		.send_cq = p->cq,
 		.recv_cq = p->cq,
@@ -236,23 +237,17 @@ static int make_qp(struct peer *p)
 			.max_send_sge = 1,
 			.max_recv_sge = 1},
 	};
-	p->qp = ibv_create_qp(p->pd, &attr);
-	if (!p->qp)
-		return fail("ibv_create_qp: %s", strerror(errno));
 	uint32_t psn;
-	if (getrandom(&psn, sizeof(psn), 0) != sizeof(psn))
-		return fail("getrandom: %s", strerror(errno));
-	p->mine = (struct hello){
-		.magic = HELLO_MAGIC,
-		.version = HELLO_VERSION,
-		.qpn = p->qp->qp_num,
+	p->qp = ibv_create_qp(p->pd, &attr);
+	if (need(p, p->qp, "ibv_create_qp") ||
+		need(p, getrandom(&psn, sizeof(psn), 0) == sizeof(psn), "getrandom"))
+		return -1;
+	p->mine = (struct hello){.qpn = p->qp->qp_num,
 		.psn = psn & 0xffffff,
+		.rkey = p->mr->rkey,
 		.mtu = p->port.active_mtu,
-		.rkey = p->sender ? 0 : p->mr->rkey,
-		.addr = p->sender ? 0 : (uintptr_t)p->file,
-		.len = p->len,
-	};
-	memcpy(p->mine.gid, p->gid.gid.raw, sizeof(p->mine.gid));
+		.addr = (uintptr_t)p->file,
+		.gid = p->gid.gid};
 	return 0;
 }
 
@@ -276,10 +271,12 @@ static int connect_qp(struct peer *p)
 		.dest_qp_num = p->theirs.qpn,
 		.rq_psn = p->theirs.psn,
 		.min_rnr_timer = 12,
-		.path_mtu = RPWI_MIN((enum ibv_mtu)p->theirs.mtu, p->port.active_mtu),
+		.path_mtu = RPWI_MIN(p->theirs.mtu, p->port.active_mtu),
 		.ah_attr = {.is_global = 1,
 			.port_num = PORT,
-			.grh = {.sgid_index = (uint8_t)p->gid.index, .hop_limit = 1}},
+			.grh = {.dgid = p->theirs.gid,
+				.sgid_index = (uint8_t)p->gid.index,
+				.hop_limit = 1}},
 	};
 	/* 4.096 us * 2^14 = 67 ms, 7 retries: a dead peer is noticed in seconds. */
 	struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS,
@@ -288,19 +285,16 @@ static int connect_qp(struct peer *p)
 		.retry_cnt = 7,
 		.rnr_retry = 7};
 
-	memcpy(rtr.ah_attr.grh.dgid.raw, p->theirs.gid, sizeof(p->theirs.gid));
 	if (modify(p, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-		    "INIT"))
-		return -1;
-	if (modify(p, &rtr,
-		    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-		    "RTR"))
-		return -1;
-	if (modify(p, &rts,
-		    IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-			    IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
-		    "RTS"))
+		    "INIT") ||
+		modify(p, &rtr,
+			IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+			"RTR") ||
+		modify(p, &rts,
+			IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+				IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
+			"RTS"))
 		return -1;
 	step("RC QP 0x%06x: RESET -> INIT -> RTR -> RTS, path MTU %u", p->qp->qp_num,
 		rpwi_cli_mtu_bytes(rtr.path_mtu));
@@ -361,15 +355,15 @@ static int post_write(struct peer *p, uint64_t index, uint64_t chunks)
 	return err ? fail("ibv_post_send of WRITE %" PRIu64 ": %s", index, strerror(err)) : 0;
 }
 
-/* Ten times a second: progress to the orchestrator, and a sign of life to the receiver (which may
- * be asleep: then it is lost, not waited for). */
+/* Ten times a second: progress, and a sign of life to the receiver (which may be asleep: then it is
+ * lost, not waited for). */
 static int sender_heartbeat(struct peer *p, uint64_t now_ns, uint64_t bytes)
 {
-	if (now_ns - p->last_report_ns < 100 * RPWI_NS_PER_MS)
+	if (now_ns - p->beat_ns < 100 * RPWI_NS_PER_MS)
 		return 0;
-	p->last_report_ns = now_ns;
-	report(DEMO_PROGRESS, bytes, "%s", "");
-	if (send(DEMO_FD_PEER, "h", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN)
+	p->beat_ns = now_ns;
+	show_progress(p, bytes);
+	if (send(p->talk, "h", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN)
 		return fail("the %s is gone: its socket says: %s", other(p), strerror(errno));
 	return 0;
 }
@@ -377,10 +371,10 @@ static int sender_heartbeat(struct peer *p, uint64_t now_ns, uint64_t bytes)
 static int write_file(struct peer *p, uint64_t *elapsed_ns)
 {
 	uint64_t chunks = (p->len + CHUNK - 1) / CHUNK, posted = 0, done = 0;
-	uint64_t start_ns = rpwi_now_ns(), last_done_ns = start_ns;
+	uint64_t last_done_ns = rpwi_now_ns();
 	struct ibv_wc wc[OUTSTANDING];
 
-	p->last_report_ns = start_ns;
+	p->start_ns = p->beat_ns = last_done_ns;
 	while (done < chunks) {
 		for (; posted < chunks && posted - done < OUTSTANDING; posted++)
 			if (post_write(p, posted, chunks))
@@ -395,19 +389,19 @@ static int write_file(struct peer *p, uint64_t *elapsed_ns)
 		uint64_t now_ns = rpwi_now_ns();
 		if (n)
 			last_done_ns = now_ns;
-		else if (now_ns - last_done_ns > DEMO_STALL_NS)
+		else if (now_ns - last_done_ns > STALL_NS)
 			return fail("no WRITE completed in %d s (%" PRIu64 " of %" PRIu64
 				    " are done)",
-				(int)(DEMO_STALL_NS / RPWI_NS_PER_S), done, chunks);
+				(int)(STALL_NS / RPWI_NS_PER_S), done, chunks);
 		if (sender_heartbeat(p, now_ns, RPWI_MIN(done * CHUNK, p->len)))
 			return -1;
 	}
-	*elapsed_ns = last_done_ns - start_ns;
-	report(DEMO_PROGRESS, p->len, "%s", "");
+	*elapsed_ns = last_done_ns - p->start_ns;
+	show_progress(p, p->len);
 	return 0;
 }
 
-static int run_sender(struct peer *p)
+static int run_sender(struct peer *p, int result)
 {
 	uint64_t chunks = (p->len + CHUNK - 1) / CHUNK, elapsed_ns = 0;
 	char c;
@@ -421,17 +415,16 @@ static int run_sender(struct peer *p)
 	if (write_file(p, &elapsed_ns) || peer_recv(p, &c, 1, "confirmation") ||
 		peer_send(p, "d", 1))
 		return -1;
-	report(DEMO_DONE, elapsed_ns, "%s", "");
-	return 0;
+	return need(p, write(result, &elapsed_ns, sizeof(elapsed_ns)) > 0, "the result");
 }
 
 /* ---- receiver ---- */
 
 /* The sender's heartbeats; its end before the last WRITE is an error. 1 when one came. */
-static int receiver_hear(void)
+static int receiver_hear(const struct peer *p)
 {
 	char c[64];
-	ssize_t n = recv(DEMO_FD_PEER, c, sizeof(c), MSG_DONTWAIT);
+	ssize_t n = recv(p->talk, c, sizeof(c), MSG_DONTWAIT);
 
 	if (n > 0)
 		return 1;
@@ -445,7 +438,7 @@ static int receiver_hear(void)
 static int await_immediate(struct peer *p, struct ibv_wc *wc)
 {
 	struct pollfd pfd[] = {
-		{.fd = p->channel->fd, .events = POLLIN}, {.fd = DEMO_FD_PEER, .events = POLLIN}};
+		{.fd = p->channel->fd, .events = POLLIN}, {.fd = p->talk, .events = POLLIN}};
 	uint64_t heard_ns = rpwi_now_ns();
 
 	for (;;) {
@@ -464,15 +457,16 @@ static int await_immediate(struct peer *p, struct ibv_wc *wc)
 				return fail("ibv_req_notify_cq: %s", strerror(errno));
 			continue;
 		}
-		int heard = pfd[1].revents ? receiver_hear() : 0;
+		int heard = pfd[1].revents ? receiver_hear(p) : 0;
 		uint64_t now_ns = rpwi_now_ns();
 		if (heard < 0)
 			return -1;
-		if (heard)
+		if (heard) {
 			heard_ns = now_ns;
-		else if (now_ns - heard_ns > DEMO_STALL_NS * 2)
+			alarm(SILENCE_S);
+		} else if (now_ns - heard_ns > STALL_NS * 2)
 			return fail("nothing heard from the sender in %d s",
-				(int)(DEMO_STALL_NS * 2 / RPWI_NS_PER_S));
+				(int)(STALL_NS * 2 / RPWI_NS_PER_S));
 	}
 }
 
@@ -513,24 +507,23 @@ static int run_receiver(struct peer *p)
 	step("its CQ has the completion: immediate %u, so all data is there", ntohl(wc.imm_data));
 	if (peer_send(p, "b", 1) || await_done(p))
 		return -1;
-	report(DEMO_DONE, 0, "%s", "");
 	return 0;
 }
 
-static int run_peer(struct peer *p, const char *device)
+static int run_peer(struct peer *p, const char *device, int result)
 {
 	if (open_device(p, device) || register_file(p) || make_qp(p) || exchange(p) ||
 		connect_qp(p))
 		return -1;
-	return p->sender ? run_sender(p) : run_receiver(p);
+	return p->sender ? run_sender(p, result) : run_receiver(p);
 }
 
-/* argv: ROLE DEVICE BYTES ORCHESTRATOR-PID */
+/* argv: ROLE DEVICE BYTES ORCHESTRATOR-PID, three descriptors, "quiet" or "" */
 int rpwi_cli_demo_peer(int argc, char **argv)
 {
 	struct peer p = {0};
 
-	if (argc != 5 || rpwi_cli_parse_size(argv[3], &p.len))
+	if (argc != 9 || rpwi_cli_parse_size(argv[3], &p.len))
 		return rpwi_cli_fail(CLI_USAGE, "ropeway demo-peer",
 			"this is a part of `ropeway demo`; run that instead");
 	/* If the orchestrator is killed, so are we; it may have happened already. */
@@ -538,7 +531,10 @@ int rpwi_cli_demo_peer(int argc, char **argv)
 	if (getppid() != atoi(argv[4]))
 		return CLI_FAILED;
 	p.sender = !strcmp(argv[1], "sender");
-	int ret = run_peer(&p, argv[2]);
+	p.talk = atoi(argv[5]);
+	p.fd = atoi(argv[6]);
+	p.quiet = *argv[8];
+	int ret = run_peer(&p, argv[2], atoi(argv[7]));
 	peer_fini(&p);
 	return ret ? CLI_FAILED : CLI_OK;
 }
