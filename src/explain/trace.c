@@ -5,6 +5,7 @@
 
 #include "explain/words.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/lock.h"
 
 #include <ctype.h>
@@ -386,10 +387,10 @@ static size_t number_len(const char *s)
 
 static uint64_t shape_hash(enum rpwi_explain_kind kind, const char *text)
 {
-	uint64_t h = 0xcbf29ce484222325ull ^ kind; /* FNV-1a */
+	uint64_t h = kind;
 	while (*text) {
 		size_t n = number_len(text);
-		h = (h ^ (uint64_t)(n ? '#' : (unsigned char)*text)) * 0x100000001b3ull;
+		h = rpwi_mix(h, n ? '#' : (unsigned char)*text);
 		text += n ? n : 1;
 	}
 	return h ? h : 1;

@@ -2,6 +2,8 @@
 /* ours.c - what stat(2) says of a file of ours: as of sysfs's and devtmpfs's. */
 #include "tree/tree.h"
 
+#include "base/hash.h"
+
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -13,10 +15,7 @@ enum { UVERBS_MAJOR = 231 };
 /* The same number for the same path, above those that sysfs counts up. */
 ino_t rpwi_ours_number(const char *path)
 {
-	uint64_t h = 0xcbf29ce484222325; /* FNV-1a */
-	for (; *path; path++)
-		h = (h ^ (uint8_t)*path) * 0x100000001b3;
-	return (h & 0x3fffffffffffffff) | 1ull << 62;
+	return (rpwi_hash(RPWI_HASH, path, strlen(path)) & 0x3fffffffffffffff) | 1ull << 62;
 }
 
 /* Folders in a folder; above so many different ones it counts some twice. */

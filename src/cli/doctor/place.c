@@ -3,6 +3,8 @@
  * relates to it. */
 #include "cli/doctor/doctor.h"
 
+#include "base/hash.h"
+
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -18,15 +20,13 @@ static const char *const namespaces[] = {"net", "pid", "user"};
 static void boot_text(char out[17])
 {
 	char id[64] = "";
-	uint64_t h = 14695981039346656037ull;
 	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 	if (f && !fgets(id, sizeof(id), f))
 		*id = '\0';
 	if (f)
 		fclose(f);
-	for (const char *c = id; *c; c++)
-		h = (h ^ (uint8_t)*c) * 1099511628211ull;
-	snprintf(out, 17, "%016llx", *id ? (unsigned long long)h : 0);
+	unsigned long long h = *id ? rpwi_hash(RPWI_HASH, id, strlen(id)) : 0;
+	snprintf(out, 17, "%016llx", h);
 }
 
 static json_int_t namespace_of(const char *kind)

@@ -3,6 +3,7 @@
 #include "cli/explain/explain.h"
 #include "cli/options.h"
 
+#include "base/hash.h"
 #include "wire/icrc.h"
 
 #include <errno.h>
@@ -105,23 +106,15 @@ static enum ex_foreign foreign(const struct ex_datagram *d, struct rpwi_pkt *p)
 	return EX_FLUSH;
 }
 
-static uint32_t hash_bytes(uint32_t h, const void *data, size_t len)
-{
-	const uint8_t *b = data;
-	for (size_t i = 0; i < len; i++)
-		h = (h ^ b[i]) * 16777619u;
-	return h;
-}
-
 /* Headers and ICRC tell two packets apart; the rest is in the ICRC. */
 static uint32_t key_of(const struct ex_datagram *d)
 {
-	uint32_t h = hash_bytes(2166136261u, d->payload, RPWI_MIN(d->len, (uint32_t)RPWI_HDR_MAX));
-	h = hash_bytes(h, d->flow.src.bytes, 16);
-	h = hash_bytes(h, d->flow.dst.bytes, 16);
+	uint64_t h = rpwi_hash(RPWI_HASH, d->payload, RPWI_MIN(d->len, (uint32_t)RPWI_HDR_MAX));
+	h = rpwi_hash(h, d->flow.src.bytes, 16);
+	h = rpwi_hash(h, d->flow.dst.bytes, 16);
 	if (d->len == d->wire_len && d->len >= RPWI_ICRC_LEN)
-		h = hash_bytes(h, d->payload + d->len - RPWI_ICRC_LEN, RPWI_ICRC_LEN);
-	return h;
+		h = rpwi_hash(h, d->payload + d->len - RPWI_ICRC_LEN, RPWI_ICRC_LEN);
+	return (uint32_t)(h ^ h >> 32);
 }
 
 static bool keep_bytes(struct ex_pkt *k, const struct ex_datagram *d)

@@ -4,15 +4,9 @@
 
 #include <stdio.h>
 
-static const uint8_t handle_magic[4] = {'R', 'P', 'N', 'H'}, hello_magic[4] = {'R', 'P', 'N', 'W'};
+#include "base/hash.h"
 
-static uint64_t fnv1a(const uint8_t *p, size_t len)
-{
-	uint64_t h = 0xcbf29ce484222325;
-	for (size_t i = 0; i < len; i++)
-		h = (h ^ p[i]) * 0x100000001b3;
-	return h;
-}
+static const uint8_t handle_magic[4] = {'R', 'P', 'N', 'H'}, hello_magic[4] = {'R', 'P', 'N', 'W'};
 
 size_t nt_put_handle(uint8_t *p, const struct nt_handle *h)
 {
@@ -25,7 +19,7 @@ size_t nt_put_handle(uint8_t *p, const struct nt_handle *h)
 	size_t at = NT_HANDLE_FIXED;
 	for (int i = 0; i < 2; i++, at += h->bytes)
 		memcpy(p + at, h->plugin[i], h->bytes);
-	rpwi_put_be64(p + at, fnv1a(p, at));
+	rpwi_put_be64(p + at, rpwi_hash(RPWI_HASH, p, at));
 	return at + 8;
 }
 
@@ -47,7 +41,7 @@ int nt_get_handle(const uint8_t *p, size_t len, struct nt_handle *h, char *why, 
 	h->abi = rpwi_get_be16(p + 6);
 	h->bytes = rpwi_get_be16(p + 8);
 	if (h->bytes > NCCL_NET_HANDLE_BYTES || len != NT_HANDLE_FIXED + 2 * h->bytes + 8 ||
-		rpwi_get_be64(p + len - 8) != fnv1a(p, len - 8)) {
+		rpwi_get_be64(p + len - 8) != rpwi_hash(RPWI_HASH, p, len - 8)) {
 		snprintf(why, why_len, "the peer's ncclnet handle of %zu bytes is garbled", len);
 		return -1;
 	}

@@ -9,6 +9,7 @@
 
 #include "base/copy.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "ropeway.h"
 #include "shm.h"
 
@@ -16,11 +17,7 @@ enum { HANDLE_MAGIC = 0x48534d52, EAGER_MAX = SHM_FRAME_MAX };
 
 static uint64_t handle_check(const struct shm_handle *h)
 {
-	uint64_t sum = 0xcbf29ce484222325ull; /* FNV-1a */
-	const uint8_t *p = (const uint8_t *)h;
-	for (size_t i = 0; i < offsetof(struct shm_handle, check); i++)
-		sum = (sum ^ p[i]) * 0x100000001b3ull;
-	return sum;
+	return rpwi_hash(RPWI_HASH, h, offsetof(struct shm_handle, check));
 }
 
 static const struct tran_up *up_of(const struct shm_ep *ep) { return ep->t->base.up; }
