@@ -10,6 +10,7 @@
 #define ROPEWAY_CLI_CLI_H
 
 #include <infiniband/verbs.h>
+#include <limits.h>
 #include <netinet/in.h>
 
 #include "base/base.h"
@@ -40,6 +41,10 @@ int rpwi_cli_fail(int status, const char *command, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* The same for wrong arguments, with a second line that points at --help. Returns CLI_USAGE. */
 int rpwi_cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- find.c ---- */
+/* The path of a file in one of two places, as seen from the folder of this program. 0 or -errno. */
+int rpwi_cli_find(const char *const places[2], const char *name, char path[PATH_MAX]);
 
 /* ---- devices.c ---- */
 /* 0 if a program could open the device and, if it is a software one, have its UDP port, within a

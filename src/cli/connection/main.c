@@ -178,22 +178,11 @@ static int run(struct connection *c)
 
 /* ---- options ---- */
 
-/* Beside the program, where it was built; in the folder of libraries, where both are installed;
- * else wherever dlopen finds it. */
-static const char *own_plugin(void)
+/* Beside the program, in the folder of libraries, or wherever dlopen finds it. */
+static const char *own_plugin(char path[PATH_MAX])
 {
-	static const char *const places[] = {"", ROPEWAY_LIBDIR_FROM_LIBEXEC "/"};
-	static char path[4096 + 256];
-	char program[4096];
-	ssize_t len = readlink("/proc/self/exe", program, sizeof(program) - 1);
-	while (len > 0 && program[len - 1] != '/')
-		len--;
-	for (size_t i = 0; len > 0 && i < RPWI_ARRAY_LEN(places); i++) {
-		snprintf(path, sizeof(path), "%.*s%s" OWN_PLUGIN, (int)len, program, places[i]);
-		if (!access(path, R_OK))
-			return path;
-	}
-	return OWN_PLUGIN;
+	static const char *const places[] = {"", "/" ROPEWAY_LIBDIR_FROM_LIBEXEC};
+	return rpwi_cli_find(places, OWN_PLUGIN, path) ? OWN_PLUGIN : path;
 }
 
 struct options {
@@ -263,6 +252,7 @@ static int check(const struct connection_options *o, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	static struct connection c;
+	static char path[PATH_MAX];
 	struct options o = {.o.bind = ""};
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	int status = cli_options_parse(&command, &o, &argc, &argv);
@@ -275,6 +265,6 @@ int main(int argc, char **argv)
 	c.o.server = argc > 1 ? argv[1] : NULL;
 	c.o.timeout_ms = 1000 * (o.timeout_s ? o.timeout_s : CONNECTION_TIMEOUT_S);
 	c.o.wait_ms = !o.timeout_s && !c.o.server ? 1000 * CONNECTION_WAIT_S : c.o.timeout_ms;
-	c.o.plugin = c.o.plugin ? c.o.plugin : own_plugin();
+	c.o.plugin = c.o.plugin ? c.o.plugin : own_plugin(path);
 	return run(&c);
 }

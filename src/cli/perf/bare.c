@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bare.c - what the machine itself does, beside which a library's figures mean something: a cache
- * line that two cores take from each other, and a TCP connection that both sides poll. Also what
+/* bare.c - what the machine itself does, beside which a library's figures mean something: a TCP
+ * connection that both sides poll (the cache line is line.c's). Also what
  * every run between two processes needs: two cores, and a server process of our own. */
 #include "cli/perf/perf.h"
+
+#include "cli/perf/hist.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -70,41 +72,6 @@ void rpwi_perf_reap(pid_t pid)
 	}
 }
 
-static int ascending(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-	return x < y ? -1 : x > y;
-}
-
-/* The median of rounds, in seconds for half a round trip. */
-static double half_trip(uint64_t *ns, unsigned n, unsigned turns)
-{
-	if (!n)
-		return 0;
-	qsort(ns, n, sizeof(*ns), ascending);
-	unsigned middle = n / 2;
-	return (double)ns[middle] / 1e9 / turns / 2;
-}
-
-/* ---- the cache line ---- */
-
-double rpwi_perf_bare_line(const int core[2])
-{
-	struct perf_line *l = rpwi_perf_line_make();
-	int met[2];
-	if (!l)
-		return 0;
-	pid_t pid = child(core[1]);
-	if (!pid) {
-		rpwi_perf_line_answer(l);
-		_exit(0);
-	}
-	double half_trip_s = pid > 0 ? rpwi_perf_line_ask(l, met) : 0;
-	rpwi_perf_reap(pid);
-	rpwi_perf_line_free(l);
-	return half_trip_s;
-}
-
 /* ---- the polled TCP connection ---- */
 
 static bool move(int fd, char *buf, size_t len, bool in)
@@ -145,10 +112,10 @@ static bool tcp_pair(int fd[2])
 	return fd[1] >= 0;
 }
 
-double rpwi_perf_bare_tcp(const int core[2], size_t size)
+static double polled_tcp(const int core[2], size_t size)
 {
 	static char buf[4096];
-	uint64_t ns[ROUNDS];
+	double s[ROUNDS];
 	unsigned n = 0;
 	int fd[2];
 	bool there = tcp_pair(fd);
@@ -166,12 +133,12 @@ double rpwi_perf_bare_tcp(const int core[2], size_t size)
 		for (unsigned i = 0; i < TCP_TURNS && there; i++)
 			there = move(fd[0], buf, size, false) && move(fd[0], buf, size, true);
 		if (there)
-			ns[n++] = rpwi_now_ns() - begin;
+			s[n++] = (double)(rpwi_now_ns() - begin) / 1e9;
 	}
 	if (fd[0] >= 0)
 		close(fd[0]);
 	rpwi_perf_reap(pid);
-	return half_trip(ns, n, TCP_TURNS);
+	return rpwi_perf_median(s, n) / TCP_TURNS / 2;
 }
 
 void rpwi_perf_bare(const int core[2], struct perf_bare *out)
@@ -180,7 +147,7 @@ void rpwi_perf_bare(const int core[2], struct perf_bare *out)
 	sched_getaffinity(0, sizeof(before), &before);
 	rpwi_perf_pin(core[0]);
 	*out = (struct perf_bare){
-		.tcp_8_s = rpwi_perf_bare_tcp(core, 8), .tcp_4k_s = rpwi_perf_bare_tcp(core, 4096)};
+		.tcp_8_s = polled_tcp(core, 8), .tcp_4k_s = polled_tcp(core, 4096)};
 	sched_setaffinity(0, sizeof(before), &before);
 }
 

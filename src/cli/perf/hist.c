@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hist.c - what a histogram says. */
+/* hist.c - what a histogram says, and the middle of a few figures. */
 #include "cli/perf/hist.h"
+
+#include <stdlib.h>
 
 static double middle_of(uint32_t bucket)
 {
@@ -21,4 +23,18 @@ double perf_hist_at(const struct perf_hist *h, double share)
 		return v < h->least ? h->least : v > h->most ? h->most : v;
 	}
 	return h->most;
+}
+
+static int ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return x < y ? -1 : x > y;
+}
+
+double rpwi_perf_median(double *v, unsigned n)
+{
+	if (!n)
+		return 0;
+	qsort(v, n, sizeof(*v), ascending);
+	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }

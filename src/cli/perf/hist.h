@@ -40,4 +40,7 @@ static inline void perf_hist_add(struct perf_hist *h, uint32_t v)
  * what was added. */
 double perf_hist_at(const struct perf_hist *h, double share);
 
+/* Sorts them. */
+double rpwi_perf_median(double *v, unsigned n);
+
 #endif

@@ -8,6 +8,7 @@
  * page that cannot shrink and begins with the nonce. */
 #include "cli/perf/perf.h"
 
+#include "cli/perf/hist.h"
 #include "near/memory.h"
 
 #include <errno.h>
@@ -118,31 +119,23 @@ static uint64_t block(struct perf_line *l, unsigned turns, uint64_t *v, uint64_t
 	return rpwi_now_ns() - begin;
 }
 
-static int ascending(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-	return x < y ? -1 : x > y;
-}
-
 double rpwi_perf_line_ask(struct perf_line *l, int core[2])
 {
-	static uint64_t ns[BLOCKS];
+	static double s[BLOCKS];
 	uint64_t v = 1, turn, began = rpwi_now_ns(), until = began + PATIENCE_NS;
-	unsigned n = 0, middle;
+	unsigned n = 0;
 	do
 		turn = block(l, 1, &v, until);
 	while (turn >= TURN_MOST_NS && rpwi_now_ns() - began < WAIT_NS);
 	began = rpwi_now_ns();
 	while (turn && turn < TURN_MOST_NS && n < BLOCKS && rpwi_now_ns() - began < ALL_NS) {
-		ns[n] = block(l, TURNS, &v, until);
-		if (!ns[n])
+		uint64_t ns = block(l, TURNS, &v, until);
+		if (!ns)
 			break;
-		n++;
+		s[n++] = (double)ns / 1e9;
 	}
 	atomic_store_explicit(&l->value, OVER, memory_order_release);
 	core[0] = sched_getcpu();
 	core[1] = (int)(atomic_load_explicit(&l->core, memory_order_relaxed) & 0xffff);
-	qsort(ns, n, sizeof(*ns), ascending);
-	middle = n / 2;
-	return n ? (double)ns[middle] / 1e9 / TURNS / 2 : 0;
+	return rpwi_perf_median(s, n) / TURNS / 2;
 }

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* perf.c - `ropeway perf`: options, which jobs are run, and how what they found is shown. Both
- * sides of a job are run.c; peers are against.c. */
+ * sides of a job are client.c and serve.c; peers and curves are beside.py. */
 #include "cli/perf/perf.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -225,42 +223,6 @@ static void print_json(rpw_endpoint *ep, const struct perf_bare *bare,
 	json_decref(j);
 }
 
-static int plot(const struct options *o, rpw_endpoint *ep, const struct perf_row *rows, unsigned n)
-{
-	static struct perf_series series[PERF_MODES][PERF_OPS];
-	struct perf_panel panel[] = {
-		{.title = "Latency",
-			.unit = "half a round trip; of a get a whole one",
-			.series = series[PERF_LAT]},
-		{.title = "Bandwidth",
-			.unit = "bytes a second",
-			.series = series[PERF_BW],
-			.is_bytes = true},
-	};
-	rpw_endpoint_information info = {.size = sizeof(info)};
-	char title[96];
-	rpw_endpoint_info(ep, &info);
-	snprintf(title, sizeof(title), "ropeway perf over %s", info.transport);
-	for (unsigned m = 0; m < PERF_MODES; m++)
-		for (unsigned op = 0; op < PERF_OPS; op++) {
-			struct perf_series *s = &series[m][panel[m].n];
-			snprintf(s->name, sizeof(s->name), "%s", rpwi_perf_op_name[op]);
-			s->colour = op;
-			for (unsigned i = 0; i < n; i++) {
-				if (rows[i].op != op || !rows[i].has[m] || !rows[i].size ||
-					s->n == CLI_SIZES_MAX)
-					continue;
-				s->x[s->n] = (double)rows[i].size;
-				s->y[s->n++] = m == PERF_LAT
-						       ? rows[i].latency.p50
-						       : rows[i].messages_s * (double)rows[i].size;
-			}
-			panel[m].n += s->n > 0;
-		}
-	int rc = rpwi_perf_plot(o->plot, title, panel, 2);
-	return rc ? rpwi_cli_fail(CLI_FAILED, PERF_NAME, "%s: %s", o->plot, strerror(-rc)) : CLI_OK;
-}
-
 /* ---- running ---- */
 
 static uint64_t window_for(const struct options *o, uint64_t size)
@@ -303,6 +265,14 @@ static int measure_all(
 	return rc;
 }
 
+static const char *title_of(struct perf_side *s, char out[96])
+{
+	rpw_endpoint_information info = {.size = sizeof(info)};
+	rpw_endpoint_info(rpwi_perf_endpoint(s), &info);
+	snprintf(out, 96, "ropeway perf over %s", info.transport);
+	return out;
+}
+
 static int run(const struct options *o)
 {
 	static struct perf_row rows[ROWS_MAX];
@@ -310,7 +280,7 @@ static int run(const struct options *o)
 	struct perf_distance distance = {.core = {-1, -1}};
 	struct perf_side *s = NULL;
 	int core[2] = {-1, -1};
-	char address[300];
+	char address[300], title[96];
 	unsigned n = 0, port = 0;
 	pid_t server = 0;
 	if (!o->address) {
@@ -333,7 +303,7 @@ static int run(const struct options *o)
 	if (s && o->json)
 		print_json(rpwi_perf_endpoint(s), &bare, &distance, rows, n);
 	if (s && !rc && o->plot)
-		rc = plot(o, rpwi_perf_endpoint(s), rows, n);
+		rc = rpwi_perf_plot(o->plot, title_of(s, title), rows, n);
 	rpwi_perf_close(s);
 	if (server > 0)
 		rpwi_perf_reap(server);
@@ -354,16 +324,10 @@ int rpwi_cli_perf(int argc, char **argv)
 	}
 	if (!o.against)
 		return run(&o);
-	struct perf_against a = {.rounds = o.rounds,
-		.seconds = o.seconds,
-		.transport = o.transport,
-		.only = o.only,
-		.sizes = o.sizes.size,
-		.sizes_n = o.sizes.n,
-		.json = o.json,
-		.plot = o.plot};
-	a.peers = o.peers ? strdup(o.peers) : NULL;
-	status = rpwi_perf_against(&a);
-	free(a.peers);
-	return status;
+	json_t *sizes = json_array();
+	for (unsigned i = 0; i < o.sizes.n; i++)
+		json_array_append_new(sizes, json_integer((json_int_t)o.sizes.size[i]));
+	return rpwi_perf_against(json_pack("{s:i, s:f, s:s?, s:s?, s:s?, s:s?, s:b, s:o}", "rounds",
+		(int)o.rounds, "seconds", o.seconds, "transport", o.transport, "only", o.only,
+		"plot", o.plot, "peers", o.peers, "json", o.json, "sizes", sizes));
 }

@@ -55,7 +55,7 @@ struct perf_row {
 const char *rpwi_perf_show_seconds(double s, char out[16]);
 const char *rpwi_perf_show_rate(double v, const char *unit, char out[24]);
 
-/* ---- run.c: both sides of a job ---- */
+/* ---- client.c and serve.c: both sides of a job ---- */
 struct perf_side;
 /* The client: connects. `transport` may be NULL. A negative status, told on stderr. */
 int rpwi_perf_connect(const char *address, const char *transport, struct perf_side **out);
@@ -94,9 +94,6 @@ struct perf_bare {
 	double tcp_8_s, tcp_4k_s; /* half a round trip, the median; 0: could not be measured */
 };
 void rpwi_perf_bare(const int core[2], struct perf_bare *out);
-/* One of them (size up to 4096), by a process that is on the first core. */
-double rpwi_perf_bare_line(const int core[2]);
-double rpwi_perf_bare_tcp(const int core[2], size_t size);
 /* The first two cores that this process may use; false: there is one. */
 bool rpwi_perf_cores(int core[2]);
 void rpwi_perf_pin(int core);
@@ -104,37 +101,11 @@ void rpwi_perf_pin(int core);
 pid_t rpwi_perf_spawn(const char *transport, int core, unsigned *port);
 void rpwi_perf_reap(pid_t pid);
 
-/* ---- against.c: the peers' programs ---- */
-struct perf_against {
-	unsigned rounds;
-	double seconds;        /* for each figure of each round */
-	const char *transport; /* NULL: shm and tcp */
-	const char *only;      /* rows whose name has this in it; NULL: all */
-	const uint64_t *sizes; /* of the plot */
-	unsigned sizes_n;
-	bool json, quiet;
-	const char *plot;
-	char *peers; /* prefixes of more installations, as in PATH; cut up. NULL: what PATH has */
-};
-int rpwi_perf_against(const struct perf_against *a);
-/* Sorts them. */
-double rpwi_perf_median(double *v, unsigned n);
-
-/* ---- plot.c ---- */
-struct perf_series {
-	char name[48];
-	unsigned colour, n; /* colour: which of the palette; dashed: the other's */
-	bool dashed;
-	double x[CLI_SIZES_MAX], y[CLI_SIZES_MAX];
-};
-struct perf_panel {
-	const char *title, *unit;
-	struct perf_series *series;
-	unsigned n;
-	bool is_bytes; /* bytes a second; else seconds */
-};
-/* Panels beside each other, both axes logarithmic. 0 or -errno. */
-int rpwi_perf_plot(
-	const char *file, const char *title, const struct perf_panel *panels, unsigned n);
+/* ---- beside.c: what is left to beside.py ---- */
+/* The curves of rows, as an SVG. An exit status. */
+int rpwi_perf_plot(const char *file, const char *title, const struct perf_row *rows, unsigned n);
+/* Peers' programs beside ours; what was asked for, as an object, which this takes. Does not return
+ * but for an error. */
+int rpwi_perf_against(json_t *asked);
 
 #endif

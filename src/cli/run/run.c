@@ -97,41 +97,11 @@ static void warn_about_devices(char **argv)
 
 /* ---- the preload ---- */
 
-static bool path_of_self(char dir[PATH_MAX])
-{
-	ssize_t n = readlink("/proc/self/exe", dir, PATH_MAX - 1);
-	if (n <= 0)
-		return false;
-	dir[n] = '\0';
-	char *slash = strrchr(dir, '/');
-	if (slash)
-		*slash = '\0';
-	return slash;
-}
-
-/* Beside the command (build tree), else where `meson install` put it, as seen from the command: a
- * moved tree works too. The path of `name`, 0 or -errno. */
-static int find_library(const char *const places[2], const char *name, char path[PATH_MAX])
-{
-	char self[PATH_MAX], place[2 * PATH_MAX], dir[PATH_MAX];
-
-	if (!path_of_self(self))
-		return -errno;
-	for (size_t i = 0; i < 2; i++) {
-		snprintf(place, sizeof(place), "%s%s", self, places[i]);
-		if (realpath(place, dir) &&
-			snprintf(path, PATH_MAX, "%s/%s", dir, name) < PATH_MAX &&
-			!access(path, R_OK))
-			return 0;
-	}
-	return -ENOENT;
-}
-
 static int find_dropin(char path[PATH_MAX])
 {
 	static const char *const places[] = {"", "/" ROPEWAY_LIBDIR_FROM_BINDIR};
 
-	return find_library(places, DROPIN, path);
+	return rpwi_cli_find(places, DROPIN, path);
 }
 
 /* The folder of the versioned library, which holds nothing else. */
@@ -139,7 +109,7 @@ static int find_versioned(char dir[PATH_MAX])
 {
 	static const char *const places[] = {
 		"/src/library", "/" ROPEWAY_LIBDIR_FROM_BINDIR "/ropeway"};
-	int err = find_library(places, VERSIONED, dir);
+	int err = rpwi_cli_find(places, VERSIONED, dir);
 
 	if (!err)
 		*strrchr(dir, '/') = '\0';

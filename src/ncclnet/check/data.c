@@ -200,7 +200,7 @@ struct slots {
 
 static struct slots slots_of(const struct end *e, size_t first, int n, size_t pitch, size_t room)
 {
-	struct slots of;
+	struct slots of = {.rooms = {0}};
 	for (int i = 0; i < n; i++) {
 		of.data[i] = e->memory + (first + (size_t)i) * pitch;
 		of.rooms[i] = room;

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* beside.c - what is left to Python: curves, and the programs that others measure with (beside.py,
+ * installed with the command). */
+#include "cli/perf/perf.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+static int find_script(char path[PATH_MAX])
+{
+	static const char *const places[] = {"/src/cli", "/" ROPEWAY_LIBEXEC_FROM_BINDIR};
+	if (!rpwi_cli_find(places, "beside.py", path))
+		return 0;
+	return rpwi_cli_fail(-1, PERF_NAME, "beside.py is not where this command was installed");
+}
+
+static int cannot_run(const char *path)
+{
+	return rpwi_cli_fail(CLI_FAILED, PERF_NAME, "%s cannot be run: %s; it needs python3", path,
+		strerror(errno));
+}
+
+static json_t *series_json(const struct perf_row *rows, unsigned n, unsigned op, unsigned mode)
+{
+	json_t *points = json_array();
+	for (unsigned i = 0; i < n; i++) {
+		const struct perf_row *r = &rows[i];
+		double v = mode == PERF_LAT ? r->latency.p50 : r->messages_s * (double)r->size;
+		if (r->op == op && r->has[mode] && r->size)
+			json_array_append_new(points, json_pack("[I, f]", (json_int_t)r->size, v));
+	}
+	return json_pack("{s:s, s:i, s:o}", "name", rpwi_perf_op_name[op], "colour", (int)op,
+		"points", points);
+}
+
+static json_t *panel_json(const struct perf_row *rows, unsigned n, unsigned mode)
+{
+	json_t *list = json_array();
+	for (unsigned op = 0; op < PERF_OPS; op++) {
+		json_t *series = series_json(rows, n, op, mode);
+		if (json_array_size(json_object_get(series, "points")))
+			json_array_append(list, series);
+		json_decref(series);
+	}
+	return json_pack("{s:s, s:s, s:b, s:o}", "title",
+		mode == PERF_LAT ? "Latency" : "Bandwidth", "unit",
+		mode == PERF_LAT ? "half a round trip; of a get a whole one" : "bytes a second",
+		"bytes", mode == PERF_BW, "series", list);
+}
+
+int rpwi_perf_plot(const char *file, const char *title, const struct perf_row *rows, unsigned n)
+{
+	char path[PATH_MAX];
+	int in[2], status = -1;
+	if (find_script(path) || pipe2(in, O_CLOEXEC))
+		return CLI_FAILED;
+	fflush(NULL);
+	pid_t pid = fork();
+	if (!pid) {
+		dup2(in[0], 0);
+		execl(path, path, "plot", file, title, (char *)NULL);
+		_exit(cannot_run(path));
+	}
+	close(in[0]);
+	json_t *panels =
+		json_pack("[o, o]", panel_json(rows, n, PERF_LAT), panel_json(rows, n, PERF_BW));
+	json_dumpfd(panels, in[1], 0);
+	json_decref(panels);
+	close(in[1]);
+	return pid > 0 && waitpid(pid, &status, 0) == pid && !status ? CLI_OK : CLI_FAILED;
+}
+
+int rpwi_perf_against(json_t *asked)
+{
+	char path[PATH_MAX], self[PATH_MAX] = "", *text = json_dumps(asked, 0);
+	json_decref(asked);
+	if (find_script(path) || readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
+		return CLI_FAILED;
+	rpwi_cli_file_limit_as_before();
+	execl(path, path, "against", self, text, (char *)NULL);
+	return cannot_run(path);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* jobs.c - each operation and figure, of both sides: a table at the end. */
+#include "cli/perf/side.h"
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+uint64_t rpwi_perf_ticks(void)
+{
+#if defined(__x86_64__)
+	return __rdtsc();
+#else
+	return rpwi_now_ns();
+#endif
+}
+
+static inline void tick(struct perf_side *s, uint64_t i, uint64_t *last)
+{
+	uint64_t now = rpwi_perf_ticks(), took = now - *last;
+	s->ticks[i] = took > UINT32_MAX ? UINT32_MAX : (uint32_t)took;
+	*last = now;
+}
+
+static inline int post_send(struct perf_side *s, uint64_t i, struct flight *f)
+{
+	const struct perf_job *j = &s->job;
+	if (j->op == PERF_AM)
+		return perf_posted(
+			rpw_am_send(s->ep, AM_ID, NULL, 0, perf_outgoing(s, i), j->size, &f->req));
+	return perf_posted(rpw_send(
+		s->ep, perf_outgoing(s, i), j->size, s->client ? TAG_DATA : TAG_REPLY, &f->req));
+}
+
+static inline int post_recv(struct perf_side *s, uint64_t i, struct flight *f)
+{
+	return perf_posted(rpw_recv(s->c, s->ep, perf_buffer(s, s->in, perf_slot(s, i)),
+		s->job.size, s->client ? TAG_REPLY : TAG_DATA, ~0ull, &f->req));
+}
+
+static int tag_lat_client(struct perf_side *s)
+{
+	uint64_t last = rpwi_perf_ticks();
+	int rc = 0;
+	for (uint64_t i = 0; i < s->job.n && !rc; i++) {
+		rc = post_send(s, i, s->flight);
+		rc = rc ? rc : post_recv(s, i, s->flight_in);
+		rc = rc ? rc : perf_finish(s, s->flight_in);
+		rc = rc ? rc : perf_finish(s, s->flight);
+		tick(s, i, &last);
+		perf_arrived(s, s->in, i);
+	}
+	return rc;
+}
+
+static int tag_lat_server(struct perf_side *s)
+{
+	int rc = post_recv(s, 0, s->flight_in);
+	for (uint64_t i = 0; i < s->job.n && !rc; i++) {
+		rc = perf_finish(s, s->flight_in);
+		if (rc)
+			break;
+		perf_arrived(s, s->in, i);
+		rc = post_send(s, i, s->flight);
+		if (!rc && i + 1 < s->job.n)
+			rc = post_recv(s, i + 1, s->flight_in);
+		rc = rc ? rc : perf_finish(s, s->flight);
+	}
+	return rc;
+}
+
+static int am_lat(struct perf_side *s)
+{
+	uint64_t last = rpwi_perf_ticks();
+	int rc = 0;
+	for (uint64_t i = 0; i < s->job.n && !rc; i++) {
+		if (!s->client)
+			rc = perf_until_got(s, i + 1);
+		rc = rc ? rc : post_send(s, i, s->flight);
+		if (s->client) {
+			rc = rc ? rc : perf_until_got(s, i + 1);
+			tick(s, i, &last);
+		}
+		rc = rc ? rc : perf_finish(s, s->flight);
+	}
+	return rc;
+}
+
+/* A put whose arrival the other side is told, and the same back. */
+static int put_lat(struct perf_side *s)
+{
+	uint64_t last = rpwi_perf_ticks();
+	int rc = 0;
+	char *memory = rpw_memory_address(s->memory);
+	for (uint64_t i = 0; i < s->job.n && !rc; i++) {
+		if (!s->client) {
+			rc = perf_until_got(s, i + 1);
+			perf_arrived(s, memory, i);
+		}
+		rc = rc ? rc
+			: perf_posted(rpw_put_notify(s->ep, perf_outgoing(s, i), s->job.size,
+				  s->key, perf_slot(s, i) * s->pitch, i, &s->flight->req));
+		if (s->client) {
+			rc = rc ? rc : perf_until_got(s, i + 1);
+			tick(s, i, &last);
+			if (!rc)
+				perf_arrived(s, memory, i);
+		}
+		rc = rc ? rc : perf_finish(s, s->flight);
+	}
+	return rc;
+}
+
+static int send_many(struct perf_side *s)
+{
+	uint64_t window = s->job.window, at = 0;
+	int rc = 0;
+	for (uint64_t i = 0; i < s->job.n && !rc; i++) {
+		rc = perf_finish(s, &s->flight[at]);
+		rc = rc ? rc : post_send(s, i, &s->flight[at]);
+		at = at + 1 == window ? 0 : at + 1;
+	}
+	rc = rc ? rc : perf_finish_all(s, s->flight);
+	char ack;
+	return rc ? rc : perf_recv(s, &ack, 1, TAG_ACK);
+}
+
+static int recv_many(struct perf_side *s)
+{
+	uint64_t window = s->job.window, n = s->job.n, at = 0;
+	int rc = 0;
+	if (s->job.op == PERF_AM)
+		rc = perf_until_got(s, n);
+	else
+		for (uint64_t i = 0; i < n + window && !rc; i++) {
+			if (i >= window && i - window < n) {
+				rc = perf_finish(s, &s->flight_in[at]);
+				if (!rc)
+					perf_arrived(s, s->in, i - window);
+			}
+			if (i < n && !rc)
+				rc = post_recv(s, i, &s->flight_in[at]);
+			at = at + 1 == window ? 0 : at + 1;
+		}
+	return rc ? rc : perf_send(s, "a", 1, TAG_ACK);
+}
+
+static int put_many(struct perf_side *s)
+{
+	uint64_t at = 0;
+	int rc = 0;
+	for (uint64_t i = 0; i < s->job.n && !rc; i++) {
+		rc = perf_finish(s, &s->flight[at]);
+		rc = rc ? rc
+			: perf_posted(rpw_put(s->ep, perf_outgoing(s, i), s->job.size, s->key,
+				  perf_slot(s, i) * s->pitch, &s->flight[at].req));
+		at = at + 1 == s->job.window ? 0 : at + 1;
+	}
+	rc = rc ? rc : perf_finish_all(s, s->flight);
+	rc = rc ? rc : perf_posted(rpw_endpoint_flush(s->ep, &s->flight->req));
+	return rc ? rc : perf_finish(s, s->flight);
+}
+
+/* With `verify` what a buffer gets is never what it had: there is one more of them there than
+ * here. */
+static uint64_t got_from(const struct perf_side *s, uint64_t i)
+{
+	return s->job.verify ? 1 + i % (s->slots + 1) : perf_slot(s, i);
+}
+
+static int get_one(struct perf_side *s, uint64_t i, struct flight *f)
+{
+	return perf_posted(rpw_get(s->ep, perf_buffer(s, s->in, perf_slot(s, i)), s->job.size,
+		s->key, got_from(s, i) * s->pitch, &f->req));
+}
+
+static void got_one(struct perf_side *s, uint64_t i)
+{
+	if (s->job.verify)
+		perf_check(s, perf_buffer(s, s->in, perf_slot(s, i)), got_from(s, i), false, 8);
+}
+
+static int get_lat(struct perf_side *s)
+{
+	uint64_t last = rpwi_perf_ticks();
+	int rc = 0;
+	for (uint64_t i = 0; i < s->job.n && !rc; i++) {
+		rc = get_one(s, i, s->flight);
+		rc = rc ? rc : perf_finish(s, s->flight);
+		tick(s, i, &last);
+		if (!rc)
+			got_one(s, i);
+	}
+	return rc;
+}
+
+static int get_many(struct perf_side *s)
+{
+	uint64_t window = s->job.window, n = s->job.n, at = 0;
+	int rc = 0;
+	for (uint64_t i = 0; i < n + window && !rc; i++) {
+		if (i >= window && i - window < n) {
+			rc = perf_finish(s, &s->flight[at]);
+			if (!rc)
+				got_one(s, i - window);
+		}
+		if (i < n && !rc)
+			rc = get_one(s, i, &s->flight[at]);
+		at = at + 1 == window ? 0 : at + 1;
+	}
+	return rc;
+}
+
+static int nothing(struct perf_side *s) { return 0; }
+
+/* Before the clock runs, as ucx_perftest -w: the peer's memory is mapped, and its pages are
+ * touched. Once to have it mapped, once by that mapping. What is put here is not what is checked
+ * later. */
+int perf_warm_up(struct perf_side *s)
+{
+	int rc = 0;
+	for (uint64_t i = 0; i < 2 * (s->slots + 1) && !rc; i++) {
+		uint64_t at = i % (s->slots + 1) * s->pitch;
+		if (s->job.op == PERF_PUT)
+			rc = perf_posted(
+				rpw_put(s->ep, s->out, s->job.size, s->key, at, &s->flight->req));
+		else
+			rc = perf_posted(
+				rpw_get(s->ep, s->in, s->job.size, s->key, at, &s->flight->req));
+		rc = rc ? rc : perf_finish(s, s->flight);
+	}
+	rc = rc ? rc : perf_posted(rpw_endpoint_flush(s->ep, &s->flight->req));
+	return rc ? rc : perf_finish(s, s->flight);
+}
+
+static const struct {
+	int (*client)(struct perf_side *s), (*server)(struct perf_side *s);
+} runs[PERF_OPS][PERF_MODES] = {
+	[PERF_TAG] = {{tag_lat_client, tag_lat_server}, {send_many, recv_many}},
+	[PERF_PUT] = {{put_lat, put_lat}, {put_many, nothing}},
+	[PERF_GET] = {{get_lat, nothing}, {get_many, nothing}},
+	[PERF_AM] = {{am_lat, am_lat}, {send_many, recv_many}},
+};
+
+int perf_job_run(struct perf_side *s)
+{
+	return s->client ? runs[s->job.op][s->job.mode].client(s)
+			 : runs[s->job.op][s->job.mode].server(s);
+}
+
+void perf_job_check(struct perf_side *s)
+{
+	const struct perf_job *j = &s->job;
+	const char *memory = s->memory ? rpw_memory_address(s->memory) : NULL;
+	if (j->op == PERF_TAG && (j->mode == PERF_LAT || !s->client))
+		perf_check_few(s, s->in, !s->client);
+	if (j->op == PERF_GET && s->client)
+		perf_check_few(s, s->in, false);
+	if (j->op != PERF_PUT || (j->mode == PERF_BW && s->client))
+		return;
+	perf_check_few(s, memory, !s->client);
+	/* Puts alone are not seen to arrive: the client asks for no more than a window of them when
+	 * each is to be checked. */
+	for (uint64_t i = 0; i < j->n && j->verify && j->mode == PERF_BW; i++)
+		perf_check(s, memory + perf_slot(s, i) * s->pitch, i + 1, true, 8);
+}
