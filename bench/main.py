@@ -214,7 +214,7 @@ def main():
         if o.inside:  # a guest's processors are threads that its host moves at any time: there is no line to measure
             rows = inside_guest(o)
         elif o.msg:
-            rows = msg.measure(o.build, o.rounds, o.quick, o.only, tell, line, o.priority, o.verbose, o.peers) + msg.measure_verbs(runner(o), o.build, o.device, o.rounds, o.quick, o.only, tell, line)
+            rows = msg.measure(o.build, o.rounds, o.quick, o.only, tell, line, o.priority, o.verbose, o.peers) + msg.measure_verbs(runner(o), o.device, o.rounds, o.quick, o.only, tell, line)
         elif o.nccl:
             rows = nccl.measure(plain, o.build, o.rounds, o.quick, o.only, tell, line)
         elif o.veth:

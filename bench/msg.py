@@ -9,7 +9,7 @@ from statistics import median
 import measure as interleaved
 import report
 from cases import MIB, Case, Goal, Group, Iterations
-from processes import RunFailed, favour
+from processes import favour
 
 WHAT = {
     "shm_lat_8": "shared memory, 8 B latency", "shm_rate_8": "shared memory, 8 B rate", "shm_bw_64k": "shared memory, 64 KiB bandwidth",
@@ -80,32 +80,20 @@ def measure(build, rounds, quick, only, tell, line, priority=False, verbose=Fals
     return [row for seen in rows.values() for row in table_rows(seen)]
 
 
-def perf_figure(runner, build, size, mode, seconds, pick):
-    """One run of ours: `ropeway perf` starts its own server, and takes the same two cores."""
-    command = [str(pathlib.Path(build) / "ropeway"), "perf", "--transport", "verbs", "--sizes", str(size), "--measure", mode, "--duration", str(seconds), "--json", "--no-bare"]
-    process = runner.start(command, None, preload=False)
-    try:
-        return pick(json.loads(runner.finish(process))["rows"][0])
-    except (ValueError, LookupError) as e:
-        raise RunFailed(f"ropeway perf printed no figure: {e}") from e
-    finally:
-        runner.end(process)
-
-
-def verbs_groups(runner, build, device, seconds):
+def verbs_groups(runner, device, seconds):
     """`runner` preloads the device into perftest; ropeway opens it by itself."""
     write, count = Iterations(MIB, seconds, 512 * MIB, 200), 20000
     return [
         Group("verbs bandwidth", {"ib_write_bw 1 MiB": lambda: write.saw(runner.perftest_bandwidth("ib_write_bw", device, 4096, MIB, write.count))},
-              [Case("verbs_bw_1m", "MiB/s", lambda: perf_figure(runner, build, MIB, "bw", seconds, lambda row: row["bytes_per_second"] / MIB), [Goal("ib_write_bw 1 MiB", 0.9)])]),
+              [Case("verbs_bw_1m", "MiB/s", lambda: runner.perf("verbs", MIB, "bw", seconds)["bytes_per_second"] / MIB, [Goal("ib_write_bw 1 MiB", 0.9)])]),
         Group("verbs latency", {"ib_send_lat 8 B": lambda: runner.perftest_latency("ib_send_lat", device, 4096, 8, count)},
-              [Case("verbs_lat_8", "µs", lambda: perf_figure(runner, build, 8, "lat", seconds, lambda row: row["latency_us"]["p50"]),
+              [Case("verbs_lat_8", "µs", lambda: runner.perf("verbs", 8, "lat", seconds)["latency_us"]["p50"],
                     [Goal("ib_send_lat 8 B", 1.3, at_least=False)])]),
     ]
 
 
-def measure_verbs(runner, build, device, rounds, quick, only, tell, line):
-    groups = verbs_groups(runner, build, device, 0.3 if quick else 1.0)
+def measure_verbs(runner, device, rounds, quick, only, tell, line):
+    groups = verbs_groups(runner, device, 0.3 if quick else 1.0)
     for group in groups:
         group.cases = [case for case in group.cases if only in case.name]
     return [dict(row, name=WHAT[row["name"]]) for row in interleaved.measure([g for g in groups if g.cases], rounds, tell, line)]

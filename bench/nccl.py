@@ -1,6 +1,5 @@
 """script/bench --nccl: our NCCL network plugin as `ropeway plugin bench` measures it, called as NCCL calls one: beside a plugin of one TCP stream (tests/nccl/onestream.c), beside bare TCP, beside what the
 messaging library does alone over shared memory, and four comms beside one."""
-import json
 import pathlib
 
 import measure as interleaved
@@ -26,16 +25,9 @@ class Bench:
         self.runner, self.build, self.seconds = runner, pathlib.Path(build), seconds
         self.ours, self.stream = str(self.build / "libnccl-net-ropeway.so"), str(self.build / "tests" / "nccl" / "libnccl-net-onestream.so")
 
-    def json_of(self, *command, deadline_s=160, transport=None):
-        """`ropeway ...` pins its own processes."""
-        environment = ["env", "NCCL_SOCKET_IFNAME=lo"] + ([f"ROPEWAY_NCCL_TRANSPORT={transport}"] if transport else [])
-        process = self.runner.start(environment + [str(self.build / "ropeway"), *map(str, command), "--duration", str(self.seconds), "--json"], None, preload=False)
-        try:
-            return json.loads(self.runner.finish(process, deadline_s))
-        except ValueError as e:
-            raise RunFailed(f"ropeway {command[0]} printed no figures") from e
-        finally:
-            self.runner.end(process)
+    def json_of(self, *command, transport=None):
+        environment = ["NCCL_SOCKET_IFNAME=lo"] + ([f"ROPEWAY_NCCL_TRANSPORT={transport}"] if transport else [])
+        return self.runner.ropeway(*command, seconds=self.seconds, deadline_s=160, environment=environment)
 
     def plugin(self, *arguments, **more):
         return self.json_of("plugin", "bench", self.ours, *arguments, **more)

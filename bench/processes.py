@@ -152,16 +152,23 @@ class Runner:
         """Messages a second: at 8 bytes the bandwidth has too few digits."""
         return self.perftest(*args, extra=("-N",), **more)["MsgRate"] * 1e6
 
-    def shm_rate(self, size, seconds):
-        """Messages a second of the messaging library over shared memory, which pins its own two processes to the same cores."""
-        process = self.start([os.path.join(self.build, "ropeway"), "perf", "--transport", "shm", "--sizes", str(size), "--measure", "bw", "--duration", str(seconds), "--json",
-                              "--no-bare"], None, preload=False)
+    def ropeway(self, *command, seconds, deadline_s=None, environment=()):
+        """`ropeway ... --json`, which pins its own two processes to the same cores."""
+        words = [*(["env", *environment] if environment else []), os.path.join(self.build, "ropeway"), *map(str, command), "--duration", str(seconds), "--json"]
+        process = self.start(words, None, preload=False)
         try:
-            return json.loads(self.finish(process))["rows"][0]["messages_per_second"]
-        except (ValueError, LookupError) as e:
-            raise RunFailed(f"ropeway perf printed no figure: {e}") from e
+            return json.loads(self.finish(process, deadline_s))
+        except ValueError as e:
+            raise RunFailed(f"ropeway {command[0]} printed no figures") from e
         finally:
             self.end(process)
+
+    def perf(self, transport, size, mode, seconds):
+        return self.ropeway("perf", "--transport", transport, "--sizes", size, "--measure", mode, "--no-bare", seconds=seconds)["rows"][0]
+
+    def shm_rate(self, size, seconds):
+        """Messages a second of the messaging library over shared memory."""
+        return self.perf("shm", size, "bw", seconds)["messages_per_second"]
 
     def line_ns(self):
         return self.alone("line", "-c", ",".join(map(str, self.cores)))["half_trip_ns"]

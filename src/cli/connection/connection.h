@@ -7,7 +7,7 @@
  *          other gave up
  * steps.c  the plugin's calls that are not about data
  * where.c  the device and the addresses that a side listens on, for people
- * data.c   messages, and what came
+ * data.c   messages: sent, received, checked
  *
  * The calls themselves are ncclnet/drive's. A step gives 0, or -1 after connection_fail. Each ends
  * by its deadline: what polls looks at it, and a thread of its own ends the process where a call of

@@ -13,7 +13,7 @@ _Static_assert(sizeof(hello_text) == 24 && sizeof(answer_text) == 24,
 	"the message that this test is known by");
 
 /* Both sides at once: one sends n messages of a size (or a text), and the other receives. *ns: how
- * long this side was at it. What came is checked when the clock has stopped. */
+ * long this side was at it. Messages are checked after the clock has stopped. */
 static int transfer(
 	struct connection *c, bool sends, unsigned n, size_t size, const char *text, uint64_t *ns)
 {

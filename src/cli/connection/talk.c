@@ -68,15 +68,6 @@ static bool take_hello(struct connection_peer *p, const uint8_t *m, size_t len)
 	return true;
 }
 
-static void list_versions(unsigned exported, char *text, size_t len)
-{
-	size_t n = 0;
-	*text = 0;
-	for (int v = NCCL_NET_V_FIRST; v <= NCCL_NET_V_LAST && n < len; v++)
-		if (exported >> v & 1)
-			n += (size_t)snprintf(text + n, len - n, "%sv%d", n ? ", " : "", v);
-}
-
 static const char *other(const struct connection *c)
 {
 	return connection_is_server(c) ? "client" : "server";
@@ -101,12 +92,12 @@ static void compare(struct connection *c)
 			p->abi, c->side.n->abi,
 			common >> lower & 1 ? lower : 31 - __builtin_clz(common));
 	else if (p->abi != c->side.n->abi) {
-		list_versions(c->side.n->exported, ours, sizeof(ours));
-		list_versions(p->exported, theirs, sizeof(theirs));
 		connection_fail(c,
 			"%s uses v%d, you v%d, and no version is in both plugins (there: %s; here: "
 			"%s): install the same plugin on both sides",
-			other(c), p->abi, c->side.n->abi, theirs, ours);
+			other(c), p->abi, c->side.n->abi,
+			ncclnet_versions(p->exported, theirs, sizeof(theirs)),
+			ncclnet_versions(c->side.n->exported, ours, sizeof(ours)));
 	} else if (p->handle_len != c->side.n->handle_bytes)
 		connection_fail(c, "the %s's handle has %zu bytes, those of v%d have %zu", other(c),
 			p->handle_len, p->abi, c->side.n->handle_bytes);

@@ -167,7 +167,7 @@ def messages_for(row, seconds):
 
 def ucx_figure(text, figure):
     """The line of -v: iterations,percentile,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr (us, MiB/s, messages/s)."""
-    line = re.search(r"(?m)^[\d.]+(,[\d.]+){7}", text)
+    line = re.search(r"(?m)^ *[\d.e+]+(, *[\d.e+]+){7}", text)
     if not line:
         return None
     v = list(map(float, line[0].split(",")))

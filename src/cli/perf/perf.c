@@ -99,8 +99,10 @@ static int check(struct options *o, const char *operand)
 		return rpwi_cli_usage(PERF_NAME,
 			"unexpected argument '%s': --against runs both sides here",
 			operand ? operand : "--serve");
-	o->serve = o->serves ? operand ? operand : ":" PORT_DEFAULT : NULL;
-	o->address = o->serves ? NULL : operand;
+	if (!o->serves)
+		o->address = operand;
+	else
+		o->serve = operand ? operand : ":" PORT_DEFAULT;
 	if (!o->sizes.n)
 		cli_options_set(&command, "sizes", o->against ? "8..8M" : "8,4096,64K,8M", o);
 	return CLI_GO_ON;
@@ -230,7 +232,7 @@ static uint64_t window_for(const struct options *o, uint64_t size)
 	if (o->window)
 		return o->window;
 	uint64_t n = WINDOW_BYTES / (size ? size : 1);
-	return n > WINDOW_SMALL ? WINDOW_SMALL : n < WINDOW_LEAST ? WINDOW_LEAST : n;
+	return RPWI_MAX(RPWI_MIN(n, (uint64_t)WINDOW_SMALL), (uint64_t)WINDOW_LEAST);
 }
 
 /* 0, or the status of the first job that failed: after that the two sides are out of step. */

@@ -101,10 +101,10 @@ void rpwi_perf_pin(int core);
 pid_t rpwi_perf_spawn(const char *transport, int core, unsigned *port);
 void rpwi_perf_reap(pid_t pid);
 
-/* ---- beside.c: what is left to beside.py ---- */
+/* ---- beside.c: the part that beside.py does ---- */
 /* The curves of rows, as an SVG. An exit status. */
 int rpwi_perf_plot(const char *file, const char *title, const struct perf_row *rows, unsigned n);
-/* Peers' programs beside ours; what was asked for, as an object, which this takes. Does not return
+/* Peers' programs beside ours. `asked`: the options, which this call takes. Does not return
  * but for an error. */
 int rpwi_perf_against(json_t *asked);
 

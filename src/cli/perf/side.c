@@ -144,7 +144,9 @@ void perf_check_few(struct perf_side *s, const char *base, bool from_client)
 
 static int gone(const struct perf_side *s)
 {
-	return s->closed ? (s->closed_status < 0 ? s->closed_status : RPW_ERR_PEER_GONE) : 0;
+	if (!s->closed)
+		return 0;
+	return s->closed_status < 0 ? s->closed_status : RPW_ERR_PEER_GONE;
 }
 
 /* A request under way: poll, then sleep. Frees it. */

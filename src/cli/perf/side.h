@@ -2,9 +2,9 @@
 /* side.h - one side of `ropeway perf`, as its four files share it.
  *
  * side.c    its memory, patterns, waiting, what callbacks count
- * jobs.c    the jobs: what is sent, who waits for what, where the clock is read
- * client.c  who decides, and makes figures of what it saw
- * serve.c   who answers
+ * jobs.c    the jobs: messages and waits of both sides, where the clock is read
+ * client.c  the side that decides, and makes the figures
+ * serve.c   the side that answers
  *
  * The client asks for a job in a control message with its remote key; the server answers with its
  * own; the job runs; FINISH and RESULT end it. A job sends most messages from one buffer into one

@@ -50,25 +50,8 @@ static void print_wrapped(const char *text)
 	}
 }
 
-/* "v5 to v9, v11" */
-static void list_versions(unsigned exported, char *out, size_t room)
-{
-	size_t n = 0;
-	*out = '\0';
-	for (int v = NCCL_NET_V_FIRST; v <= NCCL_NET_V_LAST; v++) {
-		int last = v;
-		if (!(exported >> v & 1))
-			continue;
-		while (exported >> (last + 1) & 1)
-			last++;
-		n += (size_t)snprintf(out + n, room - n, last > v ? "%sv%d to v%d" : "%sv%d",
-			n ? ", " : "", v, last);
-		v = last;
-	}
-}
-
 /* What a release takes: the highest that both know; 0: none. */
-static int taken(const struct conform_release *r, unsigned exported)
+static int taken(const struct ncclnet_release *r, unsigned exported)
 {
 	for (int v = r->last; v >= r->first; v--)
 		if (exported >> v & 1)
@@ -79,10 +62,10 @@ static int taken(const struct conform_release *r, unsigned exported)
 static void print_facts(const struct shown *s)
 {
 	char versions[100], path[500];
-	list_versions(s->facts.exported, versions, sizeof(versions));
 	printf("%s exports %s; checking v%d.\n\nNCCL           uses\n",
-		rpwi_cli_printable(s->path, path, sizeof(path)), versions, s->facts.abi);
-	for (const struct conform_release *r = conform_releases; r->name; r++) {
+		rpwi_cli_printable(s->path, path, sizeof(path)),
+		ncclnet_versions(s->facts.exported, versions, sizeof(versions)), s->facts.abi);
+	for (const struct ncclnet_release *r = ncclnet_release; r->name; r++) {
 		int v = taken(r, s->facts.exported);
 		printf(v ? "%-13s  v%d\n" : "%-13s  none: it uses its own transports\n", r->name,
 			v);
@@ -112,7 +95,7 @@ static void keep_facts(struct shown *s)
 	for (int v = NCCL_NET_V_FIRST; v <= NCCL_NET_V_LAST; v++)
 		if (s->facts.exported >> v & 1)
 			json_array_append_new(exported, json_integer(v));
-	for (const struct conform_release *r = conform_releases; r->name; r++) {
+	for (const struct ncclnet_release *r = ncclnet_release; r->name; r++) {
 		int v = taken(r, s->facts.exported);
 		json_array_append_new(releases, json_pack("{s:s, s:o}", "nccl", r->name, "abi",
 							v ? json_integer(v) : json_null()));

@@ -19,21 +19,6 @@ const char *const conform_verdict_name[CONFORM_VERDICTS] = {[CONFORM_PASS] = "pa
 	[CONFORM_QUIRK] = "quirk",
 	[CONFORM_FAIL] = "fail"};
 
-/* What each release looks up with dlsym, the highest first; from the tags of NCCL's repository
- * (src/net.cc, later src/plugin/net.cc). */
-const struct conform_release conform_releases[] = {
-	{"2.8 to 2.11", 4, 4},
-	{"2.12", 4, 5},
-	{"2.13 to 2.18", 4, 6},
-	{"2.19", 5, 7},
-	{"2.20 to 2.23", 5, 8},
-	{"2.24 and 2.25", 5, 9},
-	{"2.26 and 2.27", 6, 10},
-	{"2.28 and 2.29", 6, 11},
-	{"2.30", 6, 12},
-	{NULL, 0, 0},
-};
-
 static const struct conform_case cases[] = {
 	{"load", "loads, and has a table of this version", case_load, CASE_BARE, 0, 0},
 	{"name", "its name can be read before init, and stays", case_name, CASE_BARE, 0, 0},

@@ -47,12 +47,4 @@ int conform_run(const struct conform_options *o, unsigned count[CONFORM_VERDICTS
 /* The properties, in their order; NULL after the last. */
 const char *conform_id(unsigned i, const char **what);
 
-/* Releases of NCCL, the oldest first, and which versions of the API each takes: the highest that
- * the plugin has of first..last. NULL after the last. */
-struct conform_release {
-	const char *name; /* "2.20 to 2.23" */
-	int first, last;
-};
-extern const struct conform_release conform_releases[];
-
 #endif

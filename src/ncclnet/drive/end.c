@@ -9,7 +9,7 @@
 
 #include "ncclnet/host/quirks.h"
 
-enum { GUARD = 0xee, SCRUB = 0xdb, TAG = 7, SLOT_ALIGN = 64, NOT_WRITTEN = -77 };
+enum { GUARD = 0xee, SCRUB = 0xdb, TAG = 0x7c9, SLOT_ALIGN = 64, NOT_WRITTEN = -77 };
 #define POISON ((void *)0x5a5a5a5a5a5a5a50)
 
 void *end_comm(const struct end *e) { return e->sends ? e->link.send : e->link.recv; }
@@ -141,7 +141,7 @@ char *stream_at(const struct stream *t, unsigned i)
 }
 static uint64_t pattern(const struct stream *t, unsigned i) { return (t->salt << 32) + i; }
 
-/* What is sent, or what is past the receive. */
+/* The bytes to send, or the guard past a receive. */
 static void prepare(const struct stream *t, unsigned i)
 {
 	char *data = stream_at(t, i);
@@ -278,7 +278,8 @@ int stream_test(struct side *s, struct stream *t, unsigned i)
 	return 1;
 }
 
-int stream_advance(struct side *s, struct stream *t)
+/* 1: something moved, 0: nothing; negative: failed, s says why. */
+static int advance(struct side *s, struct stream *t)
 {
 	unsigned before = t->posted;
 	int rc = stream_post(s, t);
@@ -297,7 +298,7 @@ bool streams_run(struct side *s, struct stream *t, unsigned n)
 		int moved = 0;
 		unsigned left = 0;
 		for (unsigned i = 0; i < n; i++) {
-			int rc = t[i].done < t[i].n ? stream_advance(s, &t[i]) : 0;
+			int rc = t[i].done < t[i].n ? advance(s, &t[i]) : 0;
 			if (rc < 0)
 				return false;
 			moved |= rc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* side.h - one end of a run with a loaded plugin, and every call that a run makes of it: open,
- * listen, connect and accept with a deadline, registered memory, messages and what came of them.
+ * listen, connect and accept with a deadline, registered memory, messages and their outcome.
  * `ropeway plugin check`, `ropeway plugin bench` and test_connection stand on it; how the two sides
  * find each other is theirs (pair.h, cli/connection/talk.c).
  *
@@ -29,7 +29,7 @@ struct pair_shared;
 struct side {
 	int role;       /* 0 or 1 */
 	int peer, up;   /* pair.c: sockets, to the other side and to the parent */
-	uint64_t until; /* the deadline of what is being done, ns */
+	uint64_t until; /* the deadline of the step under way, ns */
 	unsigned timeout_ms;
 	/* Between two looks in vain. false: time is up, or the other side has given up; the text
 	 * says it. */
@@ -120,24 +120,22 @@ struct stream {
 	const char *text; /* instead of a pattern: the message */
 	bool no_sizes;    /* test is given NULL */
 	bool may_refuse;  /* an error for one more request than it can have is no failure */
-	bool prepared;    /* stream_prepare has written all of them, outside of what is timed */
+	bool prepared;    /* stream_prepare has written all of them, before any clock runs */
 	int *came;        /* the sizes of receives, which are checked by stream_check only */
 	/* How far it is. */
-	unsigned posted, done, limit; /* limit: of what is under way, where it has refused more */
+	unsigned posted, done, limit; /* limit: the most at once, after a refusal */
 	int refused;                  /* ... by this result */
 	void *request[SIDE_OPS_MAX];
 	unsigned left_alone; /* sizes that test did not write */
 	unsigned not_sent;   /* sends whose size is not what was sent */
 	int said;            /* the first of those */
 };
-/* 1: something moved, 0: nothing; negative: failed, s says why. */
-int stream_advance(struct side *s, struct stream *t);
 /* Posts as many as the window and the plugin let it: how many are posted; negative: failed. */
 int stream_post(struct side *s, struct stream *t);
-/* Tests the request of message i (posted, not done): as stream_advance. */
+/* Tests the request of message i. 1: it is done, 0: not yet; negative: failed. */
 int stream_test(struct side *s, struct stream *t, unsigned i);
 bool streams_run(struct side *s, struct stream *t, unsigned n);
-/* Of messages that all have room in the window: what is sent, and what is past receives. */
+/* Of messages that all have room in the window: the bytes to send, and the guard past receives. */
 void stream_prepare(struct stream *t);
 /* Receives that `came`. */
 bool stream_check(struct side *s, struct stream *t);

@@ -14,24 +14,56 @@ extern const struct ncclnet_calls ncclnet_calls_v4, ncclnet_calls_v5, ncclnet_ca
 	ncclnet_calls_v7, ncclnet_calls_v8, ncclnet_calls_v9, ncclnet_calls_v10, ncclnet_calls_v11,
 	ncclnet_calls_v12;
 
-static const struct version {
-	const struct ncclnet_calls *calls;
-	const char *releases;
-} versions[] = {
-	[4] = {&ncclnet_calls_v4, "2.8 to 2.11"},
-	[5] = {&ncclnet_calls_v5, "2.12"},
-	[6] = {&ncclnet_calls_v6, "2.13 to 2.18"},
-	[7] = {&ncclnet_calls_v7, "2.19"},
-	[8] = {&ncclnet_calls_v8, "2.20 to 2.23"},
-	[9] = {&ncclnet_calls_v9, "2.24 and 2.25"},
-	[10] = {&ncclnet_calls_v10, "2.26 and 2.27"},
-	[11] = {&ncclnet_calls_v11, "2.28 and 2.29"},
-	[12] = {&ncclnet_calls_v12, "2.30"},
+static const struct ncclnet_calls *const calls_of[] = {
+	[4] = &ncclnet_calls_v4,
+	[5] = &ncclnet_calls_v5,
+	[6] = &ncclnet_calls_v6,
+	[7] = &ncclnet_calls_v7,
+	[8] = &ncclnet_calls_v8,
+	[9] = &ncclnet_calls_v9,
+	[10] = &ncclnet_calls_v10,
+	[11] = &ncclnet_calls_v11,
+	[12] = &ncclnet_calls_v12,
+};
+
+/* What each release looks up with dlsym, the highest first; from the tags of NCCL's repository
+ * (src/net.cc, later src/plugin/net.cc). */
+const struct ncclnet_release ncclnet_release[] = {
+	{"2.8 to 2.11", 4, 4},
+	{"2.12", 4, 5},
+	{"2.13 to 2.18", 4, 6},
+	{"2.19", 5, 7},
+	{"2.20 to 2.23", 5, 8},
+	{"2.24 and 2.25", 5, 9},
+	{"2.26 and 2.27", 6, 10},
+	{"2.28 and 2.29", 6, 11},
+	{"2.30", 6, 12},
+	{NULL, 0, 0},
 };
 
 const char *ncclnet_releases(int abi)
 {
-	return abi >= NCCL_NET_V_FIRST && abi <= NCCL_NET_V_LAST ? versions[abi].releases : NULL;
+	const struct ncclnet_release *r = ncclnet_release;
+	while (r->name && r->last != abi)
+		r++;
+	return r->name;
+}
+
+const char *ncclnet_versions(unsigned exported, char *out, size_t room)
+{
+	size_t n = 0;
+	*out = '\0';
+	for (int v = NCCL_NET_V_FIRST; v <= NCCL_NET_V_LAST && n < room; v++) {
+		int last = v;
+		if (!(exported >> v & 1))
+			continue;
+		while (exported >> (last + 1) & 1)
+			last++;
+		n += (size_t)snprintf(out + n, room - n, last > v ? "%sv%d to v%d" : "%sv%d",
+			n ? ", " : "", v, last);
+		v = last;
+	}
+	return out;
 }
 
 const char *ncclnet_result_name(int result)
@@ -97,15 +129,6 @@ static void *open_library(const char *path, char *why, size_t why_len)
  * only after it */
 enum { SLOTS_BEFORE_INIT = 2 };
 
-static void list_exported(unsigned exported, char *text, size_t len)
-{
-	size_t n = 0;
-	*text = 0;
-	for (int v = NCCL_NET_V_FIRST; v <= NCCL_NET_V_LAST; v++)
-		if (exported >> v & 1)
-			n += (size_t)snprintf(text + n, len - n, "%sv%d", n ? ", " : "", v);
-}
-
 static int check_slots(
 	const struct ncclnet *n, unsigned from, unsigned to, char *why, size_t why_len)
 {
@@ -141,7 +164,6 @@ static int choose(struct ncclnet *n, int abi, char *why, size_t why_len)
 		if (abi ? v == abi : v > n->abi)
 			n->abi = v;
 	}
-	list_exported(n->exported, have, sizeof(have));
 	if (!n->exported) {
 		snprintf(why, why_len,
 			"%.200s is not a usable NCCL network plugin: it exports none of "
@@ -151,11 +173,11 @@ static int choose(struct ncclnet *n, int abi, char *why, size_t why_len)
 	}
 	if (!n->abi) {
 		snprintf(why, why_len, "%.200s has no ncclNetPlugin_v%d: it speaks %s", n->path,
-			abi, have);
+			abi, ncclnet_versions(n->exported, have, sizeof(have)));
 		return -ENOTSUP;
 	}
 	n->table = tables[n->abi];
-	n->calls = versions[n->abi].calls;
+	n->calls = calls_of[n->abi];
 	n->handle_bytes = n->abi == 4 ? NCCL_NET_HANDLE_BYTES_V4 : NCCL_NET_HANDLE_BYTES;
 	return check_slots(n, 0, SLOTS_BEFORE_INIT, why, why_len);
 }
@@ -242,6 +264,7 @@ static bool log_wanted(int level)
 }
 void ncclnet_log(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
 {
+	static const char *const names[] = {"WARN", "INFO", "TRACE"};
 	char text[1024];
 	va_list ap;
 	if (!log_wanted(level))
@@ -250,10 +273,7 @@ void ncclnet_log(int level, unsigned long subsys, const char *file, int line, co
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	fprintf(stderr, "NCCL %s %s\n",
-		level <= NCCL_LOG_WARN   ? "WARN"
-		: level == NCCL_LOG_INFO ? "INFO"
-					 : "TRACE",
-		text);
+		names[level == NCCL_LOG_INFO ? 1 : 2 * (level > NCCL_LOG_WARN)], text);
 }
 
 /* ---- the calls ---- */

@@ -101,6 +101,15 @@ int ncclnet_parse(
 const char *ncclnet_result_name(int result);
 /* "2.19": the releases of NCCL that would use this version; NULL outside of 4 to 12. */
 const char *ncclnet_releases(int abi);
+/* Releases of NCCL, the oldest first, and which versions of the API each takes: the highest that a
+ * plugin has of first..last. NULL after the last. */
+struct ncclnet_release {
+	const char *name; /* "2.20 to 2.23" */
+	int first, last;
+};
+extern const struct ncclnet_release ncclnet_release[];
+/* "v5 to v9, v11". Returns `out`. */
+const char *ncclnet_versions(unsigned exported, char *out, size_t room);
 
 const char *ncclnet_name(const struct ncclnet *n);
 /* Where a plugin's messages go by default: to stderr, warnings always, the rest as NCCL_DEBUG and
