@@ -51,7 +51,7 @@ enum rpwi_lock {
 	RPWI_LOCK_GUARD,   /* base/guard.c: the program's handlers */
 	RPWI_LOCK_TAP,     /* io/pcapng.c */
 	RPWI_LOCK_PLAN,    /* fault/plan.c */
-	RPWI_LOCK_EXPLAIN, /* base/account.c */
+	RPWI_LOCK_EXPLAIN, /* explain/trace.c */
 	RPWI_LOCKS,
 	RPWI_LOCK_CQ = RPWI_LOCKS, /* no mutex: the section of a CQ's ring */
 };

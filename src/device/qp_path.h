@@ -9,7 +9,7 @@
  *
  * Who sends asks no more than the table says. A one-copy WRITE is one more function of it, beside
  * `send`; a loaned message is a payload that `room` finds a place for; a shorter short path is
- * another `send_short`. None of them adds a question to those that do not use it.
+ * another function of it. None of them adds a question to those that do not use it.
  *
  * The locks of the HCA and of the QP are held. */
 #ifndef ROPEWAY_DEVICE_QP_PATH_H

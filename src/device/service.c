@@ -3,9 +3,9 @@
  * who of them does.
  *
  * The sockets have one owner at a time: while polls in vain show that the program spins, or a
- * thread waits in get_cq_event, the service thread sleeps on a tick, not on the sockets, and takes
- * over after a tick without polls. While they are its own it sleeps on them, or, where the next
- * packet is due (spin.h), looks at them without a pause.
+ * thread waits in ibv_get_cq_event, the service thread sleeps on a tick, not on the sockets, and
+ * takes over after a tick without polls. While they are its own it sleeps on them, or, where the
+ * next packet is due (spin.h), looks at them without a pause.
  */
 #include <errno.h>
 #include <poll.h>

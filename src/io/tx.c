@@ -4,7 +4,7 @@
  *
  * The IP header that the ICRC covers must be known before the kernel writes it: an unconnected
  * socket with IP_PMTUDISC_DO sends every datagram with DF and ID 0, and a GSO send numbers its
- * segments from 0 (see DESIGN, sockets).
+ * segments from 0.
  */
 #include "io/port_priv.h"
 

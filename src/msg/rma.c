@@ -181,7 +181,7 @@ int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_re
 	}
 	r->xfer = x;
 	r->xfers = (unsigned)n;
-	/* access_check has refused a key that is NULL.
+	/* rma_access_check has refused a key that is NULL.
 	 * NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
 	r->rma.to_gpu = n && x->key->device;
 	r->done.length = total;

@@ -13,7 +13,7 @@
  * NIC: the program may unmap the pages without telling us, and the device would go on writing into
  * the old ones.
  *
- * Memory of a GPU (gpu_add) is reached by the device alone: its bytes are neither copied to a
+ * Memory of a GPU (add_gpu) is reached by the device alone: its bytes are neither copied to a
  * buffer of ours nor sent inline. All devices have to reach it, since any of them may become an
  * endpoint's. On the software device, which the processor works, that is memory that the processor
  * can map or read: not a real GPU's.
