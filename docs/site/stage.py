@@ -80,6 +80,8 @@ class Stage:
         self.pictures(text, (ROOT / name).parent)
         if re.fullmatch(r"docs/learn/README(\.zh)?\.md", name):
             text += self.contents_of_tour(".zh" if ".zh" in name else "")
+        if name == "docs/decisions/README.md":
+            text += "\n```{toctree}\n:hidden:\n:glob:\n\n[a-z]*\n```\n"
         self.write(name, text)
 
     def pictures(self, text, folder):

@@ -11,7 +11,7 @@ int choice_parse(const char *list, int *order, char *why, size_t why_len);
 /* what follows "ncclnet:" in it; 0 or a status */
 int choice_plugin(const char *list, char *plugin, size_t room, char *why, size_t why_len);
 /* Nobody said an order: what imitates a device comes last, since TCP is the faster of the two
- * (RATIONALE). */
+ * (docs/decisions/paths.md). */
 void choice_order_by_worth(rpw_context *c, int *order, int n);
 /* Why not, or "". True: it would do, but in software. */
 bool choice_has(const char *list, const char *name); /* "shm,tcp" has it */

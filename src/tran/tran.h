@@ -115,7 +115,7 @@ enum tran_caps {
 
 struct tran_limits {
 	size_t frame_max; /* body bytes that one send takes */
-	/* above it, the receiver fetching (get) is faster: measured, see RATIONALE */
+	/* above it, the receiver fetching (get) is faster: measured */
 	size_t eager_max;
 	/* a frame's body may have so many bytes, more than frame_max, where `eager` says so for
 	 * now: its place is asked for when it begins to come (up->place), so that it is copied no

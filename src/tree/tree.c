@@ -4,7 +4,7 @@
  * The shape is rxe's (Linux 6.1), except that each device has a parent, as NICs have, and as rxe
  * had in older kernels: the interface's own device, or a made-up one where it has none. So the
  * device's folder is <parent>/infiniband/<name>, and programs that go by `device` find something
- * (RATIONALE.md).
+ * (docs/decisions/tree.md).
  */
 #include "tree/tree.h"
 

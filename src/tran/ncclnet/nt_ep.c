@@ -19,7 +19,8 @@
 
 #include "base/error.h"
 
-enum { EAGER_MAX = NT_FRAME_MAX }; /* 64 KiB: see RATIONALE */
+/* 64 KiB: over a plugin with one TCP stream a message takes 11.8 us as a frame, 40 as bulk data */
+enum { EAGER_MAX = NT_FRAME_MAX };
 
 int nt_ep_make(struct tran *tran, const struct tran_control *control, void *user,
 	struct tran_ep **out, uint8_t *handle, size_t *handle_len)
