@@ -1,5 +1,5 @@
 """What a message costs besides time: system calls and sleeps of both sides, counted, not timed. `perf stat` (Debian: linux-perf) counts them without stopping a
-process; of two runs, one longer than the other, the difference is taken, so that beginning and end are left out. The copies stand beside, from ARCHITECTURE.
+process; of two runs, one longer than the other, the difference is taken, so that beginning and end are left out. The copies stand beside, from ARCHITECTURE.md.
 """
 import os
 import shutil

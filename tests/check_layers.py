@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Reads every #include "..." below src/ and learn/ and fails on an arrow that points up.
 
-Usage: check_layers.py [ROOT]. Prints one line for each wrong arrow, file:line first. Exit status 0 when there is none.
+Usage: check_layers.py [ROOT]. Prints one line for each wrong arrow, file:line first. Exit status 0 when there is none, and ARCHITECTURE.md has the table as it is here.
+       check_layers.py --table     prints that table;  --write     puts it into ARCHITECTURE.md
 """
 import pathlib
 import re
@@ -10,46 +11,61 @@ import sys
 # layer -> what it may include beside itself. An entry with a slash is one header, one without is a whole layer. A layer with a slash is a room with rules of its own.
 MAY = {
     "base": set(),
-    # What two processes of one host share: who the other is, names, connections, memory.
     "near": {"base"},
     "wire": {"base"},
     "rc": {"base", "wire"},
-    # Packets, states and calls in words, as the layers above see them pass.
     "explain": {"base", "wire", "rc"},
-    # Fault scripts: words of the specification and of verbs, counted and answered; who asks does the harm.
     "fault": {"base", "wire", "explain"},
     "cm": {"base", "wire"},
     "io": {"base", "near", "wire", "explain", "fault"},
     "device": {"base", "near", "wire", "rc", "explain", "fault", "cm", "io"},
-    # The rdma_cm device: addresses and events of connections; packets and sockets are the device's.
     "helper": {"base", "near", "wire", "rc", "explain", "fault", "cm", "io", "device"},
     "ucma": {"base", "wire", "explain", "fault", "cm", "io", "device"},
-    # The files that the kernel would have for our devices: they show the interfaces as they are, also while no device is open.
     "tree": {"base", "io"},
-    # What the kernel would answer on a NETLINK_RDMA socket: requests in, datagrams out. Of the device it knows what an object is.
     "netlink": {"base", "io", "device/resource.h"},
     "preload": {"base", "explain", "io", "device", "ucma", "tree", "netlink"},
-    # The versioned libibverbs.so.1: the drop-in's objects under other names.
     "library": {"base", "preload"},
-    # NCCL's plugin API, and calling plugins; the plugin itself (nccl) takes only the tables of it.
     "ncclnet": {"base"},
-    # TLS with a pre-shared key, by GnuTLS: for the control path and for the streams of tcp.
     "tls": {"base"},
-    # Above, ropeway.h: statuses and limits. A transport sees of msg/ only the up-calls of tran.h.
     "tran": {"base", "near", "ncclnet", "tls", "include"},
     "boot": {"base", "tls", "tran/tran.h", "include"},
     "msg": {"base", "tran/tran.h", "boot/boot.h", "include", "msg/link"},
-    # Counts, keeps and pays for frames: knows no request, no endpoint, no control path.
     "msg/link": {"base", "tran/tran.h", "msg/wire.h"},
     "nccl": {"base", "include"} | {f"ncclnet/abi/net{v}.h" for v in ("", *(f"_v{n}" for n in range(5, 13)))},
-    # wire: `explain` reads captures; it decodes, and speaks to nobody.
-    # tree: `run --namespace` writes down what the drop-in would answer.
     "cli": {"base", "near", "wire", "fault/fault.h", "io/io.h", "io/helper.h", "ncclnet", "include", "tree/tree.h"},
-    # test_connection: a program of its own, which tells two processes of each other by boot, and drives other people's plugins. Of the command it has what reads options.
     "cli/connection": {"base", "boot", "ncclnet", "cli/cli.h", "cli/options.h", "include"},
-    # The educational programs are pure verbs: the same source must build against rdma-core alone.
     "learn": set(),
 }
+
+# What each is, for the reader of ARCHITECTURE.md, which has this table (--write).
+WHAT = {
+    "base": "log, errors, time, locks, lists, guarded copies",
+    "near": "what two processes of one host share: who the other is, names, descriptors, memory",
+    "wire": "packet formats, opcodes, PSN arithmetic, ICRC, management datagrams",
+    "rc": "the transport: RC, UC, UD",
+    "explain": "packets, states and calls in words",
+    "fault": "fault scripts, counted and answered; whoever asks injects the fault",
+    "cm": "the communication manager",
+    "io": "interfaces, GIDs, UDP port 4791, lanes, claims, captures",
+    "device": "the software HCA: objects, progress, QP 1",
+    "helper": "`ropeway-helper`: says goodbye for processes that were killed",
+    "ucma": "the rdma_cm device: channels, ids, listeners, events",
+    "tree": "the files that a kernel would have for our devices",
+    "netlink": "what the kernel would answer on a NETLINK_RDMA socket",
+    "preload": "the drop-in: exports `ibv_*`, forwards to real devices, hooks files and sockets",
+    "library": "the versioned libibverbs.so.1: the drop-in's objects under other names",
+    "ncclnet": "NCCL's plugin API, and calling plugins",
+    "tls": "TLS 1.3 with a pre-shared key, by GnuTLS",
+    "tran": "transports: shm, tcp, verbs, ncclnet; of msg they see the up-calls of `tran.h`",
+    "boot": "the control path over TCP: hello, opaque handles, liveness",
+    "msg": "the messaging library behind `ropeway.h`",
+    "msg/link": "frames, counted, kept and paid for; knows no request and no endpoint",
+    "nccl": "the network plugin for NCCL",
+    "cli": "the command; it reads captures (wire) and writes what the drop-in would answer (tree)",
+    "cli/connection": "`test_connection`, which drives other people's plugins",
+    "learn": "the educational programs: pure verbs, so they build against rdma-core alone",
+}
+BEGIN, END = "<!-- layers -->\n", "<!-- end of layers -->\n"
 
 # Sans-I/O layers: no system call, no clock, no allocation behind the caller's back. The headers that would bring them.
 PURE = {"wire", "rc", "cm", "msg/link"}
@@ -101,14 +117,43 @@ def wrong_arrows(root, source):
             yield number, f'{layer} must not include "{name}" ({other}): it may include {", ".join(sorted(MAY[layer])) or "only itself"}'
 
 
+def allowed(layer):
+    """The table's third column: layers, then headers; those of one folder with a number are one pattern."""
+    entries = sorted(MAY[layer] - {"include"}, key=lambda entry: (entry.endswith(".h"), list(MAY).index(entry) if entry in MAY else 0, entry))
+    text = ", ".join(dict.fromkeys(re.sub(r"_v\d+\.h", "_v*.h", entry) for entry in entries if entry != "include"))
+    return ", ".join(filter(None, (text, "`ropeway.h`" * ("include" in MAY[layer])))) or "nothing"
+
+
+def table():
+    return "| layer | what it is | may include |\n|---|---|---|\n" + "".join(f"| {layer} | {WHAT[layer]} | {allowed(layer)} |\n" for layer in MAY)
+
+
+def shown(text):
+    """The text before the table of a document, the table, the text behind it."""
+    before, _, rest = text.partition(BEGIN)
+    found, _, after = rest.partition(END)
+    return before + BEGIN, found, END + after
+
+
 def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    if "--table" in sys.argv:
+        print(table(), end="")
+        return 0
+    write = "--write" in sys.argv
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 and not write else pathlib.Path(__file__).parent.parent).resolve()
+    document = root / "ARCHITECTURE.md"
+    before, found, after = shown(document.read_text(encoding="utf-8")) if document.exists() else ("", table(), "")
+    if write:
+        document.write_text(before + table() + after, encoding="utf-8")
+        return 0
     sources = sorted(p for top in ("src", "learn") for p in (root / top).rglob("*.[ch]"))
     wrong = [(s, n, why) for s in sources for n, why in wrong_arrows(root, s)]
     for source, number, why in wrong:
         print(f"{source.relative_to(root)}:{number}: {why}")
     print(f"layers: {len(sources)} files, {len(wrong)} wrong arrows")
-    return 1 if wrong or not sources else 0
+    if found != table():
+        print("ARCHITECTURE.md: its table of layers is not the one here; run tests/check_layers.py --write")
+    return 1 if wrong or not sources or found != table() else 0
 
 
 if __name__ == "__main__":

@@ -317,7 +317,7 @@ static bool same_host(const struct rpwi_addr *a, const struct rpwi_addr *b)
 	return rpwi_addr_eq(a, b) || (gsi_is_own(a) && gsi_is_own(b));
 }
 
-/* How long a QP waits for an answer: see "When a peer is silent" in ARCHITECTURE. */
+/* How long a QP waits for an answer: see docs/decisions/probes.md. */
 static uint64_t patience(const struct dqp *q)
 {
 	uint64_t t = q->t.timeout_ns;

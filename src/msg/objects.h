@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* objects.h - the objects behind ropeway.h: requests, endpoints, contexts, and what they hold. What
- * may be done with them is in the headers named as the files of msg/. The design is told in
- * DESIGN.md.
+ * may be done with them is in the headers named as the files of msg/. DESIGN.md has the rules that
+ * several files keep.
  *
  * Locks: none, a context belongs to one thread at a time. Up-calls of transports and boot never
  * free anything: they leave `todo` at the endpoint, which the end of rpw_context_progress does. */

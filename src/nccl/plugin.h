@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* plugin.h - the NCCL network plugin: one core for all versions of the plugin API; shim_v<N>.c put
- * a table of each in front of it. DESIGN.md tells how it works.
+ * a table of each in front of it. DESIGN.md has the rules.
  *
  * Threads: NCCL's proxy thread (isend, irecv, test) and its service thread (regMr, connect, accept,
  * close) come at once, beside the progress thread and the helper threads. What belongs to a comm

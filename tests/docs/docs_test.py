@@ -374,7 +374,7 @@ def command_error(text):
         path = words[0].rstrip(".,:;")
         if re.search(r"[*<>{}%]|\b[xN]\b|NAME|TARGET|\.\.\.", path):
             return None
-        path = re.sub(r":\d+$", "", path)
+        path = re.sub(r":\w+$", "", path)  # a line, or a function (names.py)
         if not (ROOT / path).exists() and not (BUILD / path).exists():
             return f"there is no {path}"
         if (ROOT / path).is_file():

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """names.py [FILE]...: files and symbols that prose names and that do not exist.
 
-Prose: every *.md, the man pages, and the comments of src, include, python and learn. Three kinds of name are looked up:
+Prose: every *.md, the man pages, and the comments of src, include, python and learn. Four kinds of name are looked up:
   - a file: a word that ends in .c, .h, .py, .md or .sh. A file of the tree must have that path, or a path that ends so
   - a function: a word that ends in ()
+  - a place: `file:function`, as in docs/index-of-code.md. The file must define the function
   - a symbol: a word with an underscore, in documents where it is `code`, in comments wherever it has a small letter
 A symbol exists if the code of the tree has the word; comments are not code. names_ignore.txt lists the rest, each with a reason: names of other projects, and examples.
 
@@ -27,6 +28,8 @@ FILE = re.compile(r"(?<![\w./$*{}<>-])((?:[\w.-]+/)*[\w-]+(?:\.[\w-]+)*\.(?:c|h|
 CALL = re.compile(r"(?<![\w$:])(?:\w+(?:\.|->))*([A-Za-z_]\w+)\(\)")
 IN_COMMENT = re.compile(r"(?<![\w/.$-])(?=\w*[a-z])([A-Za-z]\w*_\w*[A-Za-z0-9])(?![\w*/<]|_\*|\(\d\))")
 SYMBOL = re.compile(r"[A-Za-z]\w*_\w*[A-Za-z0-9]")
+PLACE = re.compile(r"`((?:[\w.-]+/)*[\w-]+\.(?:c|h|py)):([A-Za-z_]\w*)`")
+PLACES_LEAST = 70
 C_COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
 PY_COMMENT = re.compile(r'"""(?:.*?)"""|#[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
 
@@ -76,6 +79,16 @@ def ignored():
     return [pattern for row in rows for pattern in row[0].split()]
 
 
+@functools.cache
+def code_of(name):
+    return re.sub(C_COMMENT, " ", (ROOT / name).read_text(encoding="utf-8"))
+
+
+def defines(name, function):
+    """Whether the file has the function's definition, which begins a line; a call or a declaration does not count."""
+    return bool(re.search(rf"(?m)^(?:[A-Za-z_][\w \t*]*[ *])?{function}\((?:[^;{{}}]|\n)*?\)\s*\{{|^(?:class|def) {function}\b", code_of(name)))
+
+
 def is_ignored(name):
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored())
 
@@ -111,6 +124,9 @@ def words_and_code(text):
 
 def unknown(path, text):
     for number, line, symbols in prose(path, text):
+        for name, function in PLACE.findall(line):
+            if (ROOT / name).is_file() and not defines(name, function):
+                yield number, f"{name}:{function}"
         line = re.sub(r"<[^>]*>|https?://\S+", " ", line)
         for name in FILE.findall(line):
             if not file_exists(name, path) and not is_ignored(name):
@@ -134,6 +150,11 @@ class Finds(unittest.TestCase):
         self.assertEqual(self.found("src/a.c", "/* no_such.c, rpwi_no_such, rpwi_lane_* */\nint rpwi_other_such; // no_such_call()\n"), ["no_such.c", "rpwi_no_such", "no_such_call"])
         self.assertEqual(self.found("python/a.py", '"""`no_such_word`, no_such.py"""\nx = "no_such.c"  # rpw_no_such\n'), ["no_such.py", "no_such_word", "rpw_no_such"])
         self.assertEqual(self.found("man/a.3", ".Fn rpw_send\n.Fn rpw_no_such\n"), ["rpw_no_such"])
+
+    def test_a_place_that_has_no_such_function_is_found(self):
+        text = "`src/io/tx.c:rpwi_port_send` `src/io/port.c:rpwi_port_send` `src/io/none.c:rpwi_port_send` `src/io/io.h:rpwi_port_send`"
+        self.assertEqual(self.found("a.md", text), ["src/io/port.c:rpwi_port_send", "src/io/io.h:rpwi_port_send", "src/io/none.c"])
+        self.assertGreaterEqual(len(PLACE.findall((ROOT / "docs/index-of-code.md").read_text(encoding="utf-8"))), PLACES_LEAST)
 
     def test_each_row_of_the_list_is_needed(self):
         global is_ignored

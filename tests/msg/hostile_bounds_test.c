@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hostile_bounds_test.c - what a peer can make this side allocate, over the transport and the
  * control path in memory (fake.h), into which it injects what no peer of good will sends.
- * Allocation is counted by the allocator itself; the bounds are those of src/msg/DESIGN.md.
+ * Allocation is counted by the allocator itself; the bounds are those of docs/trust.md.
  */
 #include <zlib.h>
 

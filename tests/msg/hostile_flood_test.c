@@ -4,7 +4,7 @@
  * which nobody has a receive, endpoints that come and go. hostile_flood_test [TRANSPORT].
  *
  * Both sides are of this process; the peer's frames are put on its path by hand. What is allocated
- * stays bounded (mostly the bounds of src/msg/DESIGN.md), and what was honest arrives.
+ * stays bounded (mostly the bounds of docs/trust.md), and what was honest arrives.
  */
 #include <errno.h>
 #include <time.h>

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verbs_path.c - offers and the choice between them. */
+/* verbs_path.c - offers and the choice between them.
+ *
+ * Both sides tell each other their devices, GIDs, MTUs and the address at which they see the other,
+ * and choose the same pair by one rule. First comes what reaches furthest with most certainty: the
+ * control path's own addresses and common subnets, then routers, then link-local addresses. Then
+ * RoCE v2, devices that are not software, speed, MTU. Several rails are not used at once. */
 #include "tran/verbs/verbs_path.h"
 
 #include <arpa/inet.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verbs_table.c - finding the two libraries. A library that was opened stays open: its devices have
- * threads and handlers of their own. */
+/* verbs_table.c - finding the two libraries: libibverbs.so.1 where it shows devices, else
+ * libropeway-verbs.so.0 beside libropeway.so or where the loader finds it (ROPEWAY_VERBS_LIB names
+ * another). So a plain program has the software device without a preload. A library that was opened
+ * stays open: its devices have threads and handlers of their own. */
 #include "tran/verbs/verbs_table.h"
 
 #include <dlfcn.h>
