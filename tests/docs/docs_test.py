@@ -154,6 +154,25 @@ class Links(unittest.TestCase):
         self.assertEqual(slug("What `ropeway run` does: *now*, 1.0!"), "what-ropeway-run-does-now-10")
 
 
+class Sizes(unittest.TestCase):
+    """What grows by addition is bounded: whoever adds shortens."""
+
+    def test_decisions_are_few_and_short_and_listed(self):
+        folder = "docs/decisions/"
+        files = {name: text for name, text in documents().items() if name.startswith(folder)}
+        listed = re.findall(r"\]\((\S+\.md)\)", files.pop(folder + "README.md"))
+        self.assertEqual(sorted(folder + name for name in listed if "/" not in name), sorted(files))
+        self.assertLessEqual(len(files), 30)
+        for name, text in files.items():
+            if name != folder + "devices.md":  # two tables of programs that were tried
+                self.assertEqual(re.findall(r"^\*\*(.*?)\.\*\*", text, re.M), ["Context", "Decision", "Price", "What would change it"], name)
+                self.assertLessEqual(len(text.split()), 260, name)
+
+    def test_pages_at_the_top_stay_short(self):
+        for name, most in {"ARCHITECTURE.md": 1500, "TESTING.md": 1300, "src/msg/DESIGN.md": 650, "src/nccl/DESIGN.md": 500, "docs/glossary.md": 550}.items():
+            self.assertLessEqual(len(documents()[name].split()), most, name)
+
+
 # ---- blocks ----
 
 @functools.cache
