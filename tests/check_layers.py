@@ -44,7 +44,7 @@ WHAT = {
     "wire": "packet formats, opcodes, PSN arithmetic, ICRC, management datagrams",
     "rc": "the transport: RC, UC, UD",
     "explain": "packets, states and calls in words",
-    "fault": "fault scripts, counted and answered; whoever asks injects the fault",
+    "fault": "fault scripts, counted and answered; the layer that asks injects the fault",
     "cm": "the communication manager",
     "io": "interfaces, GIDs, UDP port 4791, lanes, claims, captures",
     "device": "the software HCA: objects, progress, QP 1",
