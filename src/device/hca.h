@@ -92,7 +92,7 @@ struct hca {
 	_Atomic uint32_t empty_polls;
 	_Atomic uint32_t any_polls;
 	_Atomic int commands;      /* of the CM, that have the lock or wait for it */
-	_Atomic int waiters;       /* threads that make progress inside get_cq_event */
+	_Atomic int waiters;       /* threads that make progress inside rpwi_dev_get_cq_event */
 	uint64_t emptied;          /* rounds that found nothing, in the lanes and in all sockets */
 	_Atomic int lane_sleepers; /* threads that packets in memory do not wake by themselves */
 	_Atomic bool held_any;
