@@ -32,7 +32,7 @@ MAY = {
     "msg": {"base", "tran/tran.h", "boot/boot.h", "include", "msg/link"},
     "msg/link": {"base", "tran/tran.h", "msg/wire.h"},
     "nccl": {"base", "include"} | {f"ncclnet/abi/net{v}.h" for v in ("", *(f"_v{n}" for n in range(5, 13)))},
-    "cli": {"base", "near", "wire", "explain/trace.h", "fault/fault.h", "io/io.h", "io/helper.h", "ncclnet", "include", "tree/tree.h"},
+    "cli": {"base", "near", "wire", "fault/fault.h", "io/io.h", "io/helper.h", "ncclnet", "include", "tree/tree.h"},
     "cli/connection": {"base", "boot", "ncclnet", "cli/cli.h", "cli/options.h", "include"},
     "learn": set(),
 }
@@ -43,7 +43,7 @@ WHAT = {
     "near": "what two processes of one host share: who the other is, names, descriptors, memory",
     "wire": "packet formats, opcodes, PSN arithmetic, ICRC, management datagrams",
     "rc": "the transport: RC, UC, UD",
-    "explain": "packets, states and calls as events, which `ropeway` prints in words",
+    "explain": "packets, states and calls in words",
     "fault": "fault scripts, counted and answered; the layer that asks injects the fault",
     "cm": "the communication manager",
     "io": "interfaces, GIDs, UDP port 4791, lanes, claims, captures",

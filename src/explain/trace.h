@@ -1,38 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* trace.h - the explain log: what a program does, step by step, for people (`ropeway run
- * --explain`, ROPEWAY_EXPLAIN=file or "-" for standard error; a %p in it is the pid). This library
- * is in other people's programs, so it only writes events. `ropeway explain --events`
- * (cli/explain/events.c) makes lines of them: columns, colors, folds, two languages, diagnoses.
+/* trace.h - a step-by-step account of what a program does, for people (`ropeway run --explain`,
+ * ROPEWAY_EXPLAIN=file or "-" for standard error; a %p in it is the pid).
  *
- * Data path: event -> one line of JSON -> socket -> formatter -> output. The formatter sends one
- * byte back when the lines of an event are written, and the thread waits for it: so the log stands
- * in the order of the program's own output, and is complete up to the event at which a program
- * crashes or calls _exit. Facts (counts for the summary) are sent without waiting.
+ * One line an event, in columns: time | what the program calls | states | the wire; on a narrow
+ * terminal each of these is indented further instead. The first time that a concept appears (RTR,
+ * REQ, rkey, RNR...) a sentence explains it. What happens again and again is folded: the first few
+ * lines of a shape (the text without its numbers) are shown, then they are counted, and the count
+ * is told before the next line of another shape. At the end of the program stands a summary with
+ * diagnoses, from the facts that callers reported.
  *
- * Processes: the first event of a process starts its formatter (base/orphan.h): the program gets no
- * SIGCHLD and has no child to wait for; the formatter has no descriptor but the socket and the
- * output, and a session of its own, so ^C does not end it before the summary. A forked child drops
- * the socket and starts one of its own at its first event; exec closes it. The formatter ends when
- * the socket closes or the process has ended (pidfd), with the summary; at exit, and at SIGINT,
- * SIGTERM and SIGHUP without a handler, the program waits for that.
- *
- * States: no event yet; formatter; lines (no formatter can be started, or it ended: the lines of
- * JSON go to the output themselves, and one sentence in the log says how to read them); ended.
- *
- * Bounds: one line has at most LINE_BYTES, one event is under way for each process, and the
- * socket's buffer is the kernel's. A write that fails (full disk) is the formatter's, which goes
- * on. A blocked output blocks the program, as its own write would. A descriptor that the program
- * closed is not used again, even if another file has its number.
- *
- * Threads: any, with any lock held: inside is one lock, under which nothing but system calls is
- * called. Nothing here may be called from a signal handler. While it is off, each hook costs one
- * branch.
+ * Threads: any, with any lock held: inside is one lock, under which nothing is called but write(2).
+ * Nothing here may be called from a signal handler. While it is off, each hook costs one branch.
+ * Text is ASCII (English) or, where the locale of messages is Chinese, has sentences in Chinese
+ * (UTF-8).
  */
 #ifndef ROPEWAY_EXPLAIN_TRACE_H
 #define ROPEWAY_EXPLAIN_TRACE_H
 
 #include "base/base.h"
-#include "wire/packet.h"
 
 extern bool rpwi_explain_on; /* set by rpwi_explain_init, before the program's main */
 
@@ -49,8 +34,6 @@ enum rpwi_explain_kind {
 	RPWI_EXPLAIN_NOTE,     /* over all columns */
 	RPWI_EXPLAIN_KINDS,
 };
-/* as the lines have them: "call", "cm_call" */
-extern const char *const rpwi_explain_kind_name[RPWI_EXPLAIN_KINDS];
 
 /* Reads the environment; idempotent. The file is made when the first line is written, so programs
  * that use no device leave none. */
@@ -63,11 +46,6 @@ void rpwi_explain_write(enum rpwi_explain_kind kind, const char *fmt, ...)
 		if (RPWI_UNLIKELY(rpwi_explain_on)) \
 			rpwi_explain_write(kind, __VA_ARGS__); \
 	} while (0)
-
-/* A packet, from the BTH to the ICRC: kind RPWI_EXPLAIN_TX, RPWI_EXPLAIN_RX or RPWI_EXPLAIN_LOST.
- * The event has its headers. */
-void rpwi_explain_packet(
-	const struct rpwi_flow *flow, enum rpwi_explain_kind kind, const uint8_t *data, size_t len);
 
 /* A poll that found nothing: only counted ("ibv_poll_cq 12,345 times in vain"). No lock is
  * taken. */
@@ -110,7 +88,6 @@ enum rpwi_explain_fact {
 	RPWI_FACT_SIZE_LOST, /* small packets pass, large ones do not */
 	RPWI_FACT_COUNT,
 };
-extern const char *const rpwi_explain_fact_name[RPWI_FACT_COUNT];
 void rpwi_explain_fact_write(enum rpwi_explain_fact fact, uint32_t qpn, uint64_t n);
 #define rpwi_explain_fact(fact, qpn, n) \
 	do { \

@@ -20,7 +20,7 @@
 #include "base/file.h"
 #include "base/guard.h"
 #include "base/lock.h"
-#include "explain/trace.h"
+#include "explain/packet.h"
 
 #include <errno.h>
 #include <fcntl.h>

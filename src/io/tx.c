@@ -10,7 +10,7 @@
 
 #include "base/guard.h"
 #include "base/lock.h"
-#include "explain/trace.h"
+#include "explain/packet.h"
 #include "fault/fault.h"
 
 #include <errno.h>

@@ -32,7 +32,6 @@ int rpwi_cli_fail(int status, const char *command, const char *fmt, ...)
 	va_end(ap);
 	return status;
 }
-int rpwi_cli_usage(const char *command, const char *fmt, ...) { return CLI_USAGE; }
 int cli_options_parse(const struct cli_command *c, void *into, int *argc, char ***argv)
 {
 	return CLI_USAGE;

@@ -3,6 +3,9 @@
 #include "cli/explain/explain.h"
 #include "cli/options.h"
 
+#include "base/hash.h"
+#include "wire/icrc.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -13,7 +16,6 @@
 
 struct options {
 	const char *output, *color;
-	bool events;
 };
 static const char *const when[] = {"always", "never", "auto", NULL};
 static const struct cli_option option[] = {
@@ -21,10 +23,6 @@ static const struct cli_option option[] = {
 		CLI_INTO(struct options, output)},
 	{"color", 'c', CLI_CHOICE, "WHEN", "colors on the terminal: always, never or auto",
 		.words = when, .preset = "auto", CLI_INTO(struct options, color)},
-	{"events", 'e', CLI_FLAG, NULL,
-		"FILE has the events of a program, as lines of JSON: print them as `ropeway run "
-		"--explain` does",
-		CLI_INTO(struct options, events)},
 	{},
 };
 static const struct cli_command command = {
@@ -64,6 +62,71 @@ struct ex_pkt *rpwi_explain_add(struct ex_model *m)
 	return k;
 }
 
+/* A packet that was not captured as a whole is decoded as if the rest of it were zeros. */
+static int decode(const struct ex_datagram *d, struct rpwi_pkt *p)
+{
+	static uint8_t whole[UINT16_MAX + 1];
+	if (d->len == d->wire_len)
+		return rpwi_pkt_decode(d->payload, d->len, p);
+	memset(whole, 0, sizeof(whole));
+	memcpy(whole, d->payload, d->len);
+	return rpwi_pkt_decode(whole, RPWI_MIN(d->wire_len, (uint32_t)sizeof(whole)), p);
+}
+
+static void decode_bth_alone(const struct ex_datagram *d, struct rpwi_pkt *p)
+{
+	const uint8_t *b = d->payload;
+	*p = (struct rpwi_pkt){.opcode = b[0],
+		.pkey = rpwi_get_be16(b + 2),
+		.dqpn = rpwi_get_be24(b + 5),
+		.psn = rpwi_get_be24(b + 9)};
+}
+
+/* A congestion notification is a BTH and 16 bytes of zero (IB A17.9.3); a FLUSH has an FETH of 4
+ * bytes and a RETH (IB A19), and takes a PSN as a WRITE does. */
+static enum ex_foreign foreign(const struct ex_datagram *d, struct rpwi_pkt *p)
+{
+	enum { CNP = RPWI_SVC_CNP | 1, FLUSH = RPWI_SVC_RC | 0x1c, FETH = 4, RETH = 16 };
+	const uint8_t *b = d->payload;
+	if (d->len < RPWI_BTH_LEN + 16)
+		return EX_NOT_FOREIGN;
+	p->becn = b[4] & 0x40;
+	p->fecn = b[4] & 0x80;
+	p->ackreq = b[8] & 0x80;
+	if (b[0] == CNP && d->wire_len == RPWI_BTH_LEN + 16 + RPWI_ICRC_LEN)
+		return EX_CNP;
+	if (b[0] != FLUSH || d->wire_len != RPWI_BTH_LEN + FETH + RETH + RPWI_ICRC_LEN ||
+		d->len < RPWI_BTH_LEN + FETH + RETH)
+		return EX_NOT_FOREIGN;
+	b += RPWI_BTH_LEN;
+	p->imm_be = rpwi_get_be32(b); /* no packet has both */
+	p->va = rpwi_get_be64(b + FETH);
+	p->rkey = rpwi_get_be32(b + FETH + 8);
+	p->dma_len = rpwi_get_be32(b + FETH + 12);
+	return EX_FLUSH;
+}
+
+/* Headers and ICRC tell two packets apart; the rest is in the ICRC. */
+static uint32_t key_of(const struct ex_datagram *d)
+{
+	uint64_t h = rpwi_hash(RPWI_HASH, d->payload, RPWI_MIN(d->len, (uint32_t)RPWI_HDR_MAX));
+	h = rpwi_hash(h, d->flow.src.bytes, 16);
+	h = rpwi_hash(h, d->flow.dst.bytes, 16);
+	if (d->len == d->wire_len && d->len >= RPWI_ICRC_LEN)
+		h = rpwi_hash(h, d->payload + d->len - RPWI_ICRC_LEN, RPWI_ICRC_LEN);
+	return (uint32_t)(h ^ h >> 32);
+}
+
+static bool keep_bytes(struct ex_pkt *k, const struct ex_datagram *d)
+{
+	size_t want = ex_is_cm(k) ? (size_t)k->p.hdr_len + RPWI_MAD_LEN : EX_KEEP_BYTES;
+	k->raw_len = (uint16_t)RPWI_MIN(want, (size_t)d->len);
+	k->raw = malloc(k->raw_len ? k->raw_len : 1);
+	if (k->raw)
+		memcpy(k->raw, d->payload, k->raw_len);
+	return k->raw;
+}
+
 struct reading {
 	struct ex_model *m;
 	uint8_t file;
@@ -91,13 +154,37 @@ static bool on_frame(void *arg, const struct ex_frame *f)
 	k->number = r->number;
 	k->file = r->file;
 	k->direction = (uint8_t)f->direction;
-	bool kept = rpwi_explain_packet_of(k, &d);
-	r->m->undecoded += k->undecoded && !k->foreign;
+	k->flow = d.flow;
+	k->ttl = d.ttl;
+	k->tos = d.tos;
+	k->ip_id = d.ip_id;
+	k->len = d.wire_len;
+	k->cut = d.len < d.wire_len;
+	k->key = key_of(&d);
+	if (decode(&d, &k->p)) {
+		decode_bth_alone(&d, &k->p);
+		k->undecoded = true;
+		k->foreign = foreign(&d, &k->p);
+		r->m->undecoded += !k->foreign;
+	}
+	k->p.payload = NULL;
+	uint16_t id = d.ip_id;
+	if (!k->cut && d.len >= RPWI_BTH_LEN + RPWI_ICRC_LEN &&
+		rpwi_icrc_check(&d.flow, d.payload, d.len, &id) == RPWI_ICRC_BAD)
+		k->marks |= EX_BAD_ICRC;
 	if (f->comment[0])
 		k->comment = strdup(f->comment);
-	if (!kept)
+	if (!keep_bytes(k, &d))
 		r->m->out_of_memory = true;
 	return !r->m->out_of_memory;
+}
+
+void rpwi_explain_pkt_free(struct ex_pkt *k)
+{
+	free(k->raw);
+	free(k->comment);
+	k->raw = NULL;
+	k->comment = NULL;
 }
 
 int rpwi_explain_load(struct ex_model *m, char **files, unsigned count)
@@ -180,10 +267,6 @@ int rpwi_cli_explain(int argc, char **argv)
 	int status = cli_options_parse(&command, &o, &argc, &argv);
 	if (status != CLI_GO_ON)
 		return status;
-	if (o.events && (argc != 1 || o.output))
-		return rpwi_cli_usage(NAME, "--events takes one FILE, and no --output");
-	if (o.events)
-		return rpwi_explain_events(argv[0]);
 	status = rpwi_explain_load(&m, argv, (unsigned)argc);
 	if (!status)
 		status = o.output ? write_page(&m, o.output) : write_text(&m, &o);

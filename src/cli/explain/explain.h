@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* explain.h - `ropeway explain`: captures read, sorted into conversations, their losses and states
- * worked out, and shown as a ladder; and the events of a program (explain/trace.h), shown as lines.
+ * worked out, and shown as a ladder.
  *
  * The way of a packet: read.c (pcap, pcapng) -> frame.c (link, IP, UDP) -> merge.c (several
  * captures in one order) -> talk.c (conversations) -> story.c (states, losses, reasons, folds) ->
- * text.c (terminal) or html.c (page). The way of an event: events.c (JSON) -> account.c (columns,
- * folds) and diagnose.c (why). Nothing in a capture is trusted: every length is checked
+ * text.c (terminal) or html.c (page). Nothing in a capture is trusted: every length is checked
  * where it is read, and every table is bounded.
  */
 #ifndef ROPEWAY_CLI_EXPLAIN_H
 #define ROPEWAY_CLI_EXPLAIN_H
 
 #include <stdio.h>
-#include <time.h>
 
 #include "cli/cli.h"
-#include <cli/explain_words.h> /* made of words.json by embed.py, in the build folder */
-#include "explain/trace.h"
 #include "wire/mad.h"
 #include "wire/packet.h"
 
@@ -159,22 +155,25 @@ struct ex_talk {
 	const char *outcome; /* key */
 	unsigned outcome_number;
 	uint8_t outcome_side;
-	uint32_t diagnoses; /* bits of enum ex_diagnosis */
+	uint16_t diagnoses; /* bits of enum ex_diagnosis */
 	uint32_t cm_retries;
 	struct ex_fold *fold;
 	uint32_t folds;
 };
-/* enum ex_diagnosis, in the order of words.json, in which they are shown. Those of a program
- * (diagnose.c) come from its facts, those of a capture (story.c) from its packets; what both can
- * say has one entry: English and Chinese. */
-struct ex_words {
-	const char *key, *text[2];
+enum ex_diagnosis {
+	EX_NEVER_ANSWERED,
+	EX_WAS_LOSSY,
+	EX_WAS_RNR,
+	EX_WAS_ACCESS,
+	EX_WAS_INVALID,
+	EX_WAS_OPERATION,
+	EX_GAVE_UP,
+	EX_NO_ANSWER,
+	EX_NO_LISTENER,
+	EX_ONE_SIDED,
+	EX_DIAGNOSES
 };
-enum ex_language { EX_ENGLISH, EX_CHINESE };
-extern const struct ex_words rpwi_explain_diagnosis[EX_DIAGNOSES];
-/* Concepts, in the order in which they are looked for in a line; the key is a word of it. */
-extern const struct ex_words rpwi_explain_word[];
-extern const unsigned rpwi_explain_words;
+extern const char *const rpwi_explain_diagnosis_name[EX_DIAGNOSES];
 
 /* Rows from..to of a talk (positions, not packets) are shown as one line until they are
  * unfolded. */
@@ -198,8 +197,6 @@ struct ex_model {
 	bool out_of_memory;
 };
 
-/* packet.c: fills *k, but for time, place and talk; false: no memory for its bytes. */
-bool rpwi_explain_packet_of(struct ex_pkt *k, const struct ex_datagram *d);
 void rpwi_explain_pkt_free(struct ex_pkt *k); /* what it holds */
 /* explain.c: captures become the whole model. An exit status, said to the user if it is not CLI_OK.
  * Whatever comes of it is to be unloaded. */
@@ -219,46 +216,10 @@ int rpwi_explain_add_row(struct ex_talk *t, uint32_t pkt);
 /* fields.c: "RC SEND_ONLY", "CM REQ", and what a reader looks for first: "PSN 17, 64 bytes". */
 const char *rpwi_explain_label(const struct ex_pkt *k, char out[64]);
 const char *rpwi_explain_detail(const struct ex_pkt *k, char out[160]);
-/* The same for a line of an account: "CM ConnectRequest (REQ)"; what its receiver or a reader of
- * rkeys and MSNs looks for, too. */
-const char *rpwi_explain_name(const struct ex_pkt *k, char out[64]);
-const char *rpwi_explain_detail_long(const struct ex_pkt *k, char out[160]);
 const char *rpwi_explain_addr(const struct rpwi_addr *a, char out[CLI_GID_LEN]);
 /* Every header field: group ("BTH"), key ("psn"), value. */
 typedef void ex_field_fn(void *arg, const char *group, const char *key, const char *value);
 void rpwi_explain_fields(const struct ex_pkt *k, ex_field_fn *fn, void *arg);
-
-/* diagnose.c: what is known of one QP of a program, the first bad completion (enum ibv_wc_status),
- * and what follows from it: bits of enum ex_diagnosis. */
-struct ex_facts {
-	uint32_t qpn;
-	uint64_t n[RPWI_FACT_COUNT];
-	unsigned failed;
-};
-uint32_t rpwi_explain_diagnose(const struct ex_facts *f);
-
-/* account.c: the events of one process, as lines in columns on *to. */
-struct ex_account;
-struct ex_event {
-	enum rpwi_explain_kind kind;
-	uint64_t us, vain; /* vain: polls that found nothing, since the event before */
-	const char *text;
-};
-struct ex_process {
-	const char *program;
-	int pid;
-	bool is_child;
-	struct timespec began;
-};
-struct ex_account *rpwi_explain_account(FILE *to, const struct ex_process *p); /* NULL: no memory */
-void rpwi_explain_event(struct ex_account *a, const struct ex_event *e);
-void rpwi_explain_account_fact(
-	struct ex_account *a, enum rpwi_explain_fact fact, uint32_t qpn, uint64_t n);
-/* The summary; frees it. */
-void rpwi_explain_account_end(struct ex_account *a, uint64_t vain);
-
-/* events.c: `ropeway explain --events`. An exit status. */
-int rpwi_explain_events(const char *file);
 
 /* text.c, html.c. 0 or -errno. */
 int rpwi_explain_text(const struct ex_model *m, FILE *to, bool colours, unsigned width);

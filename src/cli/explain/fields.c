@@ -133,63 +133,6 @@ const char *rpwi_explain_detail(const struct ex_pkt *k, char out[160])
 	return out;
 }
 
-static const char *cm_name(uint16_t attr)
-{
-	static const struct {
-		uint16_t attr;
-		const char *name;
-	} names[] = {
-		{RPWI_CM_REQ, "ConnectRequest"},
-		{RPWI_CM_MRA, "MsgRcptAck"},
-		{RPWI_CM_REJ, "ConnectReject"},
-		{RPWI_CM_REP, "ConnectReply"},
-		{RPWI_CM_RTU, "ReadyToUse"},
-		{RPWI_CM_DREQ, "DisconnectRequest"},
-		{RPWI_CM_DREP, "DisconnectReply"},
-		{RPWI_CM_SIDR_REQ, "ServiceIDReq"},
-		{RPWI_CM_SIDR_REP, "ServiceIDRep"},
-		{RPWI_CM_LAP, "LoadAlternatePath"},
-		{RPWI_CM_APR, "AlternatePathResponse"},
-	};
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(names); i++)
-		if (names[i].attr == attr)
-			return names[i].name;
-	return "message";
-}
-
-static unsigned mtu_of(unsigned code) { return code >= 1 && code <= 5 ? 128u << code : 0; }
-
-const char *rpwi_explain_name(const struct ex_pkt *k, char out[64])
-{
-	struct rpwi_cm_msg m;
-	if (!rpwi_explain_cm(k, &m))
-		return rpwi_explain_label(k, out);
-	snprintf(out, 64, "CM %s (%s)", cm_name(m.attr), rpwi_cm_attr_name(m.attr));
-	return out;
-}
-
-const char *rpwi_explain_detail_long(const struct ex_pkt *k, char out[160])
-{
-	struct rpwi_cm_msg m;
-	unsigned op = rpwi_pkt_op(&k->p);
-	size_t n = strlen(rpwi_explain_detail(k, out));
-	if (rpwi_explain_cm(k, &m)) {
-		if (m.attr == RPWI_CM_REQ)
-			snprintf(out + n, 160 - n, ", expects PSN 0x%06x, path MTU %u",
-				m.req.starting_psn, mtu_of(m.req.path_mtu));
-		else if (m.attr == RPWI_CM_REP)
-			snprintf(out + n, 160 - n, ", expects PSN 0x%06x", m.rep.starting_psn);
-	} else if (ex_is_cm(k)) {
-		snprintf(out, 160, "management datagram, %u bytes, not of the connection manager",
-			k->p.payload_len);
-	} else if (rpwi_op_has(op, RPWI_F_RETH | RPWI_F_ATOMICETH)) {
-		snprintf(out + n, 160 - n, ", rkey 0x%x", k->p.rkey);
-	} else if (rpwi_op_has(op, RPWI_F_AETH) && rpwi_aeth_kind(k->p.syndrome) == RPWI_AETH_ACK) {
-		snprintf(out + n, 160 - n, ", MSN %u", k->p.msn);
-	}
-	return out;
-}
-
 /* ---- fields ---- */
 
 struct out {
@@ -347,6 +290,8 @@ static void put_timeout(const struct out *o, const char *key, unsigned code)
 {
 	put(o, key, code ? "%u (%.3f ms)" : "%u", code, 0.004096 * (double)(1ull << (code & 31)));
 }
+
+static unsigned mtu_of(unsigned code) { return code >= 1 && code <= 5 ? 128u << code : 0; }
 
 static void req_fields(struct out *o, const struct rpwi_cm_msg *m)
 {
