@@ -80,9 +80,11 @@ void rma_flush_bye(rpw_endpoint *ep, uint64_t received)
 {
 	while (!rpwi_list_empty(&ep->active_list)) {
 		rpw_request *r = RPWI_CONTAINER_OF(ep->active_list.next, rpw_request, active);
+		if (r->kind != REQ_FLUSH)
+			return;
 		bool done = r->flush.sent ? received >= r->order
 					  : received == ep->link.tx_count && !ep->rma_dirty;
-		if (r->kind != REQ_FLUSH || !done)
+		if (!done)
 			return;
 		if (r->where == AT_QUEUE)
 			rpwi_list_del(&r->link);
