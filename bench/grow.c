@@ -4,13 +4,14 @@
  *
  * Two processes, each on a core of its own, a fresh pair for each transport, with and without a
  * key. The client connects all endpoints at once (the clock runs until both sides have all of
- * them); then both look at their own memory: what has become resident since the contexts were made,
- * shared pages too, or what malloc has given out, whichever is more. Then 8-byte messages in turn
- * over one endpoint and over all, round-robin, and in the same way over one while 100,000 receives
- * or messages are in the way. Each message has a tag and 8 bytes of its own, which are checked.
+ * them); then both look at their own memory: pages that became resident since the contexts were
+ * made, shared pages too, or what malloc has given out, whichever is more. Then 8-byte messages in
+ * turn over one endpoint and over all, round-robin, and in the same way over one while 100,000
+ * receives or messages are in the way. Each message has a tag and 8 bytes of its own, which are
+ * checked.
  *
  * A row: {"name", "ours", "peer", "unit", "better", "ratio", "goal", "peer_name"}, as `ropeway perf
- * --against` has them; here the peer is one endpoint, or what is asked for.
+ * --against` has them; here the peer is one endpoint, or as many as asked for.
  */
 #include <fcntl.h>
 #include <malloc.h>
@@ -223,7 +224,7 @@ static double send_all(uint64_t n, uint64_t k, uint64_t mask)
 	return (double)(now_ns() - began) / 1e9;
 }
 
-/* ---- what is in the way ---- */
+/* ---- obstacles ---- */
 
 static void crowd_post(uint64_t n, uint64_t mask)
 {

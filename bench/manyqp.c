@@ -9,7 +9,7 @@
  * written to sleeps, as the server of ib_write_bw does, and afterwards finds its memory holding
  * what was written.
  *
- * -i counts memory instead: QPs with queues of one entry, each connected to its neighbour and left
+ * -i counts memory instead: QPs with queues of one entry, each connected to its neighbor and left
  * alone; growth of the resident set by QP.
  *
  * -r measures latency of RDMA READ instead, one at a time over one QP, from a process that polls

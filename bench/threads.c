@@ -7,8 +7,8 @@
  * memory and sleeps. Each thread keeps -w messages in flight and polls its CQ. RDMA READ by
  * default: on the software device's lane it needs no processor of the process that is read, so two
  * cores show what two threads do. WRITE (-o write) needs one there. -o bare reads by
- * process_vm_readv, without a QP: what the kernel gives several threads that read one process. What
- * was read or written is compared at the end, by patterns that differ from QP to QP.
+ * process_vm_readv, without a QP: what the kernel gives several threads that read one process. The
+ * bytes read or written are compared at the end, by patterns that differ from QP to QP.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -7,7 +7,7 @@
  * received with GRO. No CRC, no protocol, no placement: source and destination are one batch long
  * and stay in cache. Only payload bytes are counted.
  *
- * A full socket drops, and what is dropped was not moved, so the receiver limits the sender: it
+ * A full socket drops, and dropped bytes were not moved, so the receiver limits the sender: it
  * publishes the bytes it has taken in a shared page, and the sender keeps at most a window of
  * batches beyond that. A shared counter costs one cache line, where an acknowledging datagram would
  * cost a system call on each side and make the reference easier to reach. The first 8 bytes of each

@@ -288,9 +288,8 @@ RPW_API void rpw_endpoint_set_user(rpw_endpoint *ep, void *user);
 /* [context] That pointer; NULL where none was set. */
 RPW_API void *rpw_endpoint_user(const rpw_endpoint *ep);
 
-/* Called once, after everything else that there is to hear of the endpoint: it has failed (`status`
- * says why), or the peer has closed it (RPW_OK: in order, by rpw_endpoint_shutdown; else
- * RPW_ERR_PEER_GONE). */
+/* Called once, after all other events of the endpoint: it has failed (`status` says why), or the
+ * peer has closed it (RPW_OK: in order, by rpw_endpoint_shutdown; else RPW_ERR_PEER_GONE). */
 typedef void (*rpw_endpoint_closed_fn)(rpw_endpoint *ep, int status, void *arg);
 
 /* [context] Sets the function that is called at the end; at once if it has happened. Not for

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* context.c - contexts: who may use them now, progress, events into Python, waiting, the end.
- * Kinds of events and handles are unknown here: each carries the functions that deliver or end it.
+/* context.c - contexts: their users, progress, events into Python, waiting, the end. Kinds of
+ * events and handles are unknown here: each carries the functions that deliver or end it.
  *
  * With a loop: its descriptor is a reader of the loop, whose callback is a Turn. A turn polls,
  * hands out, and arms the descriptor; calls that post ask for one by call_soon, so none is
@@ -211,8 +211,9 @@ static int turn_now(Context *ctx)
 			return 0;
 		if (!link_alone(&ctx->events))
 			break;
-		/* The program's tasks first: what was handed out may be what they wait for. The
-		 * loop will not sleep, so arming, a system call here and in the peer, can wait. */
+		/* The program's tasks first: they may wait for an event that was just handed out.
+		 * The loop will not sleep, so arming, a system call here and in the peer, can
+		 * wait. */
 		if (ctx->ready && others_ready(ctx) > 0)
 			break;
 		if (look_again(ctx, n > 0 || out > 0))

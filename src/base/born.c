@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* born.c - which process this is, for the price of a load: a number in a page that the kernel wipes
  * in a forked child (also in one that pthread_atfork does not hear of), and gives anew to the first
- * who asks there. So numbers grow from parent to child, and what was made before a fork is known to
- * be the parent's. Where the kernel does not wipe (before 4.14), pthread_atfork does. */
+ * who asks there. So numbers grow from parent to child, and an object made before a fork is known
+ * to be the parent's. Where the kernel does not wipe (before 4.14), pthread_atfork does. */
 #include "base/born.h"
 
 #include <pthread.h>

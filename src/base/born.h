@@ -7,7 +7,7 @@
 
 extern uint64_t *rpwi_born_at;
 
-/* The number of this process: what is made here keeps it. */
+/* The number of this process: objects made here keep it. */
 uint64_t rpwi_born(void);
 static inline bool rpwi_is_ours(uint64_t born)
 {

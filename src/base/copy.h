@@ -31,11 +31,11 @@ enum {
  * same as memcpy beyond. 8 bytes take 3 ns. */
 void rpwi_copy_up(void *dst, const void *src, size_t n);
 
-/* Short copies, 8 bytes at a time and never wider: what is copied was mostly just written, by
- * stores of 8 bytes. A load that straddles two of them has to wait until both are in the cache,
- * which in a ring of shared memory is behind the stores to earlier cells, each of which the other
- * core has: the sender then goes no faster than one such line after the other. Nor does the
- * compiler make a string instruction of it, which takes longer than all else for so few bytes. */
+/* Short copies, 8 bytes at a time and never wider: most of these bytes were just written, by stores
+ * of 8 bytes. A load that straddles two of them has to wait until both are in the cache, which in a
+ * ring of shared memory is behind the stores to earlier cells, each of which the other core has:
+ * the sender then goes no faster than one such line after the other. Nor does the compiler make a
+ * string instruction of it, which takes longer than all else for so few bytes. */
 static inline void rpwi_copy_8(uint8_t *d, const uint8_t *s)
 {
 	uint64_t word;

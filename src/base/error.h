@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* error.h - what went wrong: one value, from where it is decided to the program's completion.
  *
- * In boot, tran and msg a call that can fail gives 0, or the status (enum rpw_status, negative) of
- * the error that it has made the thread's last: the function that decides it says the sentence,
- * with both sides' facts and what to do, and whoever gets the status finds it in rpwi_last_error.
- * Only what wraps a system call inside one file may give -errno; rpwi_fail_errno makes an error of
- * it. "Not now" is no error: RPWI_LATER. Up-calls carry the value itself; NULL: nothing went
- * wrong. */
+ * In boot, tran and msg a call that can fail returns 0, or the status (enum rpw_status, negative)
+ * of the error that it has made the thread's last: the function that decides it says the sentence,
+ * with both sides' facts and what to do, and the caller that gets the status finds it in
+ * rpwi_last_error. Only what wraps a system call inside one file may give -errno; rpwi_fail_errno
+ * makes an error of it. "Not now" is no error: RPWI_LATER. Up-calls carry the value itself; NULL:
+ * nothing went wrong. */
 #ifndef ROPEWAY_BASE_ERROR_H
 #define ROPEWAY_BASE_ERROR_H
 
@@ -34,7 +34,7 @@ void rpwi_fail_again(const struct rpwi_error *e);
 
 int rpwi_status_of_errno(int sys);
 
-/* A copy with a text of its own, in place of what is kept there; `e` may be that, or the last
+/* A copy with a text of its own, in place of the one kept there; `e` may be that, or the last
  * error. Without memory for the text it has none. */
 void rpwi_error_keep(struct rpwi_error *kept, const struct rpwi_error *e);
 void rpwi_error_say(struct rpwi_error *kept, int status, const char *fmt, ...)

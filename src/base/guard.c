@@ -271,8 +271,8 @@ static void on_fault(int signo, siginfo_t *info, void *uctx)
 			raise(signo);
 		return;
 	}
-	/* As the kernel would: what is blocked on top is undone when this handler returns, or stays
-	 * where the program's jumps out of it. */
+	/* As the kernel would: signals blocked on top are unblocked when this handler returns, or
+	 * stay blocked where the program's jumps out of it. */
 	kernel_mask(SIG_BLOCK, kernel_set(&n.sa_mask) | (n.sa_flags & SA_NODEFER ? 0 : bit(signo)),
 		NULL);
 	mask_state = 0;

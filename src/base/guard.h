@@ -11,7 +11,7 @@
  * A thread may block these two signals, as daemons with signalfd or sigwait do in all of theirs;
  * then a fault would end the process. Its mask is opened for the time of the copy: two system
  * calls, for such threads only. Which they are is learned at a thread's first guarded copy; the
- * drop-in's hooks tell of changes. Not seen: masks set by raw system calls, by swapcontext, by
+ * drop-in's hooks report changes. Not seen: masks set by raw system calls, by swapcontext, by
  * siglongjmp, or for the time of a signal handler (sa_mask).
  */
 #ifndef ROPEWAY_GUARD_H

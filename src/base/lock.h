@@ -6,7 +6,7 @@
  * then whole in the child), and never waits for the thread that calls it: fork is called in signal
  * handlers, which may interrupt a poll. A child that was forked in the middle of what its own
  * thread was doing has half of a change. It is told so by name: rpwi_fork_broken is set, and every
- * call of the device refuses. Its handler may return: what was interrupted then ends on the child's
+ * call of the device refuses. Its handler may return: the interrupted call then ends on the child's
  * own copy, without a packet sent or received.
  *
  * Not in this table, and never waited for by fork:
@@ -21,8 +21,8 @@
  * POSIX names: read, write, poll, recvmsg, close and the like. No thread may end so with one of
  * these locks: rpwi_shield, before such a call, puts the cancellation off until the last of them is
  * given back. Locks under which such calls are the rule do it themselves (rpwi_lock_shields); the
- * data path, which makes them now and then, does it where it makes them. What has to be done as a
- * whole, lock or not, has a RPWI_WHOLE.
+ * data path, which makes them now and then, does it where it makes them. A change that must be done
+ * as a whole, lock or not, has a RPWI_WHOLE.
  *
  * What glibc's fork takes itself (malloc's locks, the list of open FILEs) can be held by the
  * interrupted code, and fork then waits for ever, in any program with two threads.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* turn.h - a program that polls in vain may have the very core that its peer needs: one CPU in a
- * container, or more programs than cores. Nobody but the end of its time slice takes the core from
- * it then, and each message takes milliseconds. So it gives its turn away now and then, by
- * sched_yield (0.2 us where nobody else wants the core), and after every look in vain for as long
- * as that lets somebody run who brings something.
+ * container, or more programs than cores. Only the end of its time slice takes the core from it
+ * then, and each message takes milliseconds. So it gives its turn away now and then, by sched_yield
+ * (0.2 us where nobody else wants the core), and after every look in vain for as long as that lets
+ * somebody run who brings something.
  *
  * Threads: whoever looks. */
 #ifndef ROPEWAY_TURN_H

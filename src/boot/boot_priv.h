@@ -3,23 +3,17 @@
  *
  * From the bottom to the top: each file calls only files that come before it.
  *
- * hello.c, addr.c, facts.c, key.c   without sockets
- * set.c      the epoll set, the next deadline, whose process it is
- * bytes.c    a buffer that grows
- * stranger.c strangers are counted, and leave
- * names.c    look-ups in threads of their own
- * contact.c  a listener's address as text, and back
- * turns.c    who may connect now, where each costs memory
- * tls.c      the connection's session of src/tls, and what goes out through it
- * conn.c     a connection: its states, its socket, its queue, how it ends
- * dial.c     the connecting side until TCP stands: addresses in turn, back-off, the deadline
- * lost.c     a connection that cannot go on
- * greet.c    the two hellos
- * message.c  bytes to whole messages
- * tls_feed.c a filter between the socket's bytes and the messages': the handshake, then records
- * event.c    what happens to a connection, handed to the file that knows what to do
- * listen.c   the listening side: sockets, strangers until the hello
- * boot.c     all of it, made and freed; progress
+ * hello.c, addr.c, facts.c, key.c   without sockets set.c      the epoll set, the next deadline,
+ * whose process it is bytes.c    a buffer that grows stranger.c strangers are counted, and leave
+ * names.c    look-ups in threads of their own contact.c  a listener's address as text, and back
+ * turns.c    who may connect now, where each costs memory tls.c      the connection's session of
+ * src/tls, and bytes that go out through it conn.c     a connection: its states, its socket, its
+ * queue, how it ends dial.c     the connecting side until TCP stands: addresses in turn, back-off,
+ * the deadline lost.c     a connection that cannot go on greet.c    the two hellos message.c  bytes
+ * to whole messages tls_feed.c a filter between the socket's bytes and the messages': the
+ * handshake, then records event.c    what happens to a connection, handed to the file that knows
+ * what to do listen.c   the listening side: sockets, strangers until the hello boot.c     all of
+ * it, made and freed; progress
  *
  * Up-calls may close any connection and free any listener: what dies during boot_progress is
  * unlinked and its socket closed at once, its memory freed when progress returns.
@@ -57,7 +51,7 @@ enum boot_conn_state {
 	CONN_HELLO,      /* both sides: until the peer's hello */
 	CONN_OPEN,
 	CONN_ENDED, /* told to the callee, who has yet to close it */
-	/* closed by the callee, or a stranger that is told why: what is queued is sent, then the
+	/* closed by the callee, or a stranger that is told why: queued bytes are sent, then the
 	 * peer's end awaited */
 	CONN_LINGER,
 	CONN_DEAD, /* waits to be freed */
@@ -174,7 +168,7 @@ int boot_bytes_add(struct boot_bytes *b, const void *p, size_t len); /* 0 or -EN
 void boot_bytes_free(struct boot_bytes *b);
 
 /* ---- stranger.c ---- */
-/* A stranger is counted and logged, once; `people` for what a person will want to repair: another
+/* Counts and logs a stranger, once; `people` for what a person will want to repair: another
  * version, another key. */
 void boot_stranger_count(struct boot_conn *c, bool people, const char *why);
 void boot_stranger_leaves(struct boot_conn *c); /* the listener's list */

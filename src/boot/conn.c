@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conn.c - a connection: its states, its socket, what waits to be sent, and how it ends. It never
- * receives, and knows nothing of what the two sides say to each other. An idle connection has no
- * buffers. It takes no lock: a struct boot belongs to one thread at a time.
+/* conn.c - a connection: its states, its socket, bytes that wait to be sent, and how it ends. It
+ * never receives, and knows nothing of what the two sides say to each other. An idle connection has
+ * no buffers. It takes no lock: a struct boot belongs to one thread at a time.
  */
 #include "boot/tls.h"
 
@@ -79,7 +79,7 @@ static void set(int fd, int level, int name, int value)
 }
 
 /* A host that is silent for 10 s is dead: idle connections are probed after 4 s and each 2 s
- * (keep-alive), what is sent must be taken within 10 s. A process that is only stopped is not dead,
+ * (keep-alive), sent bytes must be taken within 10 s. A process that is only stopped is not dead,
  * its kernel answers. */
 static void set_options(int fd)
 {
@@ -104,8 +104,7 @@ int boot_conn_attach(struct boot_conn *c, int fd, uint32_t events)
 	return 0;
 }
 
-/* Shut down first: a forked child may have the socket too, and the peer is to see the end all the
- * same. */
+/* Shut down first: a forked child may have the socket too, and the peer is still to see the end. */
 void boot_conn_detach(struct boot_conn *c)
 {
 	if (c->fd < 0)

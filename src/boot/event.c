@@ -69,7 +69,7 @@ unsigned boot_conn_event(struct boot_conn *c, uint32_t events)
 	return 1;
 }
 
-/* This side may be late itself: what has come counts, before anybody is judged. */
+/* This side may be late itself: messages that have come count, before anybody is judged. */
 static bool came_in_time(struct boot_conn *c)
 {
 	if (c->state != CONN_TLS && c->state != CONN_HELLO)

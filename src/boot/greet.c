@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* greet.c - the two hellos, once bytes can be sent: ours, and what is said of the peer's when it is
+/* greet.c - the two hellos, once bytes can be sent: ours, and the answer to the peer's when it is
  * good, when it refuses ours, and when it is none. It never reads a socket, and decodes nothing
  * itself: hello.c does. It takes no lock: a struct boot belongs to one thread at a time.
  */

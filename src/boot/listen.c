@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* listen.c - the listening side until the hello. Anybody may connect: who has not said a valid
- * hello is a stranger, of whom a listener bears BOOT_STRANGERS_MAX for BOOT_HELLO_TIMEOUT_MS each.
- * It never judges what a stranger says. It takes no lock: a struct boot belongs to one thread at a
+/* listen.c - the listening side until the hello. Anybody may connect: a peer without a valid hello
+ * is a stranger, of whom a listener bears BOOT_STRANGERS_MAX for BOOT_HELLO_TIMEOUT_MS each. It
+ * never judges what a stranger says. It takes no lock: a struct boot belongs to one thread at a
  * time.
  */
 #include "boot/boot_priv.h"

@@ -23,7 +23,7 @@ void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...)
 		boot_dial_failed(
 			c, status == RPW_ERR_PEER_GONE ? RPW_ERR_UNREACHABLE : status, why);
 	} else if (c->state != CONN_OPEN) {
-		/* it has the key: who changed that? */
+		/* it has the key: something changed the bytes */
 		boot_stranger_count(
 			c, c->state == CONN_HELLO && c->tls && status == RPW_ERR_PROTOCOL, why);
 		boot_conn_bury(c);

@@ -25,7 +25,7 @@ struct boot_names {
 	pthread_cond_t answered;
 	struct rpwi_list asked, done; /* look-ups; one that a thread works on is in neither */
 	unsigned threads;
-	bool closed; /* boot is gone: what is asked is thrown away */
+	bool closed; /* boot is gone: questions are thrown away */
 	struct boot *b;
 	int fd; /* eventfd: something is in `done`; -1: nothing was ever asked */
 	bool watched;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tls.c - the TLS session of a connection: made, freed, what goes out through it. It queues what
- * TLS sends and never touches a socket; what comes in is tls_feed.c's. It takes no lock: a struct
+/* tls.c - the TLS session of a connection: made, freed, its outgoing bytes. It queues what TLS
+ * sends and never touches a socket; incoming bytes are tls_feed.c's. It takes no lock: a struct
  * boot belongs to one thread at a time.
  */
 #include "boot/tls.h"

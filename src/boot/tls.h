@@ -44,8 +44,7 @@ int boot_tls_export(const struct boot_tls *t, const char *label, const void *con
 /* ---- tls_feed.c ---- */
 /* 0 or -ENOMEM. The connecting side's first bytes are queued. */
 int boot_tls_start(struct boot_conn *c);
-/* Bytes of the socket's; what is in them goes to boot_conn_take. May end the connection in any
- * way. */
+/* Bytes of the socket's; their contents go to boot_conn_take. May end the connection in any way. */
 void boot_tls_feed(struct boot_conn *c, const uint8_t *p, size_t len);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* turns.c - a thousand who connect at once do it a few at a time where each costs memory; who gets
- * no answer keeps nobody waiting for long. It owns the two lists of turns, and never starts a try:
- * dial.c does. It takes no lock: a struct boot belongs to one thread at a time.
+/* turns.c - a thousand who connect at once do it a few at a time where each costs memory; a lookup
+ * without an answer keeps nobody waiting for long. It owns the two lists of turns, and never starts
+ * a try: dial.c does. It takes no lock: a struct boot belongs to one thread at a time.
  */
 #include "boot/boot_priv.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* options.c - see options.h. getopt_long takes the arguments apart, silently; what is wrong with
- * them is said here, so that it is said alike of every command. */
+/* options.c - see options.h. getopt_long takes the arguments apart, silently; errors in them are
+ * reported here, so that it is said alike of every command. */
 #include "cli/options.h"
 
 #include "cli/cli.h"

@@ -213,7 +213,7 @@ int rpwi_cm_sidr_reply(struct rpwi_cm_conn *c, uint8_t status, uint32_t qpn, uin
 void rpwi_cm_peer_gone(struct rpwi_cm_conn *c, uint64_t now_ns);
 /* Forget it, whatever its state; the peer is told, where it has something to be told (REJ 4 for
  * REQ_SENT, REJ 28 where a program had yet to decide, DREQ, DREP). No event afterwards; the storage
- * is the caller's again. What has to outlive it is kept inside, bounded in number and time
+ * is the caller's again. State that has to outlive it is kept inside, bounded in number and time
  * (linger.c): the peer's QPN in TIMEWAIT, a DREQ until it is answered, a refusal for who asks
  * again. So the engine may have a deadline while it has no connection; freeing it then is no error,
  * only less sure to be heard. */

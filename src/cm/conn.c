@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conn.c - one connection: its transitions (IB 12.9.7), the repetition of what has not been
- * answered (12.9.8), and the verbs-like calls.
+/* conn.c - one connection: its transitions (IB 12.9.7), the repetition of unanswered messages
+ * (12.9.8), and the verbs-like calls.
  *
  * All that happens to a connection is an input; the table below says for each state which inputs it
  * has a use for, and what follows. What an input needs to be believed (whose message it is) has
@@ -46,7 +46,7 @@ struct action {
 	uint8_t wait;
 	uint8_t event; /* 1 + enum rpwi_cm_event_type; 0 none */
 	uint8_t linger;
-	/* of a REJ that the engine decides on, and of the event that tells of it */
+	/* of a REJ that the engine decides on, and of the event that reports it */
 	uint16_t reason;
 };
 /* clang-format off */

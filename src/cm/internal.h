@@ -33,8 +33,8 @@ enum cm_linger_kind {
 	/* likewise, and our DREQ is repeated a few times until it is answered: the peer must not go
 	 * on for ever because one datagram was lost */
 	CM_LINGER_DREQ,
-	/* we have answered for good (REJ, SIDR_REP): whoever asks again gets that answer again, not
-	 * a second connection */
+	/* we have answered for good (REJ, SIDR_REP): a peer that asks again gets that answer again,
+	 * not a second connection */
 	CM_LINGER_ANSWER,
 	/* the peer itself has given the request up: a late copy of it must not become a second
 	 * one */

@@ -320,8 +320,8 @@ static void rx_dreq(const struct rx *r)
 	struct rpwi_cm_msg drep;
 	struct rpwi_cm_conn *c = receiver_conn(r, &unknown);
 	if (unknown) {
-		/* The connection is over, and whatever remembered it as well (IB 12.9.8.3.3): the
-		 * peer wants to hear just that. */
+		/* The connection is over, and its record as well (IB 12.9.8.3.3): the peer wants to
+		 * hear just that. */
 		stray(r, "no such connection");
 		rpwi_cm_build_drep(r->m, &drep);
 		rpwi_cm_send_msg(r->cm, r->path, &drep);

@@ -84,7 +84,7 @@ int ah_find_host(struct dctx *c, const struct ibv_ah_attr *attr)
 	return 0;
 }
 
-/* Of the vector, what is of this side. 0 or -EINVAL. */
+/* This side's part of the vector. 0 or -EINVAL. */
 static int own_side_check(const struct dev *d, const struct ibv_ah_attr *attr)
 {
 	char text[INET6_ADDRSTRLEN];

@@ -8,7 +8,7 @@
  * - eight questions without an answer, to a host that has had a helper answer before: a helper is
  *   stopped by nobody, so the host or the path is gone. A QP whose attributes allow more silence is
  *   left alone until then, one with `timeout` 0 for ever.
- * A host that has never answered is no ropeway's, or an older one's: it is asked every half minute.
+ * A host that has never answered has no ropeway, or an older one's: it is asked every half minute.
  */
 #include "device/alive.h"
 
@@ -50,7 +50,8 @@ struct host {
 	uint64_t tid, asked_ns, heard_ns;
 	unsigned unanswered, refused, asks;
 	unsigned turn; /* of this host: the slot that was looked at last */
-	/* of this host: whose process has ended, since when, and what had been read by then */
+	/* of this host: whose process has ended, since when, and how far it had been read by
+	 * then */
 	struct slots missed;
 	uint64_t missed_ns, missed_emptied;
 	bool answers, has_helper;
@@ -132,7 +133,7 @@ static void tell_gone(const struct host *h, unsigned slot, uint64_t silent_ns, u
 	alive.n.gone += alive.world->gone(&g) != 0;
 }
 
-/* All that have been there. Who has not may be still to come. */
+/* All that have been there. Others may be still to come. */
 static void tell_all_gone(const struct host *h, uint64_t silent_ns, uint64_t now_ns)
 {
 	for (unsigned slot = 1; slot <= SLOT_MAX; slot++)
@@ -182,7 +183,7 @@ static bool look_here(struct host *h, uint64_t now_ns)
 
 /* ---- other hosts ---- */
 
-/* To the helper, which nobody stops; now and then to whoever is there. */
+/* To the helper, which nobody stops; now and then to others. */
 static void send_question(struct host *h, struct rpwi_ask *a)
 {
 	uint8_t mad[RPWI_MAD_LEN];
@@ -346,7 +347,7 @@ void alive_timer(uint64_t now_ns)
 void alive_forget(void)
 {
 	while (!rpwi_list_empty(&alive.hosts))
-		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what is forgotten leaves its list */
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a forgotten one leaves its list */
 		host_forget(RPWI_CONTAINER_OF(alive.hosts.next, struct host, link));
 	alive.look_ns = RPWI_NEVER;
 }

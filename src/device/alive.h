@@ -5,7 +5,7 @@
  * kernel knows. Another host is asked (wire/ask.h), once a second, and only about processes that
  * nothing has come from for a second. Who has peers, who sends, and what is done about one whose
  * process has ended is the world's (gsi.c): a connection of rdma_cm's is disconnected, a RC QP
- * fails (IBV_EVENT_QP_FATAL, what is posted is flushed).
+ * fails (IBV_EVENT_QP_FATAL, posted WQEs are flushed).
  */
 #ifndef ROPEWAY_DEVICE_ALIVE_H
 #define ROPEWAY_DEVICE_ALIVE_H

@@ -3,11 +3,11 @@
  *
  * A READ without the peer's help is three looks and a copy: is there such a QP, connected to ours,
  * that takes READs? such a key, of its protection domain, with that right, around those bytes? Then
- * the copy, through a descriptor of the peer's memory; then the same two again. Whatever changed
+ * the copy, through a descriptor of the peer's memory; then the same two again. If anything changed
  * meanwhile (the region was deregistered, the QP destroyed, the process forked and went on as its
- * child), what was read is thrown away and the READ goes by packets, whose answer says what is
- * wrong. So nothing has to be announced, nobody waits for anybody, and a reader that is stopped in
- * the middle harms nobody.
+ * child), the bytes are thrown away and the READ goes by packets, whose answer says what is wrong.
+ * So nothing has to be announced, nobody waits for anybody, and a reader that is stopped in the
+ * middle harms nobody.
  *
  * The descriptor is /proc/PID/mem, opened when the lane is made. It belongs to the address space,
  * not to the number: after the process has ended, or has executed another program, it reads nothing

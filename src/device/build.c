@@ -3,8 +3,8 @@
  * posted as one: all of it, or, where one request is refused or the send queue has too little room,
  * none (ibv_wr_post(3)). What a list may hold is what the queue may: requests, SGEs, inline data.
  *
- * It is built in pieces of a pool that all QPs share, which grows to what is built at a time and is
- * kept. An idle QP holds none of it. */
+ * It is built in pieces of a pool that all QPs share, which grows to the most that is built at a
+ * time and is kept. An idle QP holds none of it. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -158,7 +158,8 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 	c->dev = d;
 	c->v.context.device = dev;
 	c->v.context.cmd_fd = -1;
-	/* as kernel rxe: one for each processor. Who is woken where is the scheduler's affair. */
+	/* as kernel rxe: one for each processor. The scheduler decides which thread is woken
+	 * where. */
 	c->v.context.num_comp_vectors = RPWI_MAX(1, (int)sysconf(_SC_NPROCESSORS_CONF));
 	/* "this context has a verbs_context around it" */
 	c->v.context.abi_compat = (void *)UINTPTR_MAX;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cq.h - completion queues: the lock of a ring, what puts completions in, and what takes them out.
+/* cq.h - completion queues: the lock of a ring, putting completions in, and taking them out.
  * Private to device/. */
 #ifndef ROPEWAY_DEVICE_CQ_H
 #define ROPEWAY_DEVICE_CQ_H

@@ -19,7 +19,7 @@ static struct {
 	_Atomic uint16_t slot;
 	int fd;
 	unsigned tries, starts;
-	uint32_t locals; /* that it has been told of */
+	uint32_t locals; /* that was reported to it */
 	uint64_t due_ns;
 	bool inherited;
 	bool said; /* that there is none */

@@ -33,7 +33,7 @@ void fault_forget(const struct dcq *cq, uint32_t qpn);
 /* A CM message to send, or one that came: true where it is lost, or kept for later. */
 bool fault_cm_tx(const struct rpwi_cm_path *path, const uint8_t *mad);
 bool fault_cm_rx(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len);
-/* What is to happen at a time, and what was kept. RPWI_NEVER: nothing. */
+/* Events due at a time, and packets kept. RPWI_NEVER: nothing. */
 uint64_t fault_deadline(void);
 void fault_timer(uint64_t now_ns);
 

@@ -82,7 +82,7 @@ static void copies_forget_ledger(void)
 				hca_here.qps[i][j]->ledger = NULL;
 }
 
-/* What fork means. Nobody can tell at fork which of the two goes on, so the child keeps its copies
+/* What fork means. At fork it is unknown which of the two goes on, so the child keeps its copies
  * of the sockets, without a thread that would read from them:
  * - it execs or ends: they close with it, and the parent has noticed nothing;
  * - it calls verbs on what it inherited, as a daemon whose parent has ended: from the first such

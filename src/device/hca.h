@@ -11,12 +11,11 @@
  * making progress, poll_cq only looks at its CQ).
  *
  * Once several threads post (qplock.h, which stays), each QP has a lock beside that, one of
- * RPWI_QPS_LOCKS, and what needs nothing but the QP takes it alone: receives are posted so, and
- * READs out of the peer's memory are done so (rpwi_qp_read_alone). Who has the HCA's lock takes it
- * before it touches a QP's queues (qp_hold), and keeps it until it gives that one back. What is
- * read with any QP's lock and seldom changed (keys, lanes and who is at their other ends) is
- * changed with all of them (qplock_take_all). So nobody waits for the HCA's lock who has a QP's
- * alone.
+ * RPWI_QPS_LOCKS, and calls that need nothing but the QP take it alone: receives are posted so, and
+ * READs out of the peer's memory are done so (rpwi_qp_read_alone). A holder of the HCA's lock takes
+ * it before it touches a QP's queues (qp_hold), and keeps it until it gives that one back. State
+ * that is read with any QP's lock and seldom changed (keys, lanes and their other ends) is changed
+ * with all of them (qplock_take_all). So nobody waits for the HCA's lock who has a QP's alone.
  *
  * A CQ's ring has a spin lock of its own (producer: under the HCA's lock or a QP's, and without it
  * where there is but one of them and no event; consumers: the program), taken after those, never

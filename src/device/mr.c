@@ -108,7 +108,7 @@ static bool access_sane(int access)
 	       (access & IBV_ACCESS_LOCAL_WRITE);
 }
 
-/* All memory that this process has or will have ("implicit ODP", ibv_reg_mr(3)); what is not mapped
+/* All memory that this process has or will have ("implicit ODP", ibv_reg_mr(3)); a page not mapped
  * when an access comes is an error of that access, as with every region. */
 static bool is_implicit(const void *addr, size_t len) { return !addr && len == SIZE_MAX; }
 
@@ -193,8 +193,8 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t
 /* What the processor can map, the software device reaches: memory of memfd, udmabuf, a dma-buf
  * heap, a driver whose exporter knows mmap. A GPU's does not, and that is said as a device says it
  * that cannot do dma-buf. So is -1: with it NCCL, UCX and libfabric ask whether a device takes what
- * a GPU exports, and whoever gets EBADF (which a kernel's device with dma-buf says) gives it the
- * GPU's memory where the topology allows, and ends when that is refused. The mapping keeps the
+ * a GPU exports, and a program that gets EBADF (which a kernel's device with dma-buf says) gives it
+ * the GPU's memory where the topology allows, and ends when that is refused. The mapping keeps the
  * buffer alive, as a NIC's attachment does: the descriptor may be closed. */
 static void *dmabuf_map(uint64_t offset, size_t len, int fd, int access, size_t *lead)
 {
@@ -366,7 +366,7 @@ int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
 /* ---- a region without memory (ibv_alloc_null_mr(3)): reads as zeros, takes writes and drops them;
  * ---- the lkey alone ---- */
 
-/* A batch's payload at most: what is sent points into it. */
+/* A batch's payload at most: packets point into it. */
 enum { NULL_BYTES = RPWI_TXB_PKTS * RPWI_MTU_MAX };
 
 struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd)

@@ -83,8 +83,8 @@ int dev_dealloc_mw(struct ibv_mw *ibv)
 	return 0;
 }
 
-/* o10-37.2.37: what is bound to a QP is invalid when the QP is no more; its number may be another's
- * later. */
+/* o10-37.2.37: a window bound to a QP is invalid when the QP is no more; its number may be
+ * another's later. */
 void mw_qp_gone(struct dqp *q)
 {
 	for (uint32_t i = 0; q->windows && i < hca_here.keys_cap; i++) {

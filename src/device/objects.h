@@ -234,7 +234,7 @@ struct dah {
 struct dpeer {
 	struct rpwi_cc cc;
 	struct rpwi_addr addr;
-	/* of its QPNs; of a peer that is no ropeway 4,096 of them, whosever they are */
+	/* of its QPNs; of another peer 4,096 of them, whosever they are */
 	uint32_t slot;
 	unsigned refs;
 	bool sends_batches;   /* and they arrive whole: see ack_may_follow in send.c */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* path.c - see path.h. What is known of the way to a peer address outlives its QPs: so it is told
- * once, and whoever tries again (the messaging library) can ask (rpwi_dev_path_word). The rest of a
+/* path.c - see path.h. Knowledge of the way to a peer address outlives its QPs: so it is told once,
+ * and whoever tries again (the messaging library) can ask (rpwi_dev_path_word). The rest of a
  * message of ICMP that the kernel has not looked at is: the QPN and PSN that it quotes must be of a
  * packet that a QP of this process may have sent.
  */
@@ -118,7 +118,7 @@ static unsigned roce_mtu(const struct note *n)
 	return m >= BIG_BYTES ? m : 0;
 }
 
-/* ---- in words: what is wrong, and what to do ---- */
+/* ---- in words: the fault, and its remedy ---- */
 
 static void say_too_big(const struct note *n, const char *peer, const char *by, char *out, size_t z)
 {
@@ -215,7 +215,7 @@ static const struct {
 	[RPWI_PATH_SIZE_LOST] = {false, RPWI_FACT_SIZE_LOST},
 };
 
-/* Count it, and tell of it if that has not been done. */
+/* Count it, and report it if that has not been done. */
 static void seen(
 	struct hca *h, struct note *n, enum rpwi_path_kind k, uint32_t qpn, uint64_t now_ns)
 {
@@ -458,7 +458,7 @@ void path_bad_icrc(struct hca *h, const struct dqp *q, const struct rpwi_rx *rx,
 
 /* ---- what fails by it ---- */
 
-/* The gravest of what is known and fresh, in that order; RPWI_PATH_KINDS: nothing is. */
+/* The gravest fault that is known and fresh, in that order; RPWI_PATH_KINDS: nothing is. */
 static enum rpwi_path_kind cause(const struct note *n, uint64_t now_ns)
 {
 	static const enum rpwi_path_kind order[] = {RPWI_PATH_NAT, RPWI_PATH_TOO_BIG,

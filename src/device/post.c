@@ -61,8 +61,8 @@ static bool may_post_alone(void)
 	       atomic_load_explicit(&hca_here.service_running, memory_order_relaxed);
 }
 
-/* Under the HCA's lock. What is posted first, a READ, waits for nothing, and it and those behind it
- * may be done without a packet. */
+/* Under the HCA's lock. The first WQE, a READ, waits for nothing, and it and those behind it may be
+ * done without a packet. */
 static bool may_read_alone(const struct dqp *q)
 {
 	return RPWI_LIKELY(!rpwi_explain_on && !rpwi_plan_on) && rpwi_qp_is_quiet(&q->t) &&

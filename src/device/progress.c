@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* progress.c - a round of progress: what has come, what that lets go, timers; and who makes it.
+/* progress.c - a round of progress: arriving packets, sends that they release, timers; and which
+ * thread makes it.
  *
  * It is made in three places, always under the HCA's lock:
  * - inline, in ibv_poll_cq, where the program polls (progress_run);
@@ -128,7 +129,7 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 		h->rounds.more_handed = n;
 		r.got += n;
 	}
-	/* Timers and what is left to send: after packets, and now and then. */
+	/* Timers, and packets left to send: after packets, and now and then. */
 	if (r.got || all_ports || !(h->rounds.n % 16) || !rpwi_list_empty(&h->tx_list)) {
 		if (!r.now_ns)
 			r.now_ns = rpwi_now_ns();

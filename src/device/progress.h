@@ -48,8 +48,8 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready);
 /* When something is due: a timer, a retry. RPWI_NEVER: nothing. */
 uint64_t progress_deadline(void);
 
-/* receive.c: what came, at most so much that others get their turn, and its answers. The number of
- * packets or batches; *now_ns is set with the first, if it is 0. */
+/* receive.c: packets that came, at most so many that others get their turn, and its answers. The
+ * number of packets or batches; *now_ns is set with the first, if it is 0. */
 unsigned receive_lanes(bool hold_ack, uint64_t *now_ns);
 unsigned receive_port(struct dport *p, bool hold_ack, uint64_t *now_ns);
 unsigned receive_groups(uint64_t *now_ns);

@@ -332,7 +332,8 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 		return EBUSY;
 	}
 	qp_hold(q);
-	/* The peer may wait for the last ACK; and what waits for company would have left a NIC. */
+	/* The peer may wait for the last ACK; and a NIC would have sent the messages that wait for
+	 * company. */
 	if (rpwi_qp_ack_owed(&q->t) || q->gathers)
 		send_kick(q, false, rpwi_now_ns());
 	if (RPWI_UNLIKELY(rpwi_explain_on))
@@ -384,7 +385,7 @@ static int ud_ports_open(struct dqp *q)
 			continue;
 		struct dport *p = port_get(&d->net.gid[i].addr, false, why, sizeof(why), &err);
 		if (p) {
-			rpwi_port_want_ttl(p->io, true); /* for the GRH of what is received */
+			rpwi_port_want_ttl(p->io, true); /* for the GRH of received datagrams */
 			q->ports[q->nports++] = p;
 		}
 	}

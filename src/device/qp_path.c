@@ -13,7 +13,7 @@ enum {
 
 /* ---- near ---- */
 
-/* Nothing is lost there: what has no room waits. */
+/* Nothing is lost there: packets without room wait. */
 static unsigned near_room(struct dqp *q, struct rpwi_txb *b)
 {
 	b->pkt_max =

@@ -4,8 +4,8 @@
  * to a multicast group (group).
  *
  * A path is chosen when it is first asked for, and again after a lane has come or gone
- * (qp_path_changes). What can change by itself is chosen each time: the next WQE of a UD QP names
- * its own peer, and a peer of this host without a lane may have one by now.
+ * (qp_path_changes). A choice that can change by itself is made each time: the next WQE of a UD QP
+ * names its own peer, and a peer of this host without a lane may have one by now.
  *
  * Who sends asks no more than the table says. A one-copy WRITE is one more function of it, beside
  * `send`; a loaned message is a payload that `room` finds a place for; a shorter short path is

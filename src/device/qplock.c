@@ -8,7 +8,7 @@
 
 struct qplock qplock_here;
 
-/* Nobody who has a QP's lock waits for another of them but who has the HCA's, too; so their order
+/* No holder of a QP's lock waits for another of them but who has the HCA's, too; so their order
  * does not matter. To try, and to wait with a limit, is what tools that look for a wrong order
  * (TSan) take for that. */
 void qplock_take(enum rpwi_lock l)

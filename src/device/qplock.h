@@ -27,7 +27,7 @@ static inline bool qplock_is_split(void)
 
 /* From now on until qplock_release; again and again. */
 void qplock_take(enum rpwi_lock l);
-/* All of them: what is read with any QP's lock may be changed. */
+/* All of them: state read with any QP's lock may be changed. */
 void qplock_take_all(void);
 void qplock_release(uint64_t held); /* bits of rpwi_locks_mine */
 /* For a new QP; and one goes. */

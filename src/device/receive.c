@@ -154,7 +154,7 @@ unsigned receive_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
 	while (n < RX_BATCHES_MAX && rpwi_port_recv(p->io, &rx) > 0) {
 		if (!n++ && !*now_ns)
 			*now_ns = rpwi_now_ns();
-		/* The ACK of a stream should not wait; that of what may be a request on its own
+		/* The ACK of a stream should not wait; the ACK of a possible request on its own
 		 * rides with the answer. And after one datagram of a lone request the socket is
 		 * empty as a rule: looking again would cost as much as everything else here. Behind
 		 * an ACK there may be the reply. */
@@ -290,8 +290,8 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 	to_qp(q, pkt, &meta, now_ns);
 }
 
-/* With the lock of the HCA and the QP's; and what is fetched so is taken before they are given back
- * (rpwi_lanes_mid_run). */
+/* With the lock of the HCA and the QP's; and packets fetched so are taken before the locks are
+ * given back (rpwi_lanes_mid_run). */
 void *receive_place(void *arg, bool first, const struct lane_headers *h)
 {
 	struct rpwi_pkt pkt;

@@ -15,8 +15,8 @@ static bool gids_differ(const struct rpwi_netdev *a, const struct rpwi_netdev *b
 	return false;
 }
 
-/* An address or a link changed: the list is read anew, and whoever has a changed device open is
- * told (IB 11.6.3). Called by the service thread, without locks. */
+/* An address or a link changed: the list is read anew, and programs that have a changed device open
+ * are told (IB 11.6.3). Called by the service thread, without locks. */
 void dev_refresh(void)
 {
 	enum { MAX = 64 };

@@ -165,7 +165,7 @@ static void tick(struct service *s)
 		atomic_store_explicit(&hca_here.empty_polls, 0, memory_order_relaxed);
 }
 
-/* Never queue for the lock: who has it makes progress or is about to, and would have to wake this
+/* Never queue for the lock: its holder makes progress or is about to, and would have to wake this
  * thread at each unlock. Commands to the CM do not, and are short. */
 static bool round_lock(void)
 {

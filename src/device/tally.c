@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 /* Where a device counts now, and what stood there when it began: a place is taken over with the
- * numbers of who had it before. */
+ * numbers of its former holder. */
 struct part {
 	struct rpwi_counters *in;
 	struct rpwi_qp_stats before;

@@ -9,7 +9,7 @@
 
 enum { FLOWS = 64, TEXT_LEN = 200 };
 
-/* The highest PSN sent as a request towards each QP: what is not above it is sent again. Only for
+/* The highest PSN sent as a request towards each QP: a packet not above it is sent again. Only for
  * the words; under the lock over io. */
 static struct flow_psn {
 	struct rpwi_addr dst;

@@ -14,8 +14,8 @@ void rpwi_explain_post_recv(const struct rpwi_qp *q, const struct ibv_recv_wr *w
  * vain. */
 void rpwi_explain_complete(uint32_t qpn, bool recv, const struct ibv_wc *wc);
 void rpwi_explain_polled(const struct ibv_wc *wc, int got);
-/* The transport moves a QP to ERR by itself: whoever may have seen it happen asks here. The lock is
- * held. */
+/* The transport moves a QP to ERR by itself: callers that may have seen it happen ask here. The
+ * lock is held. */
 void rpwi_explain_state(const struct rpwi_qp *q);
 void rpwi_explain_modify(const struct rpwi_qp *q, enum ibv_qp_state was,
 	const struct ibv_qp_attr *attr, int mask, int rc);

@@ -131,11 +131,11 @@ struct rpwi_script_who {
 };
 /* The process that calls. */
 struct rpwi_script_who rpwi_script_self(void);
-/* `len` bytes of text; what was wrong begins with "LINE:COLUMN: ". 0, -EINVAL, -ENOMEM. The caller
- * frees *out with free(). */
+/* `len` bytes of text; the error begins with "LINE:COLUMN: ". 0, -EINVAL, -ENOMEM. The caller frees
+ * *out with free(). */
 int rpwi_script_parse(const char *text, size_t len, const struct rpwi_script_who *who,
 	struct rpwi_script **out, char *why, size_t why_len);
-/* The file; what was wrong begins with its name. 0 or -errno. */
+/* The file; the error begins with its name. 0 or -errno. */
 int rpwi_script_load(const char *path, const struct rpwi_script_who *who, struct rpwi_script **out,
 	char *why, size_t why_len);
 /* Of --fault and ROPEWAY_FAULT: is that a file with a script? Else it is a SPEC, as in
@@ -157,8 +157,7 @@ struct rpwi_occasion {
 	uint32_t qp;       /* 0: none */
 	uint64_t bytes;    /* that it carries */
 };
-/* And what is to become of it; zeros: nothing. Several lines may speak, the last one of a kind
- * counts. */
+/* And its fate; zeros: nothing. Several lines may speak, the last one of a kind counts. */
 struct rpwi_fate {
 	int err;          /* the call gives that errno, and does nothing */
 	uint64_t take_ns; /* before that */
@@ -173,7 +172,7 @@ struct rpwi_fate {
 };
 /* Loads ROPEWAY_FAULT where it names a script; idempotent. 0 or -errno, told to the log. */
 int rpwi_plan_load(void);
-/* Counts it, and decides. What is to happen apart from it is queued: rpwi_plan_next. */
+/* Counts it, and decides. Events apart from it are queued: rpwi_plan_next. */
 struct rpwi_fate rpwi_plan_ask(const struct rpwi_occasion *o);
 
 /* For calls: 0, or the errno to give. Sleeps where the script says that it takes long: no lock is

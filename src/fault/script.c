@@ -48,7 +48,7 @@ static void fail(struct parser *p, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* What came in the place of what was expected. */
+/* The word found in the place of the expected one. */
 static void expected(struct parser *p, const char *what)
 {
 	if (*p->word)

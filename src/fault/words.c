@@ -80,7 +80,7 @@ const struct words_entry words_states[] = {{"RESET", IBV_QPS_RESET}, {"INIT", IB
 	{"RTR", IBV_QPS_RTR}, {"RTS", IBV_QPS_RTS}, {"SQD", IBV_QPS_SQD}, {"SQE", IBV_QPS_SQE},
 	{"ERR", IBV_QPS_ERR}, {0}};
 
-/* enum rdma_cm_event_type of <rdma/rdma_cma.h>: those that tell of a failure */
+/* enum rdma_cm_event_type of <rdma/rdma_cma.h>: those that report a failure */
 const struct words_entry words_cm_events[] = {{"ADDR_ERROR", 1}, {"ROUTE_ERROR", 3},
 	{"CONNECT_ERROR", 6}, {"UNREACHABLE", 7}, {"DEVICE_REMOVAL", 11}, {"ADDR_CHANGE", 14}, {0}};
 

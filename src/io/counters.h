@@ -2,10 +2,10 @@
 /* counters.h - what all ropeway processes of this user in this network namespace have counted,
  * device by device: memory that they share.
  *
- * A process has the place of its slot (io.h: rpwi_steer_slots) in it, which nobody else writes
- * to, and it counts there in the first place: with plain stores, and nothing is told to anybody.
- * Whoever has that slot next goes on with the numbers that it finds. So what a device has counted
- * is the sum of all places, whether their processes live or not, and an end needs no work: not at
+ * A process has the place of its slot (io.h: rpwi_steer_slots) in it, which nobody else writes to,
+ * and it counts there in the first place: with plain stores, and nothing is told to anybody. The
+ * next holder of the slot goes on with the numbers that it finds. So what a device has counted is
+ * the sum of all places, whether their processes live or not, and an end needs no work: not at
  * exit, not by SIGKILL. Counts are of 64 bits and are written whole; a process that is killed
  * between a packet and its count has that one packet less.
  *

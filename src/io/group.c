@@ -12,8 +12,8 @@
  * kernel's hash, and to handing over.
  *
  * When: after joining, after claiming a slot, when packets keep landing at the wrong member, and
- * when a peer in the group does not answer: what is sent to it may land at one that is stopped.
- * Nothing depends on the program but speed.
+ * when a peer in the group does not answer: packets for it may land at a stopped member. Nothing
+ * depends on the program but speed.
  */
 #include "io/io_priv.h"
 
@@ -133,8 +133,8 @@ static bool lock(struct rpwi_group *g)
 		int fd = rpwi_name_connect(name, &who);
 		if (fd >= 0)
 			close(fd);
-		/* One of ours, which runs; or somebody who does not say whose he is,
-		 * because he has just ended or begun. A stranger is not waited for at all. */
+		/* One of ours, which runs; or somebody who does not say whose he is, because he has
+		 * just ended or begun. It never waits for a stranger. */
 		bool ours = fd >= 0 && who.us && !rpwi_process_seems_stopped(who.pid);
 		g->lock_refused += ours ? 1 : LOCK_REFUSED_MAX / 4;
 		if ((ours || fd < 0) && g->lock_refused < LOCK_REFUSED_MAX) {
@@ -437,7 +437,7 @@ static bool is_watcher(struct rpwi_group *g)
 	return rpwi_process_seems_stopped(g->watcher);
 }
 
-/* When a member leaves, the last one gets its place, and what goes to a wrong member is noticed
+/* When a member leaves, the last one gets its place, and a packet for a wrong member is noticed
  * there; but not by one that is stopped, and then it is lost. So the watcher looks now and then
  * whether somebody left, and puts it right. */
 static void look_who_left(struct rpwi_group *g, uint64_t now_ns)

@@ -53,7 +53,7 @@ static bool kind_of_v6(uint8_t type, uint8_t code, enum rpwi_icmp_kind *out)
 	return true;
 }
 
-/* False: nothing that is to be told of. */
+/* False: nothing to report. */
 static bool read_error(const struct cmsghdr *c, struct rpwi_icmp *out)
 {
 	struct sock_extended_err e;

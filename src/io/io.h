@@ -6,9 +6,9 @@
  * Threads: the caller serializes all rpwi_steer_* and rpwi_port_* calls of its process with one
  * lock. Nothing blocks, but a send for a few ms while the socket is full, and opening a port that
  * another user holds (half a second, to ask). Another process's questions are answered inside
- * rpwi_steer_recv and rpwi_port_recv: whoever has a port open must call both when their descriptors
- * are readable (rpwi_steer_recv until it gives 0 before it sleeps: it may hold what is no longer in
- * the socket), and rpwi_port_timer when its deadline has come.
+ * rpwi_steer_recv and rpwi_port_recv: the owner of an open port must call both when their
+ * descriptors are readable (rpwi_steer_recv until it returns 0 before it sleeps: it may hold what
+ * is no longer in the socket), and rpwi_port_timer when its deadline has come.
  */
 #ifndef ROPEWAY_IO_H
 #define ROPEWAY_IO_H
@@ -120,7 +120,7 @@ unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned 
 int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot); /* one more slot; -ENOSPC */
 /* Of the socket that has the first slot's name (/proc/net/unix); 0: not known. */
 uint64_t rpwi_steer_inode(const struct rpwi_steer *s);
-/* after -ENOSPC of rpwi_steer_open: who has them all */
+/* after -ENOSPC of rpwi_steer_open: their owners */
 void rpwi_steer_explain_full(char *why, size_t why_len);
 bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn);
 /* In the child of a fork, before anything else of io: closes the child's copies of all sockets
@@ -148,7 +148,7 @@ bool rpwi_steer_owns_service(
 	const struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *local);
 /* Does a process of this network namespace have that slot now, whoever's it is? And: one to which
  * its packets may be handed? Asked of the kernel: one system call where a connection to it stands.
- * A process of ours that has ended is gone, whoever takes the slot's name after it. */
+ * A process of ours that has ended is gone, whichever process takes its name. */
 bool rpwi_steer_slot_exists(struct rpwi_steer *s, uint16_t slot);
 bool rpwi_steer_slot_reachable(struct rpwi_steer *s, uint16_t slot);
 
@@ -167,8 +167,8 @@ struct rpwi_port;
 /* Open (or reference, if this process has it open) the port for a local address. -EADDRINUSE when
  * something holds it that is not of our user: `why` (RPWI_WHY_LEN bytes) then says who, and what to
  * do. With ROPEWAY_SHARE_PORT another user's ropeway is fine: it hands our packets over. lanes_do:
- * then it opens all the same, for peers that a lane reaches; what would go by UDP is not sent,
- * until the port is free. */
+ * then it still opens, for peers that a lane reaches; what would go by UDP is not sent, until the
+ * port is free. */
 int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, bool lanes_do,
 	struct rpwi_port **out, char *why, size_t why_len);
 bool rpwi_port_is_mute(const struct rpwi_port *p); /* opened so, and it is not free yet */
@@ -213,8 +213,8 @@ bool rpwi_port_hand_over_service(struct rpwi_port *p, const struct rpwi_rx *rx, 
 /* Bytes (as SO_RCVBUF counts them, truesize) that a receiving socket gets on this machine: 425984
  * where rmem_max is the default. Cached. */
 size_t rpwi_rcvbuf_bytes(void);
-/* The port's own timers: injected delays, learning its place in the port group, what waits to be
- * handed over. Call rpwi_port_timer when the deadline has come. */
+/* The port's own timers: injected delays, learning its place in the port group, packets that wait
+ * to be handed over. Call rpwi_port_timer when the deadline has come. */
 uint64_t rpwi_port_deadline(const struct rpwi_port *p);
 /* A peer at that address has been silent for a while: if it is in the port group, that may have to
  * be learned anew. */
@@ -238,7 +238,7 @@ struct rpwi_mcast; /* a group on an interface */
 int rpwi_mcast_join(const struct rpwi_addr *group, int ifindex, void *user, struct rpwi_mcast **out,
 	char *why, size_t why_len);
 void rpwi_mcast_leave(struct rpwi_mcast *m);
-/* A member that takes nothing, or does again. What waits in the socket is still received. */
+/* A member that takes nothing, or does again. Packets in the socket are still received. */
 void rpwi_mcast_deaf(struct rpwi_mcast *m, bool deaf);
 int rpwi_mcast_fd(void); /* readable when any group has something; -1: no groups */
 /* As rpwi_port_recv, from the group that `user` was given with. */
@@ -267,7 +267,7 @@ struct rpwi_icmp {
 	uint8_t quote[RPWI_BTH_LEN];
 };
 /* The next one that is known of; false: none. Ask after rpwi_port_send has given an error, and
- * after rpwi_port_hear_icmp. Bounded: what comes while 16 wait is counted (icmp_lost). */
+ * after rpwi_port_hear_icmp. Bounded: messages that come while 16 wait are counted (icmp_lost). */
 bool rpwi_port_icmp(struct rpwi_port *p, struct rpwi_icmp *out);
 /* To be polled for POLLERR alone (events 0; -1: none): then rpwi_port_hear_icmp. */
 int rpwi_port_tx_fd(const struct rpwi_port *p);
@@ -330,8 +330,8 @@ void rpwi_lanes_nth(
 bool rpwi_lanes_mid_run(const struct rpwi_lanes *ls);
 /* Does a lane wait for that? Then look at all sockets. */
 bool rpwi_lanes_any_new(const struct rpwi_lanes *ls);
-/* All sockets of this process have just been found empty: what is sent before a lane began has been
- * taken. */
+/* All sockets of this process have just been found empty: packets sent before a lane began have
+ * been taken. */
 void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls);
 /* In the child of a fork by a signal handler that interrupted a call: what that call still does to
  * the lanes, until it returns, is not seen by the parent and its peers, who go on with them. */
@@ -408,7 +408,7 @@ void rpwi_tap_flush(void);
 /* ---- fault.c: ROPEWAY_FAULT=drop=0.01,dup=..,reorder=..,corrupt=..,delay=<ms>,seed=.. ; pure:
  * decides, does not send. ---- */
 struct rpwi_fault;
-/* -EINVAL: `why` says what was wrong and what is accepted */
+/* -EINVAL: `why` names the fault and the accepted words */
 int rpwi_fault_parse(const char *spec, struct rpwi_fault **out, char *why, size_t why_len);
 void rpwi_fault_free(struct rpwi_fault *f);
 struct rpwi_fault_verdict {

@@ -57,7 +57,7 @@ void rpwi_udp_want_ttl(int fd, bool v6, bool want);
  * there, or -errno. */
 int rpwi_udp_recv(int fd, uint8_t *buf, const struct rpwi_addr *dst, struct rpwi_rx *rx);
 
-/* ---- holder.c: who has (address, 4791), as /proc/net/udp tells ---- */
+/* ---- holder.c: the holder of (address, 4791), as /proc/net/udp tells ---- */
 struct io_holder {
 	unsigned sockets; /* bound to just this address */
 	bool wildcard;    /* some socket is bound to all addresses */

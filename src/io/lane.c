@@ -6,7 +6,7 @@
  * it, over its connection to the slot (line.c: whose owner the kernel has named on that very
  * connection); the owner maps it and answers with the descriptor that wakes itself. Until the
  * answer comes, and where none comes (another user, a build without lanes, a bound reached),
- * packets go by UDP. The end of that connection is the end of the lane: what was written before is
+ * packets go by UDP. The end of that connection is the end of the lane: packets written before are
  * still taken.
  *
  * Order where it changes from UDP to a lane: the owner reads a new lane only after it has found its
@@ -73,7 +73,7 @@ struct rpwi_lanes {
 	lane_place_fn *place;
 	bool armed;
 	bool any_new;              /* some wait until the sockets were found empty */
-	struct rpwi_list in, outs; /* outs: what is in `out` */
+	struct rpwi_list in, outs; /* outs: the lanes in `out` */
 	unsigned n_in, n_out;
 	struct rpwi_lane *out[RPWI_SLOT_MAX + 2];
 	uint64_t ask_again_ns[RPWI_SLOT_MAX + 2];
@@ -223,8 +223,8 @@ void rpwi_lanes_leave(struct rpwi_lanes *ls)
 
 /* ---- making one ---- */
 
-/* The other side has ended. What goes there is lost, or goes by UDP to whoever has the slot next;
- * what it wrote before is taken. */
+/* The other side has ended. Packets for it are lost, or go by UDP to the slot's next owner; those
+ * that it wrote before are taken. */
 static void line_ended(struct io_line *line)
 {
 	struct rpwi_lane *l = line->user;

@@ -38,8 +38,8 @@ void rpwi_lane_writer_look(struct lane_writer *w)
 	w->bulk_taken = w->bulk_end[(taken - 1) % LANE_SLOTS];
 }
 
-/* Packets of that size that fit. What is left out where the area ends is less than one of them, and
- * each finds room for two (one_fits). */
+/* Packets of that size that fit. The part left out where the area ends is less than one of them,
+ * and each finds room for two (one_fits). */
 static unsigned fitting(const struct lane_writer *w, uint32_t bytes)
 {
 	uint64_t slots = LANE_SLOTS - (w->pos - w->taken);

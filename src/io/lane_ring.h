@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* lane_ring.h - packets from one process to another through memory that both have mapped: one
- * writer, one reader, no system call. Pure memory: who has it, and who is woken, is lane.c's.
+ * writer, one reader, no system call. Pure memory: its owners, and waking them, are lane.c's.
  *
  * A packet is one slot, a cache line: what kind it is, its headers, and a payload that fits beside
  * them. A longer payload lies in the bulk area, in one piece, and is given back with its slot. The
@@ -13,23 +13,23 @@
  * core to core once. And the lines of slots are few: packets of one message whose headers follow
  * from those of the one before (rpwi_pkt_follow) and whose bytes, as many, lie behind its bytes,
  * share its slot; the last of them may ask for an ACK. (So does a plain ACK with the short packet
- * behind it: a reply is one line.) The writer promises that the bytes stay as
- * they are until the packets are acknowledged; where that ends early (its QP fails, the region is
- * deregistered) it revokes the slot first. The reader looks at that after it has fetched: what was
- * not revoked by then was whole. What was revoked, or could not be fetched, is lost, as on a wire;
- * after the latter the writer copies.
+ * behind it: a reply is one line.) The writer promises that the bytes stay as they are until the
+ * packets are acknowledged; where that ends early (its QP fails, the region is deregistered) it
+ * revokes the slot first. The reader looks at that after it has fetched: a packet not revoked by
+ * then was whole. One that was revoked, or could not be fetched, is lost, as on a wire; after the
+ * latter the writer copies.
  *
  * Trust: the other process can write anything anywhere in it at any time. The reader copies a slot
  * before it looks at it, checks every number against the bounds, and keeps its own positions; the
  * writer checks what the reader says that it has taken. A bulk payload is read once, by the copy to
  * where it goes.
  *
- * Order (C11): what is in a slot and in its payload happens before its seq (release, acquire); what
- * the reader has taken happens before `taken` (likewise), and only then it is written again. Before
- * it sleeps the reader sets `sleeps` and looks again; the writer publishes and then looks at
+ * Order (C11): the contents of a slot and its payload happen before its seq (release, acquire);
+ * what the reader has taken happens before `taken` (likewise), and only then it is written again.
+ * Before it sleeps the reader sets `sleeps` and looks again; the writer publishes and then looks at
  * `sleeps`; with a full fence between the two in both, one of them sees the other (Dekker). The
- * same of `stalled`, with the roles exchanged, and of what is `said` of a slot: the writer revokes
- * it, and then the program may change its memory; the reader fetches, and then looks.
+ * same of `stalled`, with the roles exchanged, and of `said` of a slot: the writer revokes it, and
+ * then the program may change its memory; the reader fetches, and then looks.
  *
  * Over (lane_over.c): while the reader's process is stopped, the writer does its WRITEs for it, in
  * the reader's memory, and says of their slots that they are placed: the reader takes them when it
@@ -61,7 +61,7 @@ enum {
 
 /* In a reference's `bulk`: the last of its packets asks for an ACK. */
 #define LANE_REF_ACK 0x80000000u
-/* In the `bulk` of what is beside its headers: a plain ACK to the same QP comes before it, of the
+/* In the `bulk` of a payload beside its headers: a plain ACK to the same QP comes before it, of the
  * PSN in the low bits; its AETH ends `data`. */
 #define LANE_LED_BY_ACK 0x80000000u
 enum { LANE_AETH_AT = LANE_DATA_BYTES - 4, LANE_ACK_HDR_LEN = RPWI_BTH_LEN + 4 };
@@ -77,9 +77,9 @@ enum lane_kind {
  * PLACED: it has. */
 enum lane_said { LANE_STANDS, LANE_REVOKED, LANE_PLACING, LANE_PLACED };
 
-/* In `kind` of what is beside its headers, above the kind: how many of its batch follow it, at most
- * so many. Where there are as many, the reader asks for the line that is so far ahead. Beyond the
- * batch's end it would take a line away that the writer has just asked for. */
+/* In `kind` of a payload beside its headers, above the kind: how many of its batch follow it, at
+ * most so many. Where there are as many, the reader asks for the line that is so far ahead. Beyond
+ * the batch's end it would take a line away that the writer has just asked for. */
 enum { LANE_KIND_BITS = 3, LANE_FOLLOW_MAX = (1 << (8 - LANE_KIND_BITS)) - 1, LANE_AHEAD = 2 };
 
 struct lane_slot {

@@ -169,7 +169,7 @@ void rpwi_lines_free(struct rpwi_lines *ls)
 static bool oldest_goes(struct rpwi_lines *ls, struct rpwi_list *of)
 {
 	for (struct rpwi_list *at = of->next; at != of; at = at->next) {
-		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what is dropped leaves its list */
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a dropped line leaves its list */
 		if (line_at(at)->on_end)
 			continue;
 		rpwi_lines_drop(ls, line_at(at));
@@ -203,7 +203,7 @@ int rpwi_lines_listen(struct rpwi_lines *ls, const struct io_dest *name, struct 
 		out);
 }
 
-/* With what came to it: who is connected to a service must not go on with us when it is
+/* With what came to it: a process connected to a service must not go on with us when it is
  * another's. */
 void rpwi_lines_unlisten(struct rpwi_lines *ls, struct io_line *listener)
 {
@@ -265,7 +265,7 @@ static void accept_from(struct rpwi_lines *ls, struct io_line *listener)
 	}
 }
 
-/* The parent's epoll tells of lines that the parent has made since, and would tell the parent of
+/* The parent's epoll reports lines that the parent has made since, and would tell the parent of
  * ours. Under the same descriptor, which others may wait for. */
 static int epoll_of_ones_own(struct rpwi_lines *ls)
 {
@@ -378,10 +378,9 @@ static bool is_cut(const struct io_line *l)
 	return !n || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* Its process has ended, though its end is open: in a child, that nobody can tell from one that
- * goes on (listen(2) by that one puts its own PID in the place of its parent's), nor from one that
- * only
- * has not closed it. So it has a second. */
+/* Its process has ended, though its end is open: in a child, which looks like one that goes on
+ * (listen(2) by that one puts its own PID in the place of its parent's), nor from one that only has
+ * not closed it. So it has a second. */
 static bool is_dead(struct io_line *l)
 {
 	if (l->pid_fd < 0 && l->who.us && l->who.pid > 0)
@@ -443,6 +442,6 @@ enum io_owner rpwi_lines_owner(struct rpwi_lines *ls, const struct io_dest *name
 		return was_ours ? IO_OWNER_NOBODY : IO_OWNER_STRANGER;
 	if (rc == -ECONNREFUSED)
 		return IO_OWNER_NOBODY;
-	/* nobody can tell, or its queue is full: nothing is to be given up for that */
+	/* it is unknown, or its queue is full: nothing is to be given up for that */
 	return IO_OWNER_US;
 }

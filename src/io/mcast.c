@@ -5,8 +5,9 @@
  * A group's socket is bound to the group's address, with SO_REUSEADDR: Linux gives a multicast
  * datagram to each socket that it fits (udp(7), ip(7)), so every process, of any user, has its own
  * copies, and nothing is handed over. A port's socket is bound to a unicast address and gets none.
- * Membership (IGMP, MLD) is the socket's: the kernel reports it, and ends it with the socket. What
- * came by another interface than the one that was joined is not taken (IP_MULTICAST_ALL 0).
+ * Membership (IGMP, MLD) is the socket's: the kernel reports it, and ends it with the socket. A
+ * datagram that came by another interface than the one that was joined is not taken
+ * (IP_MULTICAST_ALL 0).
  *
  * Threads: as io.h says.
  */

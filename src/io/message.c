@@ -59,7 +59,7 @@ int rpwi_message_hear(int fd, struct io_heard *got, uint8_t *buf, size_t room)
 	struct iovec to[2] = {{&got->msg, sizeof(got->msg)}, {buf, room}};
 	const struct io_msg *m = &got->msg;
 	ssize_t n = rpwi_rights_recv(fd, to, 2, got->fd);
-	/* reset: something that we said was not read; what was said to us is still there */
+	/* reset: something that we said was not read; messages to us are still there */
 	if (n == -EAGAIN || n == -EINTR || n == -ECONNRESET)
 		return 0;
 	if (!n)

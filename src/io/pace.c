@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pace.c - same-host pacing of what has no acknowledgements. Each process publishes a page (a
+/* pace.c - same-host pacing of services without acknowledgements. Each process publishes a page (a
  * sealed memfd, passed over a connection to its slot): senders add what they send, the owner says
  * how much of that it has drained, and the difference is kept below what the owner's socket holds.
  *
@@ -163,9 +163,9 @@ static uint64_t occupied(void)
 	return sum;
 }
 
-/* Something was received. What was sent up to now is drained but for what the sockets still hold:
- * taken from the kernel, so that lost packets and wrong estimates do not add up. It costs a system
- * call; so only when the senders may be running out of room. */
+/* Something was received. Packets sent up to now are drained but for those that the sockets still
+ * hold: taken from the kernel, so that lost packets and wrong estimates do not add up. It costs a
+ * system call; so only when the senders may be running out of room. */
 void rpwi_pace_progress(struct rpwi_pace *pc)
 {
 	uint64_t sent = rpwi_pace_snapshot(pc);
@@ -175,7 +175,7 @@ void rpwi_pace_progress(struct rpwi_pace *pc)
 }
 
 /* For a process whose packets all come from another user's process, which holds the port: its
- * sockets tell nothing of what is on the way. So what was charged is taken off as it arrives; and
+ * sockets tell nothing of packets on the way. So what was charged is taken off as it arrives; and
  * after a silence, all of it. */
 void rpwi_pace_arrived(struct rpwi_pace *pc, unsigned pkts, size_t bytes)
 {

@@ -91,8 +91,8 @@ static struct rpwi_port *port_find(const struct rpwi_addr *local)
 	return NULL;
 }
 
-/* Another user's program has it: what goes by lanes goes, what would go by UDP would be answered to
- * him. It is asked for again, as where he hands our packets over. */
+/* Another user's program has it: packets by lanes go, packets by UDP would be answered to him. It
+ * is asked for again, as where he hands our packets over. */
 static void be_mute(struct rpwi_port *p, const char *why)
 {
 	p->mute = true;
@@ -207,7 +207,7 @@ static bool is_probe(const struct rpwi_rx *rx)
 int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx)
 {
 	struct rpwi_pace *pace = rpwi_steer_pace(p->steer);
-	/* an interrupted poll ends in the child: what comes is the parent's */
+	/* an interrupted poll ends in the child: arriving packets are the parent's */
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return 0;
 	flush_over(p);
@@ -239,7 +239,7 @@ static void hand_to(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t
 	const struct io_dest *to)
 {
 	size_t seg_len = rx->seg_len ? rx->seg_len : rx->len;
-	/* Neighbours for one owner go as one. */
+	/* Neighbors for one owner go as one. */
 	if (p->over.pkt.len && rpwi_dest_eq(&p->over.to, to) &&
 		p->over.at + p->over.pkt.len == seg && p->over.pkt.len % seg_len == 0) {
 		p->over.pkt.len += (uint32_t)len;

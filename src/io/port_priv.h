@@ -102,8 +102,8 @@ void rpwi_tx_timer(struct rpwi_port *p, uint64_t now_ns);
 /* harm.c: what a fault script has for this packet, beside what *v has already */
 void rpwi_harm(struct later *l, struct rpwi_fault_verdict *v);
 
-/* icmp.c: a send has failed, or poll says POLLERR. What is there is kept for rpwi_port_icmp. True:
- * the send failed for an earlier packet's sake, and may be made again. */
+/* icmp.c: a send has failed, or poll says POLLERR. Pending messages are kept for rpwi_port_icmp.
+ * True: the send failed for an earlier packet's sake, and may be made again. */
 bool rpwi_icmp_take(struct rpwi_port *p);
 
 #endif

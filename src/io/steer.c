@@ -23,8 +23,8 @@ static struct rpwi_steer *open_steers; /* one; for fork */
 
 /* ---- slots ---- */
 
-/* Those who share the port with strangers have slots of their own: what is for any other slot is
- * never handed to a stranger, whoever has ended and whoever has its name now. */
+/* Those who share the port with strangers have slots of their own: packets for any other slot are
+ * never handed to a stranger, even after its owner has ended and another has its name. */
 static unsigned first_slot(void) { return rpwi_who_shares() ? IO_SHARED_SLOT_MIN : 1; }
 static unsigned slots_of_our_kind(void)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tx.c - the sending half of a port: ICRCs, GSO batches, injected faults, the capture of what goes
- * out.
+/* tx.c - the sending half of a port: ICRCs, GSO batches, injected faults, the capture of outgoing
+ * packets.
  *
  * The IP header that the ICRC covers must be known before the kernel writes it: an unconnected
  * socket with IP_PMTUDISC_DO sends every datagram with DF and ID 0, and a GSO send numbers its
@@ -116,8 +116,8 @@ void rpwi_tx_close(struct rpwi_port *p)
 }
 
 /* The interface is that of the port's address. Members on this host get copies by default
- * (IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP are 1), the sending process among them. What is set here
- * stays as long as the socket. */
+ * (IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP are 1), the sending process among them. The option stays
+ * as long as the socket. */
 static void choose_interface(struct rpwi_port *p, const struct rpwi_addr *group)
 {
 	if (group->family == 6) {
@@ -261,8 +261,7 @@ static bool leaves_open(const struct tx_build *x, unsigned k)
 	       r->len + len + packet_len(&x->b->pkt[x->b->ack - 1]) <= RPWI_GSO_BYTES_MAX;
 }
 
-/* Runs under the guard: a payload may have been unmapped. What is whole is noted packet by
- * packet. */
+/* Runs under the guard: a payload may have been unmapped. Whole packets are noted one by one. */
 static void build(void *arg)
 {
 	struct tx_build *x = arg;

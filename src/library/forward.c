@@ -3,7 +3,7 @@
  * most of them, as soon as one is called; where there is none, to a function that says no.
  *
  * A driver (libmlx5.so.1 and its like) needs libibverbs.so.1, and the loader gives it this one. The
- * real devices are the distribution's all the same: what the driver registers and asks for arrives
+ * real devices are still the distribution's: what the driver registers and asks for arrives
  * there.
  */
 #include "library/forwards.h"

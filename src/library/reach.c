@@ -3,9 +3,9 @@
  *
  * Where the program itself is linked with libibverbs, this library comes before the C library and
  * every object's open, write and close are its hooks. Where a module brings it in (Python's
- * extensions, UCX's and libfabric's plugins) the C library came first, and librdmacm would open
- * the kernel's /dev/infiniband/rdma_cm. So in each object that needs libibverbs.so.1 the
- * references to what is hooked are set to the hooks.
+ * extensions, UCX's and libfabric's plugins) the C library came first, and librdmacm would open the
+ * kernel's /dev/infiniband/rdma_cm. So in each object that needs libibverbs.so.1 the references to
+ * hooked calls are set to the hooks.
  */
 #include "preload/loaded.h"
 #include "preload/preload.h"

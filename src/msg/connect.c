@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* connect.c - how two sides get a path: what is said over boot, by whom, and when the next path is
- * tried.
+/* connect.c - how two sides get a path: messages over boot, who sends them, and when the next path
+ * is tried.
  *
  * The connecting side chooses: it walks its list of transports, of those that both sides' facts
  * allow it makes an endpoint, and says CHOICE (which, why, its handle, its tags). The listening
@@ -256,7 +256,7 @@ static void path_is_up(rpw_endpoint *ep)
 	rpw_context *c = ep->c;
 	bool first = !ep->was_up;
 	if (first && !ep->active && !ep->listener)
-		return; /* its listener was just destroyed; what is to do knows */
+		return; /* its listener was just destroyed; the caller knows */
 	ep_move(ep, EP_PATH_UP);
 	ep->was_up = true;
 	ep->lost.up_ns = rpwi_now_ns();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* connect.h - the control path: what is said over it, how a path comes and goes. */
+/* connect.h - the control path: its messages, how a path comes and goes. */
 #ifndef ROPEWAY_MSG_CONNECT_H
 #define ROPEWAY_MSG_CONNECT_H
 
@@ -27,7 +27,7 @@ void connect_timers(rpw_context *c, uint64_t now_ns);
 /* A path that cannot break has ended, and the control path has not said why yet: it will in a
  * moment, and what a goodbye says may complete what waits. */
 void connect_await_word(rpw_endpoint *ep);
-/* connecting is under way: what was in the way so far, or "" */
+/* connecting is under way: the obstacle so far, or "" */
 void connect_trouble(const rpw_endpoint *ep, char *out, size_t room);
 
 #endif

@@ -348,7 +348,7 @@ int rpw_context_progress(rpw_context *c)
 	c->in_progress = true;
 	c->mover = pthread_self();
 	int n = 0;
-	/* also those without endpoints now and then: what was closed may still have something to
+	/* also those without endpoints now and then: a closed endpoint may still have something to
 	 * say, or to hear */
 	bool all = (c->polls & 7) == 7;
 	for (int i = 0; i < c->tn; i++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* direct.c - memory of GPUs that the path's transport reaches by itself (TRAN_GPU): which that is,
- * its registrations, and what may be believed when a device says that it has written there. Where
- * it cannot be reached so, it is staged (pipeline.c): every call here says which of the two it is
- * to be, and what was direct on one path may have to be staged on the next. */
+ * its registrations, and how far to believe a device that says that it has written there. Where it
+ * cannot be reached so, it is staged (pipeline.c): every call here says which of the two it is to
+ * be, and a direct transfer on one path may have to be staged on the next. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

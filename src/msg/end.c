@@ -120,7 +120,7 @@ void ep_fail(rpw_endpoint *ep, const struct rpwi_error *e)
 		return;
 	bool known = ep->active || ep->accepted;
 	/* Who has the key and gets no path: somebody between the two may be the reason, and no
-	 * callback tells of it. */
+	 * callback reports it. */
 	if (!known && boot_has_key(ep->c->boot) && ep->listener && e->status != RPW_ERR_PEER_GONE)
 		rpwi_warn("%s connected, and its endpoint could not be made: %s",
 			text_or(ep->peer, "a peer"),

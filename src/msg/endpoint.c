@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* endpoint.c - endpoints: made, posted on, failed, closed. How they get a path is connect.c; what
- * goes over it path.c. */
+/* endpoint.c - endpoints: made, posted on, failed, closed. How they get a path is connect.c; frames
+ * over it are path.c's. */
 #include "msg/endpoint.h"
 #include "msg/ids.h"
 #include "msg/objects.h"

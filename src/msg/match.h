@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* match.h - a table of queues by key: who has (tag, source) and was first. Costs the same with 1
- * entry and with 100,000, whether their keys differ or are all the same: a bucket holds one leader
- * for each key, the others of that key queue behind their leader.
+/* match.h - a table of queues by key: the first with (tag, source). Costs the same with 1 entry and
+ * with 100,000, whether their keys differ or are equal: a bucket holds one leader for each key, the
+ * others of that key queue behind their leader.
  *
  * With 100,000 entries neither table nor entries fit into a core's cache, so what counts are the
  * lines touched. The key of a leader is beside the pointer to it, too: to see that it is not the
@@ -9,9 +9,9 @@
  * follow each other are in buckets that do, so a program that counts its tags finds the next bucket
  * in the line of the last.
  *
- * With few entries what counts are instructions: who was asked for last, and what was found, is
- * kept. So nothing is computed twice for the message that takes what it found, nor for programs
- * that stay with one tag for a while. */
+ * With few entries what counts are instructions: the last question and its answer are kept. So
+ * nothing is computed twice for the message that takes what it found, nor for programs that stay
+ * with one tag for a while. */
 #ifndef ROPEWAY_MSG_MATCH_H
 #define ROPEWAY_MSG_MATCH_H
 
@@ -67,7 +67,7 @@ static inline bool match_is(const struct match_node *n, uint64_t tag, uint64_t s
 
 void match_look(struct match_table *t, uint64_t tag, uint64_t source); /* sets t->last */
 void match_lead(struct match_table *t, struct match_node *n); /* the first of the key of t->last */
-/* t->last.leader goes, and who is behind it leads, if anybody is */
+/* t->last.leader goes, and the next one behind it leads, if anybody is */
 void match_yield(struct match_table *t, struct match_node *n);
 
 /* The oldest of that key, or NULL. */

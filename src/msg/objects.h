@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* objects.h - the objects behind ropeway.h: requests, endpoints, contexts, and what they hold. What
- * may be done with them is in the headers named as the files of msg/. DESIGN.md has the rules that
+/* objects.h - the objects behind ropeway.h: requests, endpoints, contexts, and what they hold.
+ * Their functions are in the headers named as the files of msg/. DESIGN.md has the rules that
  * several files keep.
  *
  * Locks: none, a context belongs to one thread at a time. Up-calls of transports and boot never
@@ -310,7 +310,7 @@ struct rpw_memory {
 	void *addr;
 	size_t len;
 	unsigned access;
-	/* the number finds it; who does not know the secret, too, was not given its key */
+	/* the number finds it; a peer without the secret was not given its key */
 	uint64_t number, secret;
 	struct tran_mem *mem[TRANSPORTS_MAX];
 	struct gpu *gpu; /* CUDA memory */

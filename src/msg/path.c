@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* path.c - the path of an endpoint: what comes over it goes to whom it concerns, what may go now
- * goes. Frames are counted, kept and sent again by the link below. */
+/* path.c - the path of an endpoint: incoming frames go to their receivers, frames that may go now
+ * go. Frames are counted, kept and sent again by the link below. */
 #include "msg/connect.h"
 #include "msg/endpoint.h"
 #include "msg/ids.h"

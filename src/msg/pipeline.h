@@ -21,14 +21,14 @@ static inline int pipeline_local(rpw_request *r)
 {
 	return RPWI_UNLIKELY(!rpwi_list_empty(&r->c->gpus)) ? pipeline_local_find(r) : 0;
 }
-/* The same of what is to be sent; if it is small, and not direct, it is copied to host memory at
+/* The same of a message to be sent; if it is small, and not direct, it is copied to host memory at
  * once. */
 int pipeline_outgoing_find(rpw_request *r);
 static inline int pipeline_outgoing(rpw_request *r)
 {
 	return RPWI_UNLIKELY(!rpwi_list_empty(&r->c->gpus)) ? pipeline_outgoing_find(r) : 0;
 }
-/* Nobody is called any more: what has ended comes home all the same. */
+/* Nobody is called any more: an ended one still comes home. */
 void pipeline_end(rpw_context *c);
 void pipeline_gpus_free(rpw_context *c);
 
@@ -48,7 +48,7 @@ void pipeline_put_arrived(rpw_endpoint *ep, const void *extra, size_t extra_len,
 void pipeline_get_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
 void pipeline_got(rpw_endpoint *ep, uint64_t number, struct rts *rts);
 
-/* Progress: of copies in the context; of what waited for room on the endpoint. */
+/* Progress: of copies in the context; of messages that waited for room on the endpoint. */
 int pipeline_progress(rpw_context *c);
 bool pipeline_copying(const rpw_context *c);
 void pipeline_work(rpw_endpoint *ep);
@@ -63,7 +63,7 @@ void pipeline_path_gone(rpw_endpoint *ep);
 void pipeline_endpoint_gone(rpw_endpoint *ep);
 void pipeline_memory_gone(rpw_memory *m);
 
-/* ---- direct.c: what is not staged, since the path's transport reaches it by itself ---- */
+/* ---- direct.c: messages not staged, since the path's transport reaches them by itself ---- */
 
 /* All of this memory of a GPU, by that transport. */
 bool direct_memory(rpw_memory *m, int tran);

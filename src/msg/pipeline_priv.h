@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pipeline_priv.h - what the files of pipelines share: the state of what is being moved, and
+/* pipeline_priv.h - what the files of pipelines share: the state of transfers under way, and
  * pipeline.c's calls for pipeline_ask.c and pipeline_serve.c. */
 #ifndef ROPEWAY_MSG_PIPELINE_PRIV_H
 #define ROPEWAY_MSG_PIPELINE_PRIV_H
@@ -19,7 +19,7 @@ enum pipeline_kind { PIPELINE_SEND, PIPELINE_RECV, PIPELINE_PUT, PIPELINE_GET, P
 struct pipeline {
 	struct rpwi_list all; /* of `list` */
 	struct pipelines *of;
-	rpw_request *r; /* NULL: it has ended; what is under way comes home */
+	rpw_request *r; /* NULL: it has ended; chunks under way come home */
 	enum pipeline_kind way;
 	struct gpu *gpu; /* of the memory here; NULL: host */
 	char *base;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rma.c - puts and gets, one or a batch, with or without a notification: what the program asks for.
- * The bytes move in transfer.c; what has to do with memory in GPUs, in pipeline_ask.c. */
+ * The bytes move in transfer.c; the part for memory in GPUs is in pipeline_ask.c. */
 #include "msg/endpoint.h"
 #include "msg/objects.h"
 #include "msg/pipeline.h"

@@ -233,10 +233,10 @@ static void fetch(rpw_request *r, rpw_endpoint *ep, uint64_t tag, struct rts *rt
 }
 
 /* A program that keeps a few receives posted gets the chance to post them again, before more comes
- * that would have to be kept for it: what is kept is copied twice, which makes the receiver slower
- * than its sender, so that it never catches up. So a round of progress ends when the last posted
- * receive has been filled, or with a message that nobody waits for. Short ones cost little either
- * way. */
+ * that would have to be kept for it: a kept message is copied twice, which makes the receiver
+ * slower than its sender, so that it never catches up. So a round of progress ends when the last
+ * posted receive has been filled, or with a message that nobody waits for. Short ones cost little
+ * either way. */
 static inline void round_ends(rpw_endpoint *ep, size_t len)
 {
 	if (len > EAGER_SMALL)

@@ -4,7 +4,7 @@
  * message that is fetched, one that is put where it was invited to, a chunk.
  *
  * On a path that may break a put is complete only when the transport has flushed it (it "settles"),
- * since until then it may have to be repeated from the program's buffer. */
+ * since it may have to be repeated before from the program's buffer. */
 #include "msg/objects.h"
 #include "msg/request.h"
 #include "msg/transfer.h"

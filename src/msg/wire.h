@@ -36,19 +36,19 @@ static inline struct frame_head frame_head_make(
 }
 
 enum frame_type {
-	FRAME_TAG = 1, /* a tagged message: tag; body */
-	FRAME_OBJECT,  /* tag: the sender's number of it; body */
-	FRAME_AM,      /* tag: am_word; the head goes on with the program's header; body */
-	FRAME_RTS,     /* flags: enum rts_kind; body: struct rts_body */
-	FRAME_DONE, /* flags: done_word; tag: the number of what is over, or has been asked for */
+	FRAME_TAG = 1,  /* a tagged message: tag; body */
+	FRAME_OBJECT,   /* tag: the sender's number of it; body */
+	FRAME_AM,       /* tag: am_word; the head goes on with the program's header; body */
+	FRAME_RTS,      /* flags: enum rts_kind; body: struct rts_body */
+	FRAME_DONE,     /* flags: done_word; tag: the number of a request that is over, or wanted */
 	FRAME_WITHDRAW, /* tag: the number of an RTS or an OBJECT that its sender wants to cancel */
 	FRAME_NOTIFY,   /* tag: the program's 64 bits; body: u64, how long the put was */
 	FRAME_FLUSH,    /* tag: a number; answered by DONE */
 	FRAME_ATOMIC,   /* tag: the sender's number; body: struct atomic_body; answered by DONE */
 	/* Of memory in GPUs: pipeline.c. */
 	FRAME_PULL, /* tag: the number of an RTS (or PUT) that is to come as chunks */
-	/* the head goes on with struct ask_body; body: struct rts_body, of what is to get there;
-	 * answered by DONE */
+	/* the head goes on with struct ask_body; body: struct rts_body, of the bytes that are to
+	 * get there; answered by DONE */
 	FRAME_PUT,
 	FRAME_GET, /* tag: the asker's number; body: struct ask_body; answered by an RTS, or DONE */
 	FRAME_COUNTED_LAST = FRAME_GET,
@@ -73,7 +73,7 @@ enum rts_kind {
 	/* a new path: what the RTS of that number offers, described for it; without a body when it
 	 * has been taken meanwhile */
 	RTS_AGAIN,
-	RTS_CHUNK, /* tag: the number of what is pulled; its next stretch */
+	RTS_CHUNK, /* tag: the number of the message that is pulled; its next stretch */
 	RTS_GOT,   /* tag: the number of a GET, which it answers */
 	RTS_KINDS
 };
@@ -123,8 +123,8 @@ struct atomic_body {
 };
 _Static_assert(sizeof(struct atomic_body) == 48, "no padding on the wire");
 
-/* Over boot. Each message ends with the CRC-32 of what is before. `attempt` tells late words about
- * an earlier path from those about this one. */
+/* Over boot. Each message ends with the CRC-32 of the bytes before. `attempt` tells late words
+ * about an earlier path from those about this one. */
 enum boot_type { SAY_CHOICE = 1, SAY_ANSWER, SAY_READY, SAY_BROKEN, SAY_NO_PATH, SAY_BYE };
 enum { SAY_VERSION = 5 };
 enum { SAY_ORDERLY = 1 }; /* of BYE: the program shut the endpoint down, or its peer had */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* comm.c - comms, and what is checked of them in every call: that they are ours, and that the table
- * that is called is the one they were made by. */
+/* comm.c - comms, and the checks of them in every call: that they are ours, and that the table that
+ * is called is the one they were made by. */
 #include "nccl/plugin.h"
 
 #include <stdio.h>

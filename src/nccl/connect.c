@@ -27,7 +27,7 @@ struct dial {
 	char why[512];
 };
 
-/* The table of them; what is in a dial is its caller's, or its comm context's. */
+/* The table of them; the contents of a dial are its caller's, or its comm context's. */
 static struct {
 	pthread_mutex_t lock;
 	struct rpwi_list all;
@@ -220,7 +220,7 @@ static int dial_begin(struct dial *d)
 	return rc < 0 ? plugin_result(rc) : NCCL_SUCCESS;
 }
 
-/* With the comm context's lock held: what has become of it. */
+/* With the comm context's lock held: its outcome. */
 static int dial_look(struct dial *d, struct plugin_comm **out)
 {
 	rpw_context_progress(d->cc->c);

@@ -83,7 +83,7 @@ static void one_done(rpw_request *r, const rpw_completion *done, void *request)
 		is_done(q);
 }
 
-/* Nobody is told of those that end after this. */
+/* Those that end after this are not reported. */
 static void let_go(struct plugin_request *q)
 {
 	for (int i = 0; i < q->n; i++)

@@ -220,7 +220,7 @@ static void find_matching(const struct ifaddrs *all, const char *list)
 	}
 }
 
-/* In NCCL's order of preference; what was asked for is taken, or nothing. */
+/* In NCCL's order of preference; the requested one is taken, or nothing. */
 static void find_all(void)
 {
 	static const char *const choices[] = {"^docker,lo,virbr", "docker", "lo", "virbr"};

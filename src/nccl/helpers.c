@@ -4,7 +4,7 @@
  *
  * What costs time in a long message is copying, and over TCP the kernel's work in a send or a
  * receive. With one thread the two directions of an all_reduce take turns; a helper takes the comm
- * contexts that the proxy thread is not in. Whoever is in one moves all of it, and its requests are
+ * contexts that the proxy thread is not in. A thread in one moves all of it, and its requests are
  * done by callback, so the proxy thread finds them without the lock.
  *
  * A helper spins while something moves and for IDLE_NS after that, then sleeps until the proxy

@@ -91,7 +91,7 @@ static void staged_say(const struct plugin_comm *c)
 		c->peer, i.transport, i.why);
 }
 
-/* Host memory needs no registration: what goes by a device is registered by the transport, which
+/* Host memory needs no registration: memory sent by a device is registered by the transport, which
  * knows how long to keep that. Memory of a GPU may be read and written by the peer, so that
  * messages find it registered. With the comm context's lock held. 0, or enum nccl_result with a
  * line. */

@@ -37,7 +37,7 @@ void plugin_log(int level, const char *where, int line, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 #define plugin_info(...) plugin_log(NCCL_LOG_INFO, __func__, __LINE__, __VA_ARGS__)
 #define plugin_warn(...) plugin_log(NCCL_LOG_WARN, __func__, __LINE__, __VA_ARGS__)
-/* What NCCL is told of an enum rpw_status, and what people are to look at. */
+/* The result for NCCL of an enum rpw_status, and what people are to look at. */
 int plugin_result(int status);
 const char *plugin_advice(int status);
 

@@ -47,7 +47,7 @@ int rpwi_name_listen(const char *name)
 }
 
 /* Landlock (LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET, Linux 6.12) and other security modules refuse it,
- * and nothing else does (unix(7)). Once: what is behind it goes wrong in many ways. */
+ * and nothing else does (unix(7)). Once: the cause shows in many ways later. */
 static void refused(const char *name)
 {
 	static bool told;

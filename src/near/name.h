@@ -5,8 +5,8 @@
  * from anyone in the network namespace.
  *
  * A name proves nothing: anyone may bind any of them. So behind each is a listener, whoever
- * connects asks the kernel whose it is (who.h), and what is said goes over that connection. A
- * stranger who takes a name denies it to us; he gets nothing. */
+ * connects asks the kernel whose it is (who.h), and messages go over that connection. A stranger
+ * who takes a name denies it to us; he gets nothing. */
 #ifndef ROPEWAY_NEAR_NAME_H
 #define ROPEWAY_NEAR_NAME_H
 

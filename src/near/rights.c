@@ -30,7 +30,7 @@ int rpwi_rights_send(int fd, const void *data, size_t len, const int *fds, unsig
 	return sendmsg(fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* The control buffer has room for so many, or one more, whatever was sent. */
+/* The control buffer has room for so many, or one more, no matter how many were sent. */
 static void take(struct msghdr *h, int *fds)
 {
 	unsigned taken = 0;

@@ -22,7 +22,8 @@ void rpwi_rights_attach(struct msghdr *h, union rpwi_rights *room, const int *fd
 /* 0 or -errno */
 int rpwi_rights_send(int fd, const void *data, size_t len, const int *fds, unsigned n);
 /* The length of one message, 0 at the end (or of an empty one), or -errno: -EMSGSIZE, it was longer
- * than the room. fds[RPWI_RIGHTS_MAX]: what came along, or -1; none after an error. */
+ * than the room. fds[RPWI_RIGHTS_MAX]: the descriptors that came along, or -1; none after an
+ * error. */
 ssize_t rpwi_rights_recv(int fd, struct iovec *to, unsigned parts, int *fds);
 /* Those that are left, which are -1 then. */
 void rpwi_rights_close(int *fds, unsigned n);

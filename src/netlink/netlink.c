@@ -340,7 +340,7 @@ typedef void put_fn(
 
 struct command {
 	command_fn *one, *list;
-	put_fn *put; /* of the commands about devices, what is said of one */
+	put_fn *put; /* of the commands about devices, the description of one */
 	enum rpwi_resource_kind kind;
 	bool needs_dev;  /* also for a list */
 	bool needs_port; /* for one; checked where it is given */
@@ -546,7 +546,7 @@ int rpwi_nl_answer(const struct rpwi_nl_world *w, const struct nlmsghdr *h, stru
 {
 	struct wanted q = {0};
 	const struct command *c = command_find(h);
-	/* As the kernel: what is no request, or a control message, has no answer. */
+	/* As the kernel: a message that is no request, or a control message, has no answer. */
 	bool request = h->nlmsg_flags & NLM_F_REQUEST && h->nlmsg_type >= NLMSG_MIN_TYPE;
 	int rc = !request ? 0 : !c ? -EINVAL : want(w, h, &q);
 	if (request && !rc)

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-/* What is whole goes; what is being written moves to the front. */
+/* Whole messages go; the unfinished one moves to the front. */
 static void flush(struct rpwi_nl_out *o)
 {
 	if (o->message && !o->rc)
@@ -52,7 +52,7 @@ void rpwi_nl_message_end(struct rpwi_nl_out *o)
 	o->message = o->len;
 }
 
-/* Of a datagram: what comes next is one of its own. */
+/* Of a datagram: the next message begins one of its own. */
 int rpwi_nl_finish(struct rpwi_nl_out *o)
 {
 	flush(o);

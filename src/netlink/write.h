@@ -17,7 +17,7 @@ void rpwi_nl_put_text(struct rpwi_nl_out *o, unsigned type, const char *s);
 /* An attribute of attributes: where it begins in its message, for its end. */
 size_t rpwi_nl_nest_begin(struct rpwi_nl_out *o, unsigned type);
 void rpwi_nl_nest_end(struct rpwi_nl_out *o, size_t nest);
-/* What is whole goes: what comes next is in a datagram of its own. out->rc */
+/* Whole messages go: the next one is in a datagram of its own. out->rc */
 int rpwi_nl_finish(struct rpwi_nl_out *o);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* devices.c - the list of devices, real and software, and what is asked of a device before and when
- * it is opened. */
+/* devices.c - the list of devices, real and software, and the calls on a device before and when it
+ * is opened. */
 #include "preload/newer.h"
 #include "preload/preload.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* folders.c - streams of folders that have something of ours: opendir, readdir and what goes with
- * them, scandir, glob, getdents64. A stream holds the names as they were when it was opened or
- * rewound: the kernel's own, then ours.
+/* folders.c - streams of folders that have something of ours: opendir, readdir and their kin,
+ * scandir, glob, getdents64. A stream holds the names as they were when it was opened or rewound:
+ * the kernel's own, then ours.
  *
  * Our streams lie in one array, so that each call sees by the address alone whose it is. As with
  * the C library's, a stream is one thread's at a time.

@@ -3,7 +3,7 @@
  * answers, where it has such devices, and ours after them.
  *
  * The program's descriptor is a datagram socket of the kernel's that is connected to itself
- * (unix(7)). What is sent to it does not go there: it is answered at once (netlink/), and the
+ * (unix(7)). A request sent to it does not go there: it is answered at once (netlink/), and the
  * answers are put into the socket's own queue, from which the program reads them by itself. So
  * readiness, blocking, MSG_PEEK, MSG_TRUNC, its end, and copies by dup, fork, exec or SCM_RIGHTS
  * are the kernel's. Nobody else can send to a socket that is connected to itself.
@@ -38,7 +38,7 @@ enum {
 	EXPLAINS = 1, /* beside it */
 	REQUEST_MAX = 1 << 16,
 	KERNEL_DATAGRAM = 4096, /* the kernel makes none that is larger than the reader's room */
-	/* What waits to be read; what is above that is for the word that it is full. */
+	/* The most that waits to be read; the room above is for the word that it is full. */
 	QUEUE_BYTES = 180000,
 	QUEUE_BYTES_AT_END = 212992,
 };
@@ -275,7 +275,7 @@ static int answer(struct call *c, const struct nlmsghdr *h)
 	return side == RPWI_NL_BOTH ? answer_both(c, h) : ask_kernel(c, h, false, &none);
 }
 
-/* The queue is full: what was asked for ends with that error, and the program sees it. */
+/* The queue is full: the request ends with that error, and the program sees it. */
 static int answer_full(struct call *c, const struct nlmsghdr *h)
 {
 	c->out.rc = 0;

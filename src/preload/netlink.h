@@ -38,7 +38,7 @@ uint32_t rpwi_netlink_own_port(void); /* which one that chooses none has */
 int rpwi_netlink_explain(int fd, bool on);
 /* May one send there? 0 or -errno */
 int rpwi_netlink_check_to(const struct sockaddr *to, socklen_t len);
-/* As sendmsg(2): what was asked for waits in the socket before it returns. */
+/* As sendmsg(2): the answer waits in the socket before it returns. */
 ssize_t rpwi_netlink_send(int fd, struct rpwi_netlink *o, const struct iovec *iov, size_t n,
 	int flags, const struct sockaddr *to, socklen_t to_len);
 /* Is it one of ours? Then *sent is what write(2) to it gives. */

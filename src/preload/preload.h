@@ -51,7 +51,7 @@ struct rpwi_real {
 /* The real library's calls, all callable: what it lacks, or all of it where there is none, fails as
  * calls.h says. Opens the library the first time. */
 const struct rpwi_real *rpwi_real(void);
-/* Calls that only fail: EINVAL, of no object; EIO, in a child that rpwi_fork_broken tells of. */
+/* Calls that only fail: EINVAL, of no object; EIO, in a child with rpwi_fork_broken. */
 const struct rpwi_real *rpwi_invalid(void);
 const struct rpwi_real *rpwi_refused(void);
 

@@ -86,7 +86,7 @@ SLOW int bind_maybe(int fd, const void *a, socklen_t len)
 	memcpy(&nl, a, sizeof(nl));
 	if (nl.nl_family != AF_NETLINK || (o.bound && nl.nl_pid && nl.nl_pid != o.port))
 		return rpwi_fail(EINVAL);
-	/* nobody tells of a change: see docs/tree.md */
+	/* nothing reports a change: see docs/tree.md */
 	if (nl.nl_groups)
 		return rpwi_fail(EOPNOTSUPP);
 	if (o.bound)

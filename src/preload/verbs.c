@@ -683,7 +683,7 @@ RPWI_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 }
 
 /* For drivers that build Ethernet headers. Here the kernel does, and nobody above it knows the
- * neighbour's address. */
+ * neighbor's address. */
 RPWI_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
 	uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
 {

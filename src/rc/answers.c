@@ -46,7 +46,7 @@ static unsigned read_response_op(const struct rpwi_res *r, uint32_t psn)
 	return (psn == r->begin ? first : later)[psn + 1 == r->stop];
 }
 
-/* Copy the next `*pkts` packets' worth of a READ into the batch's scratch memory: what is sent must
+/* Copy the next `*pkts` packets' worth of a READ into the batch's scratch memory: a payload must
  * not change under its ICRC. NULL when not one packet can be read. */
 static const uint8_t *snapshot(
 	struct rpwi_qp *qp, struct rpwi_txb *b, const struct rpwi_res *r, uint32_t *pkts)

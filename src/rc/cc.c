@@ -3,8 +3,8 @@
  * half on loss.
  *
  * It guards that process's socket buffer rather than a network: what overruns it is lost in bursts,
- * and go-back-N sends it all again. Only a peer that answers makes it smaller: a time-out tells of
- * one QP, and limits that one (window.c). cwnd_max, chosen by the device from the size of such a
+ * and go-back-N sends it all again. Only a peer that answers makes it smaller: a time-out is of one
+ * QP, and limits that one (window.c). cwnd_max, chosen by the device from the size of such a
  * buffer, keeps two ropeways from ever losing anything on one host.
  */
 #include "rc/rc.h"
@@ -27,7 +27,7 @@ uint32_t rpwi_cc_window(unsigned mtu_bytes, size_t rcvbuf_bytes)
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(table); i++)
 		if (mtu_bytes >= table[i].mtu)
 			pkts = table[i].pkts;
-	/* Not more than twice that: what waits in a socket falls out of the cache. */
+	/* Not more than twice that: packets that wait in a socket fall out of the cache. */
 	return (uint32_t)(pkts * (uint64_t)RPWI_MIN(rcvbuf_bytes, (size_t)2 * 425984) / 425984);
 }
 

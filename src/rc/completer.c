@@ -202,8 +202,8 @@ static uint64_t deaf_ns(const struct rpwi_qp *qp)
 	return qp->rtt_ns ? RPWI_MAX(2 * qp->rtt_ns, DEAF_MIN_NS) : DEAF_UNKNOWN_NS;
 }
 
-/* A loss was told of. What comes within a round trip of going back was sent before the peer saw any
- * of it, and says nothing new. */
+/* A loss was reported. Packets that come within a round trip of going back were sent before the
+ * peer saw any of it, and says nothing new. */
 static void go_back_once(struct rpwi_qp *qp, uint64_t now_ns)
 {
 	if (qp->nxt == qp->una || now_ns < qp->deaf_until_ns)
@@ -270,8 +270,8 @@ void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns)
 }
 
 /* Of several probes the first is answered first, and its answer covers what was sent before that
- * one. Had that answer been lost, and this one told of a loss behind it, the next probe's would say
- * so. */
+ * one. Had that answer been lost, and this one reported a loss behind it, the next probe's would
+ * say so. */
 static bool answers_an_earlier_probe(struct rpwi_qp *qp, uint32_t psn)
 {
 	if (qp->asked < 2 || rpwi_before(psn + 1, qp->probe_first_end))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* datagram.c - takes the packets of the services without acknowledgements: UC (IB 9.8.2) and UD
- * (9.8.3). They are sent by requester.c. What does not fit is dropped and counted; the sender never
- * hears of it, and the QP receives on: nobody who may send to it ends it by a long message.
+ * (9.8.3). They are sent by requester.c. A message that does not fit is dropped and counted; the
+ * sender never hears of it, and the QP receives on: no sender ends it by a long message.
  */
 #include "rc/internal.h"
 

@@ -34,7 +34,7 @@ enum {
 #define RPWI_MSG_MAX (1u << 31)       /* IB 9.2.8 */
 enum { RPWI_UNWINDOWED_PKTS = 4096 }; /* in flight at most where there is no window */
 
-/* qp->msg: what is being received */
+/* qp->msg: the message being received */
 enum rpwi_msg { RPWI_MSG_NONE, RPWI_MSG_SEND, RPWI_MSG_WRITE };
 
 enum { RPWI_AETH_CREDITS_NONE = 0x1f }; /* IB 9.7.7.2: no end-to-end flow control */

@@ -298,7 +298,7 @@ static void set_attributes(struct rpwi_qp *qp, const struct ibv_qp_attr *a, int 
 		to->path_mig_state = a->path_mig_state;
 }
 
-/* The peer's address; what is in flight moves to the window of the new one. */
+/* The peer's address; packets in flight move to the window of the new one. */
 static void set_av(struct rpwi_qp *qp, const struct rpwi_av *av)
 {
 	rpwi_window_move(qp, rpwi_qp_is_rc(qp) ? av->cc : NULL);
@@ -608,7 +608,7 @@ void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t 
 		return;
 	if (rpwi_resp_has_answers(qp))
 		rpwi_resp_tx(qp, b, now_ns);
-	/* Before the requests: what is answered by them completes at the peer before they do, as
+	/* Before the requests: requests that they answer complete at the peer before they do, as
 	 * programs expect of a NIC. */
 	bool requests =
 		hold_ack && qp->ack_owed && sends(qp) && rpwi_req_state(qp) == RPWI_REQ_READY;
@@ -736,7 +736,8 @@ void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns)
 
 	if (qp->nxt == qp->una || now_ns < *first)
 		return;
-	/* This process did not run when it should have: what came meanwhile is looked at first. */
+	/* This process did not run when it should have: packets that came meanwhile are looked at
+	 * first. */
 	if (now_ns - *first > LATE_NS && !qp->late) {
 		qp->late = true;
 		qp->probe_deadline_ns = RPWI_MAX(qp->probe_deadline_ns, now_ns + LATE_NS);

@@ -3,7 +3,7 @@
  *
  * PSNs are kept here as free-running 32-bit numbers and cut to 24 bits where they meet a header:
  * then a message of 2^23 packets needs no thought about wrapping, and `rpwi_psn_diff(pkt->psn,
- * qp->una)` gives the signed distance of what came in.
+ * qp->una)` gives the signed distance of an arriving PSN.
  *
  * The send queue is one ring with three cursors: [sq_head, sq_cur) is sent and not yet complete,
  * sq_cur is being sent, [sq_cur, sq_tail) waits. The same in PSNs: [una, nxt) is in flight, [nxt,
@@ -41,8 +41,8 @@ struct rpwi_rcv {
 };
 
 /* Why a QP cannot send in one of the fast ways (rpwi_qp.slow). Each is set and cleared where the
- * state that it tells of changes, so that who sends asks for all of them at once. The general way
- * asks for each where it matters. */
+ * state behind it changes, so that who sends asks for all of them at once. The general way asks for
+ * each where it matters. */
 enum {
 	RPWI_SLOW_STATE = 1,      /* it is not RC, or not in RTS: it may have no peer */
 	RPWI_SLOW_RNR = 1 << 1,   /* nothing goes before rnr_deadline_ns, after a RNR NAK */
@@ -84,15 +84,15 @@ struct rpwi_qp {
 	uint32_t probe_end;            /* nxt when the last probe was sent; */
 	uint32_t probe_first_end;      /* when the first of those `asked` was */
 	uint64_t rtt_start_ns, rtt_ns; /* of the sample that is running; smoothed, 0 unknown */
-	uint64_t deaf_until_ns;   /* NAKs until then tell of a loss that has been gone back for */
-	uint64_t ack_deadline_ns; /* means something while nxt != una */
+	uint64_t deaf_until_ns;        /* NAKs until then report a loss that was gone back for */
+	uint64_t ack_deadline_ns;      /* means something while nxt != una */
 	/* likewise: the silence after which it asks how far the peer got (completer.c) */
 	uint64_t probe_deadline_ns;
 	uint64_t silent_from_ns, asks_ns; /* nothing has come since then; the next probe is due */
 	uint64_t rnr_deadline_ns;         /* RPWI_NEVER but with RPWI_SLOW_RNR */
 	uint64_t timeout_ns;              /* 4.096 us * 2^attr.timeout; 0 none */
 	uint8_t retry_left, rnr_left, timeouts_in_row;
-	uint8_t window;         /* RPWI_WINDOW_*, what is not as a rule (window.c); 0 as a rule */
+	uint8_t window;         /* RPWI_WINDOW_*, exceptions (window.c); 0 as a rule */
 	uint8_t sq_fail_status; /* enum ibv_wc_status of the FAILED WQE */
 	bool sig_all, implied, rtt_running, sq_failed, sqd_notify;
 	/* to the last probe there was none so far; to so many there was, and una has not moved

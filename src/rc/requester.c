@@ -32,7 +32,7 @@ void rpwi_req_go_back(struct rpwi_qp *qp)
 	qp->once = qp->psn_max;
 	qp->sq_cur = qp->sq_head;
 	qp->rd_next = qp->rd_head;
-	qp->rtt_running = false; /* an ACK of what was sent twice times neither (Karn) */
+	qp->rtt_running = false; /* an ACK of a packet sent twice times neither (Karn) */
 	qp->since_ackreq = 0;
 	rpwi_slow_end(qp, RPWI_SLOW_PROBE);
 	qp->probing = false;
@@ -47,8 +47,8 @@ __attribute__((always_inline)) static inline uint32_t window_room(const struct r
 	return inflight < RPWI_UNWINDOWED_PKTS ? RPWI_UNWINDOWED_PKTS - inflight : 0;
 }
 
-/* Response packets that the next READ request may ask for: what is asked for again keeps its old
- * end, so that no request spans two of the responder's resources. */
+/* Response packets that the next READ request may ask for: a repeated request keeps its old end, so
+ * that no request spans two of the responder's resources. */
 static uint32_t read_pkts_wanted(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 {
 	if (qp->rd_next != qp->rd_tail)
@@ -672,8 +672,8 @@ static bool row_begins(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 }
 
 /* As many packets of a SEND or WRITE of several as there is room for. An ACK is asked for every so
- * many packets, and with the last one here: that of the message, or what is left of the window may
- * be too little for more. False when nothing went. */
+ * many packets, and with the last one here: that of the message, or the rest of the window may be
+ * too little for more. False when nothing went. */
 static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint32_t pkts_max,
 	uint64_t now_ns)
 {
@@ -865,7 +865,7 @@ static bool doomed(struct rpwi_qp *qp, struct rpwi_swqe *w)
 }
 
 /* The requests from lost_psn on leave the batch; they are in order. Probes, too, once all before it
- * has been acknowledged: their answers would tell of a peer. */
+ * has been acknowledged: their answers would show a peer. */
 static void lose(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned first)
 {
 	for (unsigned i = first; i < b->npkt; i++)

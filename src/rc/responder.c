@@ -22,7 +22,7 @@ static void owe_ack(struct rpwi_qp *qp, uint64_t now_ns)
 }
 
 /* IB 9.9.6.3, class J: the receive WQE fails and the QP is in ERR, but no NAK says so. The peer's
- * retries end, as with kernel rxe. What was executed before is still acknowledged. */
+ * retries end, as with kernel rxe. Requests executed before are still acknowledged. */
 static void end_unanswered(struct rpwi_qp *qp, enum ibv_wc_status recv_status)
 {
 	bool executed = qp->ack_pkts;

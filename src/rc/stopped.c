@@ -2,11 +2,11 @@
 /* stopped.c - WRITEs to a peer whose process is stopped: a NIC would take them, so they are done
  * from here, in the memory of that process.
  *
- * Two ways. What has been sent, and lies where the peer has not taken it (ops->take_over says from
- * which PSN on), is placed, its packets are marked as done (ops->give_over), and it completes as if
- * it were acknowledged; the peer takes the PSNs when it goes on. Then nothing is under way, and
- * what is posted next takes no PSN at all, as a READ out of the peer's memory. A SEND or anything
- * else that needs the peer's program waits for it, and what is behind it waits as well.
+ * Two ways. Packets that were sent, and lie where the peer has not taken it (ops->take_over says
+ * from which PSN on), is placed, its packets are marked as done (ops->give_over), and it completes
+ * as if it were acknowledged; the peer takes the PSNs when it goes on. Then nothing is under way,
+ * and the next WQE takes no PSN at all, as a READ out of the peer's memory. A SEND or anything else
+ * that needs the peer's program waits for it, and WQEs behind it wait as well.
  *
  * What was sent twice cannot be told from what the peer has taken and not yet acknowledged:
  * qp->once keeps those apart.

@@ -50,8 +50,8 @@ int tls_handshake(struct tls *t);
  * end, and the peer did not say so; -EBADMSG: not of the peer's making, or something that it must
  * not send (tls_why); else what pull failed with. */
 ssize_t tls_recv(struct tls *t, void *to, size_t room);
-/* At most one record's worth is taken; -EAGAIN: none. What was taken may still wait in the session
- * for push to take it: tls_waits. Else what push failed with. */
+/* At most one record's worth is taken; -EAGAIN: none. Bytes that were taken may still wait in the
+ * session for push to take it: tls_waits. Else what push failed with. */
 ssize_t tls_send(struct tls *t, const void *p, size_t len);
 bool tls_pending(const struct tls *t); /* what tls_recv has for the caller without asking pull */
 bool tls_waits(const struct tls *t);
@@ -63,7 +63,7 @@ void tls_bye(struct tls *t);
 int tls_export(const struct tls *t, const char *label, const void *context, size_t context_len,
 	uint8_t *out, size_t len);
 
-const char *tls_why(const struct tls *t); /* of what failed last, in words */
+const char *tls_why(const struct tls *t); /* of the last failure, in words */
 /* ... it was an alert of the peer's: its name */
 bool tls_was_refused(const struct tls *t, const char **alert);
 bool tls_no_access(const struct tls *t); /* ... namely "access denied": see tls_no_access_alert */

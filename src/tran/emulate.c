@@ -99,8 +99,8 @@ struct emulated_ep {
 		ordered;
 	struct rpwi_list owed;
 	struct chunk chunk[EMULATED_WINDOW];
-	/* the second for a number with bulk data: who has all bytes of a get asks again, maybe
-	 * before this side is told that they have gone */
+	/* the second for a number with bulk data: a peer that has all bytes of a get asks again,
+	 * maybe before this side is told that they have gone */
 	struct serve serve[EMULATED_WINDOW + EMULATED_BULK];
 };
 

@@ -46,7 +46,7 @@ struct tran_facts {
 	/* our own only, too: what follows "ncclnet:" in the list of transports that was asked
 	 * for */
 	char plugin[256];
-	/* our own only: what is written into memory here is seen while it is filled; all of it by
+	/* our own only: bytes written into memory here are seen while it is filled; all of it by
 	 * rpwi_copy_up (base/copy.h), nothing by the kernel */
 	bool polled;
 };
@@ -59,7 +59,7 @@ struct tran_control {
 	 * listened at; NULL or "": all may be */
 	const char *local;
 	/* TRAN_SECRET_LEN bytes that both ends of the control connection have, and nobody else:
-	 * nothing may go in the clear. NULL: there is no key */
+	 * nothing may go in the clear. NULL: without a key */
 	const uint8_t *secret;
 };
 
@@ -76,8 +76,8 @@ struct tran_up {
 	/* A long frame (limits.placed_max) begins to come: where does its body go? Written until
 	 * `frame` is called with it as the body (NULL: it is not mapped), the path breaks, or
 	 * ep_close. NULL: nowhere yet, the transport keeps it. TRAN_PLACE_LATER: nowhere yet, and
-	 * the peer waits for nothing that this side says: the transport may leave it, and what is
-	 * behind it, where it is for a while, and ask again. NULL itself where nobody has a
+	 * the peer waits for nothing that this side says: the transport may leave it, and frames
+	 * behind it, where they are for a while, and ask again. NULL itself where nobody has a
 	 * place. */
 	void *(*place)(void *user, const void *head, size_t head_len, size_t body_len);
 	/* After RPWI_LATER from send: there is room again. */
@@ -123,7 +123,7 @@ struct tran_limits {
 	 * of it */
 	size_t placed_max;
 	/* only if at most so many requests are under way, itself one of them: its receive may not
-	 * be posted yet, and what is kept for it is copied twice. Not where memory is polled, and
+	 * be posted yet, and a frame kept for it is copied twice. Not where memory is polled, and
 	 * who sends makes progress, too (else what is fetched is the other thread's work) */
 	unsigned placed_under_way;
 	/* from here on, the sender putting where the receiver says is faster still; 0: nowhere */
@@ -150,7 +150,7 @@ struct tran_desc {
 };
 
 enum tran_atomic { TRAN_FETCH_ADD, TRAN_COMPARE_SWAP };
-/* On an aligned word of this process; what was there before. */
+/* On an aligned word of this process; its former value. */
 static inline uint64_t tran_atomic_here(
 	uint64_t *word, enum tran_atomic op, uint64_t operand, uint64_t compare)
 {
@@ -210,8 +210,8 @@ struct tran_bulk;
 enum { TRAN_BULK_MOST = 48, TRAN_BULK_LEN_MAX = 1 << 20 };
 struct tran_bulk_ops {
 	/* One message, not begun: of buf, or into it. home: the registered memory that buf lies in,
-	 * which may be unmapped by now; or NULL: buf is of an operation under way. buf NULL: what
-	 * comes is thrown away. `cookie` comes back in emulate_moved. */
+	 * which may be unmapped by now; or NULL: buf is of an operation under way. buf NULL:
+	 * incoming bytes are thrown away. `cookie` comes back in emulate_moved. */
 	int (*make)(struct tran_ep *ep, bool sends, void *buf, size_t len, struct tran_home *home,
 		void *cookie, struct tran_bulk **out);
 	/* It moves, as soon as the peer's of the same id does, whichever was first. */

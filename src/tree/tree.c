@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tree.c - the table of paths that a kernel would have for our devices, and what is in their files.
+/* tree.c - the table of paths that a kernel would have for our devices, and the contents of their
+ * files.
  *
  * The shape is rxe's (Linux 6.1), except that each device has a parent, as NICs have, and as rxe
  * had in older kernels: the interface's own device, or a made-up one where it has none. So the
@@ -610,8 +611,8 @@ static void dev_fill(struct rpwi_tree_dev *d, const struct rpwi_netdev *net)
 	d->net = net;
 	snprintf(d->uverbs, sizeof(d->uverbs), "uverbs%u", rpwi_netdev_uverbs(net));
 	snprintf(d->parent, sizeof(d->parent), "/sys/class/net");
-	/* The interface, then its device. Names as in PCI, device 00, function 0: whoever takes all
-	 * functions of a device for one (NCCL) still finds two devices. */
+	/* The interface, then its device. Names as in PCI, device 00, function 0: a program that
+	 * takes all functions of a device for one (NCCL) still finds two devices. */
 	d->has_parent = follow(d->parent, sizeof(d->parent), net->ifname) &&
 			follow(d->parent, sizeof(d->parent), "device");
 	if (!d->has_parent)

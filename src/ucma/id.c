@@ -71,9 +71,9 @@ uint64_t id_service(const struct id *id, uint16_t port) { return (uint64_t)id->p
 
 static bool is_ud(const struct id *id) { return id->qp_type == IBV_QPT_UD; }
 
-/* A listener goes, and the requests that its program has taken are still to be answered: who
- * repeated one now would ask for a service that nobody has, and be rejected by another process of
- * this host. */
+/* A listener goes, and the requests that its program has taken are still to be answered: a repeated
+ * one now would ask for a service that nobody has, and be rejected by another process of this
+ * host. */
 static void defer_requests(const struct id *listener)
 {
 	uint64_t service = id_service(listener, listener->src.port);
@@ -484,7 +484,7 @@ void cm_event(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_event 
 		connection_over(id, 0);
 		break;
 	case RPWI_CM_EV_PEER_GONE:
-		/* What the peer's kernel would have sent for it: DREQ, or REJ; to who has sent a
+		/* What the peer's kernel would have sent for it: DREQ, or REJ; to the sender of a
 		 * REP, because nobody knows its communication ID any more. */
 		if (conn->state == RPWI_CM_TIMEWAIT)
 			connection_over(id, 0);

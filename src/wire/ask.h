@@ -5,8 +5,8 @@
  * A process is known by its slot, the upper 12 bits of its QPNs. The datagram is a UD SEND ONLY
  * with the Q_Key of QP 1 and one MAD of 256 bytes, of a vendor class with an OUI (IB 16.5, classes
  * 0x30 to 0x4f), so that who does not know it drops it. The question goes to QP 1, or, once it is
- * known, to the slot of that host's helper; the answer to the slot of who asked: a QPN with
- * index 0, which no QP of a ropeway has.
+ * known, to the slot of that host's helper; the answer to the asker's slot: a QPN with index 0,
+ * which no QP of a ropeway has.
  */
 #ifndef ROPEWAY_WIRE_ASK_H
 #define ROPEWAY_WIRE_ASK_H

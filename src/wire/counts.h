@@ -10,7 +10,7 @@
 /* Counters alone: whoever adds them up takes it for an array. Those of more than one QP are changed
  * under the HCA's lock alone. */
 struct rpwi_qp_stats {
-	/* of all kinds, ACKs and what is sent again too; bytes of payload */
+	/* of all kinds, ACKs and packets sent again too; bytes of payload */
 	uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes;
 	uint64_t retransmits, probes, timeouts, rnr_nak_rx, rnr_nak_tx, seq_nak_rx, seq_nak_tx;
 	uint64_t nak_rx[RPWI_NAK_COUNT], nak_tx[RPWI_NAK_COUNT];
@@ -18,11 +18,11 @@ struct rpwi_qp_stats {
 		rx_bad_length, rx_bad_qkey, rx_no_rwqe;
 	uint64_t reads_alone;                  /* without the peer's help; each QP's own */
 	uint64_t writes_alone;                 /* likewise, while it is stopped */
-	uint64_t retries;                      /* went back to what was not acknowledged */
+	uint64_t retries;                      /* went back to the first unacknowledged packet */
 	uint64_t retry_exceeded, rnr_exceeded; /* work requests that failed so */
 	uint64_t sends, recvs;                 /* SENDs and receives, completed well */
 	/* The device's own. Of the packets above, those to and from groups; packets that the kernel
-	 * refused; packets with a wrong ICRC, and what is no packet. */
+	 * refused; packets with a wrong ICRC, and bytes that are no packet. */
 	uint64_t tx_mcast, rx_mcast, tx_refused, rx_broken;
 };
 

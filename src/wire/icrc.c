@@ -151,8 +151,8 @@ static uint32_t poly_mul(uint32_t a, uint32_t b)
 	return r;
 }
 
-/* x^(-8n): what takes n zero bytes off the end of a CRC. The constant term of P is 1, so x has an
- * inverse. */
+/* x^(-8n): the factor that takes n zero bytes off the end of a CRC. The constant term of P is 1, so
+ * x has an inverse. */
 static uint32_t poly_unshift_bytes(size_t n)
 {
 	/* x^-1 = (P - 1) / x; reflected: a step of the CRC backwards from POLY_ONE. */
@@ -183,7 +183,7 @@ static uint32_t unshift_cached(size_t n)
 
 /* Is `diff`, of the CRC received and the CRC computed, one that another ID makes? The CRC of two
  * bytes d0 d1 and n zero bytes after them, from state 0, is the state d0 | d1 << 8 shifted by n + 2
- * bytes; so shift back, and what is left must be those two bytes. */
+ * bytes; so shift back, and the rest must be those two bytes. */
 static bool id_from_diff(uint32_t diff, size_t bytes_after_id, uint16_t *id_diff)
 {
 	uint32_t s = poly_mul(diff, unshift_cached(bytes_after_id + 2));

@@ -34,8 +34,8 @@ enum rpwi_icrc_verdict {
 enum rpwi_icrc_verdict rpwi_icrc_check(
 	const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t *ip_id);
 
-/* A packet whose ICRC is bad: who changed it? CRC is linear, so what another address or port in the
- * pseudo header would do to it can be solved for.
+/* A packet whose ICRC is bad: what changed it? CRC is linear, so the effect of another address or
+ * port in the pseudo header can be solved for.
  * - The source port that makes it right, with the ID given and all else in `flow` as it is. False:
  *   there is none (of random damage that is found with a chance of 2^-16).
  * - IPv4: the source (or destination) address that makes it right: there is always exactly one, so

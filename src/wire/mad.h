@@ -149,7 +149,7 @@ struct rpwi_cm_msg {
 			uint64_t service_id;
 		} sidr_rep;
 	};
-	/* always the whole room of the message when decoded; what was given, zero-padded, when
+	/* always the whole room of the message when decoded; the given bytes, zero-padded, when
 	 * encoded */
 	uint8_t pdata_len;
 	uint8_t pdata[RPWI_RTU_PDATA];

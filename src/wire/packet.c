@@ -117,7 +117,8 @@ static size_t headers_len(unsigned svc, unsigned op)
 	return n;
 }
 
-/* A word at a time, here and in encode_bth: what is read again as a whole was best written so. */
+/* A word at a time, here and in encode_bth: a word that is read again as a whole is best written
+ * so. */
 static void decode_bth(const uint8_t *d, struct rpwi_pkt *p)
 {
 	uint32_t first = rpwi_get_be32(d), second = rpwi_get_be32(d + BTH_ECN),

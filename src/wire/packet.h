@@ -172,8 +172,8 @@ int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out);
 int rpwi_pkt_decode_parts(const uint8_t *hdr, size_t hdr_len, const uint8_t *payload,
 	size_t payload_len, struct rpwi_pkt *out);
 /* Of those that come one after the other most are alike: the same headers but for the acknowledge
- * request, the PSN and what their extended headers say, the same length. What is known of the last
- * one decoded; zeroed: nothing. */
+ * request, the PSN and what their extended headers say, the same length. State of the last one
+ * decoded; zeroed: nothing. */
 struct rpwi_alike {
 	bool known;
 	uint8_t bth[8]; /* as it came, without the word that ends in the PSN */

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """words.py [FILE]...: our own words and sentences, held against the list in words.txt: one term for one thing, American spelling, no sentence that only we understand.
 
-Without files: every *.md of the tree (but the Chinese ones), the man pages, and the texts that programs print: the strings in src/, learn/ and python/.
+Without files: every *.md of the tree (but the Chinese ones), the man pages, the texts that programs print (the strings in src/, learn/ and python/), and the comments of the C code.
 Prints FILE:LINE: what stands there -> what to write. Exit status 1 if there is anything.
 
   words.py --new     those rows of the list that are commented out as "later" as well: how much they would find
@@ -18,15 +18,15 @@ ROOT = HERE.parent.parent
 
 
 class Rule:
-    """A row of words.txt: PATTERN => INSTEAD, and behind " @" which kinds of text it is for (md, man, text)."""
+    """A row of words.txt: PATTERN => INSTEAD, and behind " @" which kinds of text it is for (md, man, text, comment)."""
 
     def __init__(self, line, number):
         pattern, _, rest = line.partition(" => ")
         self.instead, _, kinds = rest.partition(" @")
-        self.kinds = set(kinds.split()) or {"md", "man", "text"}
+        self.kinds = set(kinds.split()) or {"md", "man", "text", "comment"}
         self.number = number
-        if not self.instead.strip() or not self.kinds <= {"md", "man", "text"}:
-            raise ValueError(f"words.txt:{number}: expected 'PATTERN => INSTEAD [@md man text]', not {line!r}")
+        if not self.instead.strip() or not self.kinds <= {"md", "man", "text", "comment"}:
+            raise ValueError(f"words.txt:{number}: expected 'PATTERN => INSTEAD [@md man text comment]', not {line!r}")
         # A small letter stands for a large one too, where a sentence begins.
         self.pattern = re.compile(r"(?<![\w-])(?:" + pattern + r")(?![\w])", re.IGNORECASE if pattern == pattern.lower() else 0)
 
@@ -76,6 +76,17 @@ def of_c(text):
             yield code.count("\n", 0, strings.start()) + 1, joined
 
 
+PIECES = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+
+def of_comments(text):
+    """[(line, text)] of the comments of a C file, each in one piece."""
+    for piece in PIECES.finditer(text):
+        if piece[0].startswith("/"):
+            prose = re.sub(r"\s*\n\s*\*?\s*", " ", piece[0])
+            yield text.count("\n", 0, piece.start()) + 1, re.sub(r"`[^`]*`", "`x`", prose)
+
+
 def of_python(text):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") >= 2:
@@ -83,37 +94,37 @@ def of_python(text):
                 yield node.lineno + number, re.sub(r"`[^`]*`", "`x`", line)
 
 
-def kind_of(path):
-    """(kind, how its prose is found), or None."""
+def kinds_of(path):
+    """[(kind, how its prose is found)]"""
     name = str(path)
     if name.endswith(".md"):
-        return ("md", of_markdown) if not name.endswith(".zh.md") else None
+        return [("md", of_markdown)] if not name.endswith(".zh.md") else []
     if re.search(r"\.[137]$", name):
-        return "man", of_man
-    if name.endswith(".c") and name.startswith(("src/", "learn/", "python/")):
-        return "text", of_c
+        return [("man", of_man)]
+    if name.endswith(".h"):
+        return [("comment", of_comments)]
+    if name.endswith(".c"):
+        return [("comment", of_comments)] + ([] if name.startswith("bench/") else [("text", of_c)])
     if name.endswith(".py") and name.startswith("python/ropeway/"):
-        return "text", of_python
-    return None
+        return [("text", of_python)]
+    return []
 
 
 def hits(path, text, wanted):
-    kind = kind_of(path)
-    if not kind:
-        return
-    for number, line in kind[1](text):
-        for rule in wanted:
-            if kind[0] in rule.kinds:
-                for found in rule.pattern.finditer(line):
-                    yield f"{path}:{number}: {found[0].strip()!r} -> {rule.instead.strip()} (words.txt:{rule.number})"
+    for kind, prose in kinds_of(path):
+        for number, line in prose(text):
+            for rule in wanted:
+                if kind in rule.kinds:
+                    for found in rule.pattern.finditer(line):
+                        yield f"{path}:{number}: {found[0].strip()!r} -> {rule.instead.strip()} (words.txt:{rule.number})"
 
 
 def all_files():
     """Of a checkout what git knows; of an unpacked release (no git, perhaps built in place) every file but those of builds."""
     if (ROOT / ".git").exists():
-        listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md", "man/*", "src/*.c", "learn/*.c", "python/*.c", "python/ropeway/*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+        listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md", "man/*", "src/*.[ch]", "include/*.h", "learn/*.[ch]", "python/*.[ch]", "bench/*.[ch]", "python/ropeway/*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     else:
-        listed = [str(path.relative_to(ROOT)) for pattern in ("*.md", "*/**/*.md", "man/*", "src/**/*.c", "learn/**/*.c", "python/**/*.c", "python/ropeway/**/*.py") for path in ROOT.glob(pattern)]
+        listed = [str(path.relative_to(ROOT)) for pattern in ("*.md", "*/**/*.md", "man/*", "src/**/*.[ch]", "include/*.h", "learn/**/*.[ch]", "python/**/*.[ch]", "bench/*.[ch]", "python/ropeway/**/*.py") for path in ROOT.glob(pattern)]
     return sorted(name for name in listed if (ROOT / name).is_file() and not re.match(r"(build|obj-|\.pybuild|debian/\w)", name))
 
 
@@ -126,7 +137,8 @@ class Words(unittest.TestCase):
     def test_prose_is_looked_at_and_code_is_not(self):
         self.assertEqual(len(self.found("a.md", "The colour\n`colour` [x](colour.md)\n```\ncolour\n```\nColour, colours\n")), 2)
         self.assertEqual(len(self.found("man/a.1", ".Sh COLOUR\n.Fl colour\n.Bd -literal\ncolour\n.Ed\na colour\n")), 2)
-        self.assertEqual(len(self.found("src/a.c", '/* colour */\nint colour;\nf("colour");\nf("\'%s\' is one "\n  "too many here");\n')), 1)
+        self.assertEqual(len(self.found("src/a.c", '/* colour */\nint colour;\nf("colour");\nf("\'%s\' is one "\n  "too many here");\n')), 2)
+        self.assertEqual(len(self.found("src/a.h", '/* one too\n * many, `colour` */\nint colour;\n')), 1)
         self.assertEqual(len(self.found("python/ropeway/a.py", '"""The colour of it."""\ncolour = "colour"\n')), 1)
         self.assertEqual(self.found("docs/a.zh.md", "colour"), [])
 

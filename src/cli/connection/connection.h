@@ -9,9 +9,9 @@
  * where.c  the device and the addresses that a side listens on, for people
  * data.c   messages: sent, received, checked
  *
- * The calls themselves are ncclnet/drive's. A step gives 0, or -1 after connection_fail. Each ends
- * by its deadline: what polls looks at it, and a thread of its own ends the process where a call of
- * the plugin does not return.
+ * The calls themselves are ncclnet/drive's. A step returns 0, or -1 after connection_fail. Each
+ * ends by its deadline: what polls looks at it, and a thread of its own ends the process where a
+ * call of the plugin does not return.
  */
 #ifndef ROPEWAY_CLI_CONNECTION_H
 #define ROPEWAY_CLI_CONNECTION_H
@@ -91,7 +91,7 @@ static inline const char *connection_side(const struct connection *c)
 /* Records the sentence, the first one only. -1. */
 int connection_fail(struct connection *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* A line of a step: what was done and what it gave. */
+/* A line of a step: the call and its result. */
 void connection_say(const struct connection *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* The same of a call to the plugin, whose result ends the line. 0, or -1 (nothing recorded) where

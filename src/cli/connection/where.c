@@ -16,8 +16,8 @@ static socklen_t address_len(const struct sockaddr *a)
 					  : 0;
 }
 
-/* "ADDRESS, ADDRESS" of the interface; what does not fit is "...". How many there are; 0 also where
- * no interface has that name. */
+/* "ADDRESS, ADDRESS" of the interface; the rest, if it does not fit, is "...". How many there are;
+ * 0 also where no interface has that name. */
 static unsigned addresses(const char *interface, char *out, size_t len)
 {
 	enum { SHOWN_MAX = 4 };

@@ -309,7 +309,7 @@ static char *default_device(void)
 	return name;
 }
 
-/* Empties it too: what is in it afterwards is of this run. */
+/* Empties it too: its contents afterwards are of this run. */
 static bool can_write(const char *path)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

@@ -32,7 +32,7 @@ struct doctor_verdict {
 struct doctor_report {
 	struct doctor_verdict verdict[DOCTOR_VERDICTS_MAX];
 	unsigned count;
-	enum doctor_side side; /* of what is added next */
+	enum doctor_side side; /* of the next addition */
 	const char *host;      /* the peer, or NULL */
 	bool nat;              /* one lies between: told, and the cause of more */
 };
@@ -115,7 +115,7 @@ struct doctor_talk {
 	rpw_context *c;
 	struct doctor_echo echo;
 };
-/* Does what there is to do, or sleeps until there is something. Negative: rpw_last_error says
+/* Does the work that is due, or sleeps until there is something. Negative: rpw_last_error says
  * why. */
 int doctor_turn(const struct doctor_talk *t);
 /* An allocator for rpw_recv_obj that gives at most (uintptr_t)most bytes. */

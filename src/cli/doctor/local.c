@@ -220,8 +220,8 @@ static void look_at_buffers(struct doctor_report *r)
 			rpwi_cli_size((uint64_t)have, size));
 }
 
-/* Without it nothing that is tried within this machine could come up, and each would be told of for
- * itself. */
+/* Without it nothing that is tried within this machine could come up, and each would be reported
+ * for itself. */
 static bool look_at_loopback(struct doctor_report *r)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET,

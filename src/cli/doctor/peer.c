@@ -65,7 +65,7 @@ struct client {
 	struct doctor_talk talk;
 	rpw_endpoint *ep;
 	const char *address, *key_file;
-	bool narrow; /* packets are lost for their size: what is long may never come */
+	bool narrow; /* packets are lost for their size: long packets may never come */
 };
 
 static int wait_for(const struct doctor_talk *t, rpw_request *req, unsigned wait_ms)

@@ -99,7 +99,7 @@ bool doctor_is_own_address(const char *text)
 	struct in6_addr a;
 	bool own = false;
 	if (!parse(text, &a) || getifaddrs(&list))
-		return true; /* nothing is said of what is not known */
+		return true; /* unknown facts are not mentioned */
 	for (struct ifaddrs *i = list; i && !own; i = i->ifa_next)
 		own = i->ifa_addr && is_v6_of(i->ifa_addr, &a);
 	freeifaddrs(list);

@@ -38,7 +38,7 @@ struct ex_frame {
 };
 /* False: enough. */
 typedef bool ex_frame_fn(void *arg, const struct ex_frame *f);
-/* 0, or -errno and `why`. What was read before an error in the middle of the file has been
+/* 0, or -errno and `why`. Packets read before an error in the middle of the file has been
  * delivered; `*cut` then says so, and 0 is returned. */
 int rpwi_explain_read(
 	const char *path, ex_frame_fn *fn, void *arg, bool *cut, char why[EX_WHY_LEN]);
@@ -199,7 +199,7 @@ struct ex_model {
 
 void rpwi_explain_pkt_free(struct ex_pkt *k); /* what it holds */
 /* explain.c: captures become the whole model. An exit status, said to the user if it is not CLI_OK.
- * Whatever comes of it is to be unloaded. */
+ * It is to be unloaded in any case. */
 int rpwi_explain_load(struct ex_model *m, char **files, unsigned count);
 void rpwi_explain_unload(struct ex_model *m);
 /* merge.c: puts m->pkt, as read, in its order. 0 or -ENOMEM. */

@@ -272,7 +272,7 @@ static void extended_fields(struct out *o, const struct rpwi_pkt *p)
 	}
 }
 
-/* IB A19: the placement (global visibility, persistence) and what is flushed. */
+/* IB A19: the placement (global visibility, persistence) and the flushed range. */
 static void flush_fields(struct out *o, const struct rpwi_pkt *p)
 {
 	static const char *const what[] = {"the range", "the memory region", "2", "3"};

@@ -2,10 +2,9 @@
 /* html.c - the model as JSON inside of the page (explain.html). Values only; words, in both
  * languages, are the page's (words.js).
  *
- * The page has every packet, and is bounded all the same: the first ROWS_FULL rows that are not
- * folded (and in a small capture all of them) have their header fields; every other is a short
- * array, some 40 bytes, whose texts are in a table of the conversation. The page says how many
- * those are.
+ * The page has every packet, and still is bounded: the first ROWS_FULL rows that are not folded
+ * (and in a small capture all of them) have their header fields; every other is a short array, some
+ * 40 bytes, whose texts are in a table of the conversation. The page says how many those are.
  */
 #include "cli/explain/explain.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* merge.c - several captures as one: clocks that differ are brought together, the same packet in
- * two files becomes one arrow, and what happened is put in the order of causes.
+ * two files becomes one arrow, and events are put in the order of causes.
  *
  * Stamps alone give no order: clocks of two hosts differ, and a capture may stamp a packet only
  * after the call that sent it, when its receiver has stamped it already. What holds is the order

@@ -37,7 +37,7 @@ struct interface {
 
 struct reader {
 	const char *path;
-	gzFile in;           /* of what is not compressed: the bytes as they are */
+	gzFile in;           /* of an uncompressed file: the bytes as they are */
 	uint8_t begun[4];    /* read already, to see what it is */
 	unsigned begun_left; /* of those, not taken yet: the last ones */
 	int failed;          /* -errno: reading did */

@@ -26,7 +26,7 @@ const char *const rpwi_explain_diagnosis_name[EX_DIAGNOSES] = {"never_answered",
 	"was_rnr", "was_access", "was_invalid", "was_operation", "gave_up", "no_answer",
 	"no_listener", "one_sided"};
 
-/* Requests of one side and what came back for them. */
+/* Requests of one side and the answers to them. */
 struct way {
 	bool begun, loose; /* loose: after a READ whose length in packets is not known */
 	uint32_t next, una;

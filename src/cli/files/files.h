@@ -7,9 +7,9 @@
  * the receiver has from before, and its checksum) -> START (from where) -> the bytes -> END (the
  * checksum of all of it) -> DONE; BYE at the end. Where a file of that name and size is there and
  * must not be replaced, COMPARE stands for HAVE: no checksum of it is told, the sender's (START at
- * the end, END) decides. KEPT stands for any DONE, HAVE or COMPARE: what is there stays, and why;
- * the next entry is due. STILL, from both sides and at any time, has no answer: I am reading a long
- * file. DONE comes when the file has its name, so the sender never reports a file before.
+ * the end, END) decides. KEPT stands for any DONE, HAVE or COMPARE: the present file stays, and
+ * why; the next entry is due. STILL, from both sides and at any time, has no answer: I am reading a
+ * long file. DONE comes when the file has its name, so the sender never reports a file before.
  *
  * Messages are tagged ones with FILES_TAG_CONTROL. The bytes of files are messages with
  * FILES_TAG_DATA, up to FILES_CHUNK bytes and then their offset in the file (8 bytes), which rises:
@@ -108,7 +108,7 @@ void files_sum_hole(struct files_sum *s, uint64_t len);
 /* A file, from where the sum is; reads about `budget` bytes at most. 0: up to `until`; 1: not yet;
  * or -errno, -ENODATA if the file is shorter. */
 int files_sum_file(struct files_sum *s, int fd, uint64_t until, uint64_t budget);
-/* Of what is in it; more may follow. */
+/* Of its contents; more may follow. */
 void files_sum_end(const struct files_sum *s, uint8_t hash[FILES_HASH_BYTES]);
 void files_sum_close(struct files_sum *s);
 /* The next bytes at or after `at` that are not a hole: `*from` up to `*until`; `*from` is `size` if

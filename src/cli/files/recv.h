@@ -30,7 +30,7 @@ struct receiver {
 
 /* A sender has come. */
 void recv_session_begin(struct receiver *r, rpw_endpoint *ep);
-/* A piece of what has to be read from the disk. True: there is more of it. */
+/* A piece of the bytes to be read from the disk. True: there is more of it. */
 bool recv_session_work(struct receiver *r, uint64_t now_ns);
 /* Those that have been silent for too long are ended. */
 void recv_session_timers(struct receiver *r, uint64_t now_ns);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* recv_session.c - one sender, as `ropeway recv` sees it: a state machine driven by the completions
- * of receives. It never waits, so that several senders are served at once: what has to be read from
- * the disk is read in pieces (recv_session_work).
+ * of receives. It never waits, so that several senders are served at once: bytes on the disk are
+ * read in pieces (recv_session_work).
  *
  * A place belongs to who uses it. When all are taken, a newcomer gets that of a session that has
  * not said hello, or has moved nothing for RECV_IDLE_MS; else it hears that the receiver is full.

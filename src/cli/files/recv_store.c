@@ -344,7 +344,7 @@ static enum store_result open_part(struct store_file *f, const char *name, struc
 	return STORE_OK;
 }
 
-/* A disk that is too small is told of at once. Nothing is reserved: a sender who only announces
+/* A disk that is too small is reported at once. Nothing is reserved: a sender who only announces
  * takes nothing away. */
 static enum store_result room(
 	const struct store_file *f, uint64_t data, const char *name, struct store_why *why)

@@ -8,7 +8,7 @@
 
 #include <sys/types.h>
 
-/* The directory that everything goes to, and what may be done in it. */
+/* The directory that everything goes to, and the rights in it. */
 struct store {
 	int root;
 	bool overwrite; /* what is there may be replaced */
@@ -58,10 +58,10 @@ enum store_result store_dir_end(const struct store *s, struct store_dirs *d,
 	const struct files_message *m, struct store_why *why);
 enum store_result store_link(
 	const struct store *s, bool any, const struct files_message *m, struct store_why *why);
-/* Opens the file, or what is there of it, which store_file_read then reads. */
+/* Opens the file, or the part that is there, which store_file_read then reads. */
 enum store_result store_file_begin(const struct store *s, const struct files_message *m,
 	struct store_file *f, struct store_why *why);
-/* A piece of what is there into the sum; is_reading tells whether it was the last. */
+/* A piece of the present part into the sum; is_reading tells whether it was the last. */
 enum store_result store_file_read(struct store_file *f, struct store_why *why);
 /* The bytes come from `from` on: 0, or f->there. */
 enum store_result store_file_start(struct store_file *f, uint64_t from, struct store_why *why);
@@ -71,7 +71,7 @@ enum store_result store_file_write(struct store_file *f, uint64_t offset, const 
 /* Verified against the sender's checksum, then under its name. */
 enum store_result store_file_end(
 	struct store_file *f, const uint8_t hash[FILES_HASH_BYTES], struct store_why *why);
-/* At any time; what was received stays as a part, if there is a whole chunk of it. */
+/* At any time; received bytes stay as a part, if there is a whole chunk of it. */
 void store_file_close(struct store_file *f);
 
 #endif

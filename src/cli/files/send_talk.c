@@ -366,7 +366,8 @@ static int send_chunk(struct sender *s, struct outgoing *f, unsigned i, size_t l
 	return 0;
 }
 
-/* Nothing is due while the bytes go: what comes is a refusal. Holes are neither read nor sent. */
+/* Nothing is due while the bytes go: a message now is a refusal. Holes are neither read nor
+ * sent. */
 static int send_bytes(struct sender *s, struct outgoing *f)
 {
 	uint64_t from, until = f->sum.at;

@@ -37,7 +37,7 @@ static inline void perf_hist_add(struct perf_hist *h, uint32_t v)
 }
 
 /* The middle of the bucket that a share (0..1) of the values does not go beyond; never outside of
- * what was added. */
+ * the added values. */
 double perf_hist_at(const struct perf_hist *h, double share);
 
 /* Sorts them. */

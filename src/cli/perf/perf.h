@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* perf.h - what the files of `ropeway perf` share: a job (one operation, one size, one figure),
- * what came of it, and who measures whom.
+/* perf.h - what the files of `ropeway perf` share: a job (one operation, one size, one figure), its
+ * outcome, and which side measures.
  *
  * Only include/ropeway.h is measured: nothing here knows how the library does it. Two sides run
  * each job: the client decides and holds the clock, the server answers. A row is what was found

@@ -7,7 +7,7 @@
  *
  * What is timed is the receiver: from the moment when both sides have met until its last message is
  * there; of a connection, listen, and accept from when the other side has the handle. Contents are
- * verified before the first round and after the last, outside of what is timed. */
+ * verified before the first round and after the last, outside of the timed part. */
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
@@ -216,7 +216,7 @@ static bool stream(struct bench_side *b, const struct job *j, struct result *r)
 	return side_meet_spinning(b->s);
 }
 
-/* The next message of a comm, there and done: receives are posted ahead, what is sent is not. */
+/* The next message of a comm, there and done: receives are posted ahead, sends are not. */
 static bool one(struct bench_side *b, struct bench_comm *l, const struct job *j)
 {
 	unsigned looks = 0;
@@ -328,7 +328,7 @@ static void side_body(struct side *s, void *arg)
 
 /* ---- what was found ---- */
 
-/* A line of the table: what is measured, of every plugin. */
+/* A line of the table: a measurement, of every plugin. */
 struct row {
 	enum kind kind;
 	uint64_t size;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* check.c - `ropeway plugin check`: options, and how what the conformance run finds is shown. What
- * is tried is ncclnet/check/conform.c's. */
+/* check.c - `ropeway plugin check`: options, and how what the conformance run finds is shown. The
+ * cases are ncclnet/check/conform.c's. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>

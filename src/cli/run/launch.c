@@ -125,13 +125,13 @@ int rpwi_launch_inspect(const char *program, struct rpwi_launch *out)
 		struct image m;
 		struct stat st = {0};
 		int err = map_file(out->program, &m, &st);
-		/* executable, but not to be read: started all the same, with nothing known of it */
+		/* executable, but not to be read: still started, with nothing known of it */
 		if (err == -EACCES)
 			return 0;
 		if (err)
 			return err;
-		/* A file may be cut short while it is mapped; who does that to a program that is
-		 * about to run gets SIGBUS, as the kernel would give it. */
+		/* A file may be cut short while it is mapped; a process that cuts it short
+		 * meanwhile gets SIGBUS, as the kernel would give it. */
 		read_shebang(&m, interpreter, sizeof(interpreter));
 		if (!interpreter[0]) {
 			read_elf(&m, out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plan.c - see plan.h. The caller keeps the drop-in's tree out of it (ROPEWAY_DISABLE): what is
- * looked at here is the kernel's own. */
+/* plan.c - see plan.h. The caller keeps the drop-in's tree out of it (ROPEWAY_DISABLE): the files
+ * looked at here are the kernel's own. */
 #include "cli/run/plan.h"
 
 #include "base/hash.h"

@@ -21,9 +21,8 @@ struct rpwi_plan {
 /* Looks at the kernel's folders and the interfaces; changes nothing. 0, or -errno and `why`. End
  * with rpwi_plan_free in any case. */
 int rpwi_plan_make(struct rpwi_plan *p, char *why, size_t why_len);
-/* Carries it out in this process's mount namespace. What is mounted has this source in
- * /proc/self/mountinfo. 0, or -errno and what
- * cannot be done; then a part of it may be. */
+/* Carries it out in this process's mount namespace. Each mount has this source in
+ * /proc/self/mountinfo. 0, or -errno and what cannot be done; then a part of it may be. */
 int rpwi_plan_lay(const struct rpwi_plan *p, const char *source, char *what, size_t what_len);
 /* What is made last: who sees it sees all. NULL: nothing is made. */
 const char *rpwi_plan_last(const struct rpwi_plan *p);

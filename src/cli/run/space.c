@@ -221,7 +221,7 @@ int rpwi_space_other(dev_t dev)
 		int dir = openat(dirfd(proc), e->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC);
 		if (dir >= 0 && has_mounted(dir, dev)) {
 			found = rpwi_process_open(atoi(e->d_name));
-			/* Its number is nobody else's while the folder still tells of it. */
+			/* Its number is nobody else's while the folder still shows it. */
 			if (found >= 0 && !has_mounted(dir, dev)) {
 				close(found);
 				found = -1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link.c - what is kept until acknowledged, what goes again on the next path, answers that wait,
- * and bodies that come in parts. */
+/* link.c - frames kept until acknowledged, frames that go again on the next path, answers that
+ * wait, and bodies that come in parts. */
 #include "msg/link/link.h"
 
 #include <errno.h>
@@ -262,7 +262,7 @@ bool link_work(struct link *l)
 	return replies_go(l);
 }
 
-/* ---- the next path: what did not arrive goes again ---- */
+/* ---- the next path: frames that did not arrive go again ---- */
 
 static int send_again(
 	struct link *l, const struct frame_head *h, const struct link_kept *k, size_t at, size_t n)

@@ -148,14 +148,14 @@ struct frame {
 };
 
 void link_init(struct link *l, struct link_group *group);
-/* Nothing goes or comes any more: what is kept and owed is dropped, without up-calls. */
+/* Nothing goes or comes any more: frames kept and owed are dropped, without up-calls. */
 void link_end(struct link *l);
 /* After link_end: it leaves its group, with what it was granted. */
 void link_fini(struct link *l);
 
 /* ops and te are set: frames go over them. */
 static inline void link_open(struct link *l) { l->open = true; }
-/* The path is of no use any more; what was not acknowledged is kept. */
+/* The path is of no use any more; unacknowledged frames are kept. */
 void link_close(struct link *l);
 /* After link_open of a further path: the peer has so many of our frames, the others go again. */
 void link_resume(struct link *l, uint64_t peer_received);
@@ -169,7 +169,7 @@ void link_reply(
 /* A frame for the sake of its head, with what has come and what may be sent: now, or with the next
  * work. need: so many units are waited for. */
 void link_say(struct link *l, uint32_t need);
-/* The owner of a kept body has no use for it any more: what is sent again is empty. */
+/* The owner of a kept body has no use for it any more: a frame sent again is empty. */
 void link_forget(struct link_keep *k);
 
 /* What has to go before anything else of a further path: false, later. */
@@ -179,7 +179,7 @@ bool link_work(struct link *l);
 
 /* The peer has so many of our frames. */
 void link_acknowledged(struct link *l, uint64_t count);
-void link_ack_now(struct link *l); /* if anything came that the peer has not been told of */
+void link_ack_now(struct link *l); /* if anything came that was not reported to the peer */
 int link_late_acks(
 	struct link_group *group); /* those that no frame has carried meanwhile: how many */
 

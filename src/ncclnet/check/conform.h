@@ -12,7 +12,7 @@
 enum conform_verdict { CONFORM_PASS, CONFORM_SKIP, CONFORM_QUIRK, CONFORM_FAIL, CONFORM_VERDICTS };
 extern const char *const conform_verdict_name[CONFORM_VERDICTS];
 
-/* What was tried and what came of it. */
+/* Each case and its outcome. */
 struct conform_line {
 	const char *id, *what; /* "truncation", "a message longer than its receive is an error" */
 	enum conform_verdict verdict;

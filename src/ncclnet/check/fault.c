@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fault.c - several connections and threads at once, and what does not go well: a peer that is
- * killed, a close with work under way, loading again. */
+/* fault.c - several connections and threads at once, and failures: a peer that is killed, a close
+ * with work under way, loading again. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -151,7 +151,7 @@ void case_reg_thread(struct conform *c)
 
 /* ---- what does not go well ---- */
 
-/* Until a request of this stream is an error: true. What can still be posted is. */
+/* Until a request of this stream is an error: true. Requests that can still be posted are. */
 static bool ends_in_error(struct conform *c, struct stream *t, uint64_t until)
 {
 	struct side *s = c->s;
@@ -220,7 +220,7 @@ void case_close_busy(struct conform *c)
 		return;
 	end_close(c->s, &in);
 	end_close(c->s, &out);
-	/* And what is opened then works. */
+	/* And a comm opened then works. */
 	if (side_meet(s))
 		conform_stream(c, &after, 0);
 }

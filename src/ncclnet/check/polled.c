@@ -48,7 +48,7 @@ static void check_line(struct polled *p, uint64_t message, size_t flag)
 				return;
 			sched_yield();
 		}
-	/* at once: what is missing may be there in some nanoseconds */
+	/* at once: the missing bytes may be there in some nanoseconds */
 	for (size_t i = 0; i < LINE_WORDS - 1; i++)
 		seen[i] = look(p, first + i);
 	for (size_t i = 0; i < LINE_WORDS - 1; i++)

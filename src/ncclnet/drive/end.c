@@ -216,7 +216,7 @@ static size_t first_wrong(const char *at, const char *right, size_t n)
 	return i;
 }
 
-/* A receive that is done, at once: what is not there now was not there when test said so. */
+/* A receive that is done, at once: bytes missing now were missing when test said so. */
 static bool came_right(struct side *s, const struct stream *t, unsigned i, int got)
 {
 	char *at = stream_at(t, i), guard[SIDE_GUARD_BYTES];

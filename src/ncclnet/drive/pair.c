@@ -359,8 +359,8 @@ int pair_answer(struct pair *p, int *role, void *message, size_t room, unsigned 
 			ssize_t n = recv(p->up[i], message, room, MSG_DONTWAIT);
 			return n > 0 ? (int)n : gone(p, i);
 		}
-		/* Where the same call lasts: who polls makes many, and who waits for the other side
-		 * is in none. */
+		/* Where the same call lasts: a poller makes many, and a side that waits for the
+		 * other is in none. */
 		for (int i = 0; i < 2; i++) {
 			uint64_t n = calls_made(p, i);
 			if (n != made[i] || !pair_call(p, i)) {

@@ -9,8 +9,8 @@
  * What a version cannot say is refused before the call: a group of more than one receive, or a size
  * that its int does not hold, is NCCL_INVALID_ARGUMENT.
  *
- * Every call is a line on stderr where ROPEWAY_LOG=debug or UCCL_TCPX_DEBUG=1: arguments, what came
- * back, and its result.
+ * Every call is a line on stderr where ROPEWAY_LOG=debug or UCCL_TCPX_DEBUG=1: arguments, returned
+ * values, and its result.
  *
  * Threads: as the plugin's API says (regMr, connect and close may come from another thread than
  * isend, irecv and test). Whether a call blocks is the plugin's business.

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* nt_bulk.c - messages of bulk data, for remote memory as tran/emulate.c has it, on the comm for
- * them. Its sender announces each message on the comm for frames, behind the frame that tells of
+ * them. Its sender announces each message on the comm for frames, behind the frame that announces
  * it, and sends them in that order; the receiver posts its receives in that order, straight into
- * their places. So the plugin need not match anything but first to first, and what is announced is
- * always expected. What has no place here (refused, released) goes to the sink, so that the order
- * holds.
+ * their places. So the plugin need not match anything but first to first, and an announced message
+ * is always expected. One without a place here (refused, released) goes to the sink, so that the
+ * order holds.
  *
  * Memory is registered with the plugin when a message first needs it, with the comm of that
  * message, and deregistered when it is released. A plugin cannot be told to stop: memory that it is
@@ -200,7 +200,7 @@ static int bulk_make(struct tran_ep *tran_ep, bool sends, void *buf, size_t len,
 	}
 	rpwi_list_init(&b->link);
 	rpwi_list_add_tail(&ep->bulks, &b->of_ep);
-	if (sends) /* the frame that tells of it goes with the announcement */
+	if (sends) /* the frame of it goes with the announcement */
 		ep->corked = true;
 	*out = b;
 	return 0;

@@ -6,8 +6,8 @@
  * must be the same.
  *
  * Leaving: the comm for bulk data is closed at once, so that no plugin touches the program's memory
- * any more. What was taken as frames still goes out, and a goodbye behind it; the comm for frames
- * is closed when the peer has said goodbye, too, since a plugin may lose what lies in a connection
+ * any more. Frames that were taken still go out, and a goodbye behind it; the comm for frames is
+ * closed when the peer has said goodbye, too, since a plugin may lose what lies in a connection
  * that is closed under its peer's hands.
  */
 #include "tran/ncclnet/nt_priv.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* nt_frame.c - batches: frames and announcements, each one message of the comm for frames, from and
- * into slots that are registered once. Eight receives are always posted. What is to be sent goes
- * out at once while at most one batch is under way, and gathers in the next one otherwise, so that
- * small frames share the cost of a message when there are many.
+ * into slots that are registered once. Eight receives are always posted. Frames go out at once
+ * while at most one batch is under way, and gathers in the next one otherwise, so that small frames
+ * share the cost of a message when there are many.
  *
  * A batch says its own length, since some plugins give no sizes (NCCLNET_NO_SIZES), and its number:
  * a slot that was not written, or messages out of order, are noticed.

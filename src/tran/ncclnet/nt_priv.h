@@ -189,7 +189,7 @@ bool nt_ep_leave_progress(struct nt_ep *ep, uint64_t now_ns);
 /* nt_queue.c */
 void nt_queue_open(
 	struct nt_queue *l, const struct nt_load *load, const struct nt_comm *c, bool sends);
-/* Its registrations, the comm, its device handle. What was under way ends. */
+/* Its registrations, the comm, its device handle. Operations under way end. */
 void nt_queue_close(struct nt_queue *l);
 /* The request, or NULL: not now, or broken. */
 struct nt_request *nt_queue_post(struct nt_queue *l, void *data, size_t len, void *mhandle);
@@ -214,7 +214,7 @@ int nt_send(struct tran_ep *ep, const void *head, size_t head_len, const struct 
 	int iovcnt, size_t body_len);
 /* Room for an item of `len` bytes in all, or NULL. */
 uint8_t *nt_frame_reserve(struct nt_ep *ep, size_t len);
-/* Send what is full, and what is not while little is under way. Not while corked. */
+/* Send full batches, and others while little is under way. Not while corked. */
 void nt_frame_flush(struct nt_ep *ep);
 unsigned nt_frame_progress(struct nt_ep *ep);
 /* All that was taken has been sent. */
@@ -223,9 +223,9 @@ bool nt_frame_idle(const struct nt_ep *ep);
 /* nt_bulk.c */
 extern const struct tran_bulk_ops nt_bulk_ops;
 unsigned nt_bulk_progress(struct nt_ep *ep);
-/* The peer says what it sends next. NULL, or what is wrong with that. */
+/* The peer says what it sends next. NULL, or the error in it. */
 const char *nt_bulk_announced(struct nt_ep *ep, const struct nt_item *i);
-/* Both comms: what is under way ends, and its memory is not touched any more. */
+/* Both comms: operations under way end, and their memory is not touched any more. */
 void nt_bulk_close(struct nt_ep *ep);
 /* Then, with the endpoint: all of it. */
 void nt_bulk_forget(struct nt_ep *ep);

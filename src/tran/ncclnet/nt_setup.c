@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* nt_setup.c - connecting. A plugin's connect and accept may block as long as they like
  * (NCCLNET_BLOCKS), so each endpoint has two threads while it is being connected, one that connects
- * twice and one that accepts twice: neither needs the other, whatever waits for what within the
- * plugin. The first message on each comm is a hello with the nonces of both handles: who cannot say
- * that is a stranger, or somebody from an earlier attempt, and is closed.
+ * twice and one that accepts twice: neither needs the other, in whatever order the plugin waits.
+ * The first message on each comm is a hello with the nonces of both handles: who cannot say that is
+ * a stranger, or somebody from an earlier attempt, and is closed.
  *
- * The struct belongs to whoever is in it: the endpoint, and its threads. An endpoint that is
- * closed, or whose time is up, just leaves; what the threads still hold is closed by the last one
- * out. A thread that is stuck in accept is called out by a connection to its own listen comm; where
- * that does not help either, it stays behind, and harms nobody.
+ * The struct belongs to its users: the endpoint, and its threads. An endpoint that is closed, or
+ * whose time is up, just leaves; what the threads still hold is closed by the last one out. A
+ * thread that is stuck in accept is called out by a connection to its own listen comm; where that
+ * does not help either, it stays behind, and harms nobody.
  */
 #include "tran/ncclnet/nt_priv.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* nt_wire.h - the bytes of tran_ncclnet: the handle that boot carries, the hello on each comm, and
- * what is in a batch. Pure: encode, decode, check.
+ * the contents of a batch. Pure: encode, decode, check.
  *
  * All numbers are big-endian.
  *

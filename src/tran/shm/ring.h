@@ -6,10 +6,10 @@
  * the consumer must know: the lap (so the consumer needs no tail), the kind, the lengths, the
  * endpoint. A frame of up to RING_INLINE bytes lies wholly in its cell: one line moves from core to
  * core. Longer ones have their body, and a head that is too long as well, in the bulk ring,
- * contiguous; where is not written down, since both sides compute it from the lengths of all frames
- * before. So the consumer trusts nothing but one word, which it reads once and checks. It tells the
- * producer only now and then how far it is (a line of its own), because every such store costs both
- * sides a transfer of that line.
+ * contiguous; the place is not written down, since both sides compute it from the lengths of all
+ * frames before. So the consumer trusts nothing but one word, which it reads once and checks. It
+ * tells the producer only now and then how far it is (a line of its own), because every such store
+ * costs both sides a transfer of that line.
  *
  * The memory may be written by a hostile peer at any time: a wrong length or position gives
  * -EPROTO, and the caller fails the link.

@@ -735,7 +735,7 @@ unsigned rpwi_shm_rma_round(struct shm_link *l)
 			break;
 		n++;
 	}
-	/* Each of those that are there now, once at most: what is done posts more. A round has a
+	/* Each of those that are there now, once at most: finished ones post more. A round has a
 	 * bound, so that nobody else waits for many large ones, nor a descriptor that would speed
 	 * them up. */
 	size_t count = 0;
@@ -769,8 +769,8 @@ bool rpwi_shm_rma_can_go(struct shm_link *l)
 }
 
 /* A GET that no data came for since the last tick but one, or for longer from a peer that comes
- * round: it does something else. What may still come for it is dropped by an operation that stands
- * in its slot. */
+ * round: it does something else. Bytes that may still come for it are dropped by an operation that
+ * stands in its slot. */
 static void get_take_over(struct shm_op *op)
 {
 	struct shm_link *l = op->link;

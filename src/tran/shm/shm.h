@@ -97,8 +97,8 @@ static inline uint16_t shm_desc_check(uint64_t base)
 	return (uint16_t)(base ^ base >> 16 ^ base >> 32 ^ base >> 48);
 }
 
-/* What each context shows to its peers, who can not write it (sealed): whether it sleeps, and what
- * it has registered. */
+/* The page that each context shows to its peers, which can not write it (sealed): whether it
+ * sleeps, and what it has registered. */
 struct shm_entry {
 	_Atomic uint64_t nonce; /* 0: none */
 	_Atomic uint64_t addr, len;
@@ -241,7 +241,7 @@ struct shm_link {
 	unsigned map_count;
 	uint64_t map_clock;
 	char pvm_why[64];
-	/* what is measured, and what is asked of it */
+	/* measurements, and the questions to them */
 	uint32_t put_ns; /* 64 KiB into the peer's memory by process_vm */
 	unsigned samples, asked_eager, asked_get, asked_put;
 };
@@ -252,7 +252,7 @@ static inline uint64_t shm_sample(struct shm_link *l, size_t len)
 {
 	if (RPWI_LIKELY(len < SHM_SAMPLED))
 		return 0;
-	/* by chance: what comes in turn would be met always or never */
+	/* by chance: events in turn would be met always or never */
 	l->samples = l->samples * 1664525u + 1013904223u;
 	return l->samples >> 30 ? 0 : rpwi_now_ns();
 }
@@ -290,7 +290,7 @@ struct shm_ep {
 struct shm {
 	struct tran base;
 	uint8_t context[16];
-	uint64_t secret; /* answered to who may read our memory: see link.c */
+	uint64_t secret; /* answered to a process that may read our memory: see link.c */
 	int board_fd, epoll_fd;
 	uint64_t born; /* a forked child leaves what its parent shares alone */
 	struct shm_board *board;

@@ -6,9 +6,9 @@
  * Those of LARGE_MIN bytes and more go by the streams for bulk data, where there are, so that
  * frames need not queue behind megabytes; whichever of them is free takes the next. Where several
  * endpoints of a bundle have some to send, each sends one in its turn. A message may overtake the
- * frame that tells of it, which goes by stream 0: then its stream is not read until it is expected.
- * On stream 0 that cannot be. One that has gone is told in progress: what sends may be inside a
- * call of the program's.
+ * frame that announces it, which goes by stream 0: then its stream is not read until it is
+ * expected. On stream 0 that cannot be. One that has gone is told in progress: what sends may be
+ * inside a call of the program's.
  */
 #include "tran/tcp/tcp_tx.h"
 
@@ -69,7 +69,7 @@ static int bulk_make(struct tran_ep *tran_ep, bool sends, void *buf, size_t len,
 	rpwi_list_init(&b->link);
 	rpwi_list_init(&b->of_ep);
 	rpwi_list_add_tail(&ep->bulks, &b->of_ep);
-	if (sends) /* the frame that tells of it goes with it */
+	if (sends) /* the frame that announces it goes with it */
 		ep->bundle->stream[0]->corked = true;
 	if (is_large(b))
 		tcp_bundle_more_streams(ep->bundle);
@@ -168,7 +168,7 @@ const struct tran_bulk_ops tcp_bulk_ops = {
 
 /* ---- with its endpoint ---- */
 
-/* Its memory is the program's again, and what is behind it in the stream can only follow when it is
+/* Its memory is the program's again, and bytes behind it in the stream can only follow when it is
  * complete. */
 static void go_on_alone(const struct tcp *t, struct tran_bulk *b)
 {

@@ -2,9 +2,9 @@
 /* tcp_bundle.c - the streams that all endpoints between two contexts share: a bundle made, one more
  * stream for it, failing, freed. Who is a member is in tcp_member.c, who may join in tcp_greet.c.
  *
- * A bundle ends with its last member: what was taken is still sent. It fails as a whole; a failure
- * is only noted here, its members are told by tcp_ep.c. It takes no lock: a transport is used by
- * one thread at a time.
+ * A bundle ends with its last member: frames that were taken are still sent. It fails as a whole; a
+ * failure is only noted here, its members are told by tcp_ep.c. It takes no lock: a transport is
+ * used by one thread at a time.
  */
 #include "tran/tcp/tcp_priv.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_linger.c - streams that linger: they have left their bundle, whose last endpoint has gone,
- * and what was taken is still sent. It never begins anything new. It takes no lock: a transport is
- * used by one thread at a time.
+ * and frames that were taken are still sent. It never begins anything new. It takes no lock: a
+ * transport is used by one thread at a time.
  */
 #include "tran/tcp/tcp_tx.h"
 

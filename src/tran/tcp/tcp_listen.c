@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_listen.c - the listening sockets of a transport, and who comes to them. Whoever connects is a
- * stranger until a good greeting came: one with the number and the nonce of an endpoint of ours,
- * which only boot's peer was told. Strangers cost a slot of a bounded table for TCP_STRANGER_MS,
- * and a count. It never decides whose stream one is: tcp_greet.c does. It takes no lock: a
- * transport is used by one thread at a time.
+/* tcp_listen.c - the listening sockets of a transport, and connections to them. A peer that
+ * connects is a stranger until a good greeting came: one with the number and the nonce of an
+ * endpoint of ours, which only boot's peer was told. Strangers cost a slot of a bounded table for
+ * TCP_STRANGER_MS, and a count. It never decides whose stream one is: tcp_greet.c does. It takes no
+ * lock: a transport is used by one thread at a time.
  */
 #include "tran/tcp/tcp_priv.h"
 

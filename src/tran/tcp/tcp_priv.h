@@ -68,7 +68,7 @@ enum tcp_bulk_state {
 struct tran_bulk {
 	struct rpwi_list link;  /* as its state says */
 	struct rpwi_list of_ep; /* ep->bulks */
-	struct tcp_ep *ep;      /* NULL: closed; what is half sent goes on from `copy` */
+	struct tcp_ep *ep;      /* NULL: closed; a half-sent frame goes on from `copy` */
 	struct tcp_stream *stream;
 	enum tcp_bulk_state state;
 	/* checked: buf may be unmapped by now; refused: nothing of it was sent, and nothing will */
@@ -76,7 +76,7 @@ struct tran_bulk {
 	bool rest; /* no message, but the end of a long frame */
 	uint32_t id;
 	int status;
-	char *buf, *copy; /* buf NULL: zeros go, what comes is thrown away */
+	char *buf, *copy; /* buf NULL: zeros go, incoming bytes are thrown away */
 	size_t len, sent; /* sent: of head, body, and the header of its end */
 	void *cookie;
 	uint8_t head[TCP_HEADER_LEN + TCP_BULK_ID_LEN];
@@ -98,7 +98,7 @@ enum tcp_stream_state {
 	TCP_STRANGER,   /* accepted; has not said a good greeting */
 	TCP_GREETED,    /* our greeting is out, the peer's not here */
 	TCP_UP,
-	TCP_LINGERING, /* its bundle was closed here: what was taken is still sent, for a moment */
+	TCP_LINGERING, /* its bundle was closed here: taken frames are still sent, for a moment */
 	TCP_DEAD,
 };
 
@@ -293,7 +293,7 @@ bool tcp_io_waits(const struct tcp_stream *s);
 bool tcp_tls_begin(struct tcp_stream *s, const uint8_t *secret, uint32_t number);
 void tcp_tls_free(struct tcp_stream *s);
 int tcp_tls_shake(struct tcp_stream *s);  /* 0: up; -EAGAIN; else it failed: tcp_tls_why */
-void tcp_tls_alert(struct tcp_stream *s); /* the peer is told of what failed last */
+void tcp_tls_alert(struct tcp_stream *s); /* the last failure is reported to the peer */
 void tcp_tls_bye(struct tcp_stream *s);
 const char *tcp_tls_why(const struct tcp_stream *s);
 /* The side that was connected to: it was for this endpoint and stream that the peer knew the
@@ -319,7 +319,7 @@ void tcp_hot_del(struct tcp_stream *s);
 void tcp_stream_close(struct tcp_stream *s);
 
 /* ---- tcp_send.c ---- */
-/* Bytes at the end of what waits to be sent; NULL: no room. */
+/* Bytes at the end of the queue; NULL: no room. */
 uint8_t *tcp_stream_reserve(struct tcp_stream *s, size_t len);
 /* The same, but the room for answers stays free. */
 uint8_t *tcp_stream_reserve_word(struct tcp_stream *s, size_t len);
@@ -331,8 +331,8 @@ int tcp_send(struct tran_ep *ep, const void *head, size_t head_len, const struct
 	int iovcnt, size_t body_len);
 
 /* ---- tcp_linger.c ---- */
-/* Leave the bundle: what waits in tx, and the rest of what is half sent, still goes out, and then
- * the peer's end is waited for. */
+/* Leave the bundle: frames in tx, and the rest of a half-sent one, still go out, and then the
+ * peer's end is waited for. */
 void tcp_stream_linger(struct tcp_stream *s);
 /* What is left of it. True: something still is. */
 bool tcp_stream_linger_send(struct tcp_stream *s);
@@ -377,7 +377,7 @@ void tcp_bulk_fault(struct tcp_stream *s);
 /* ---- tcp_room.c ---- */
 /* A word goes now, or waits for room; more of them than WORDS_MAX, and the bundle fails. */
 void tcp_bundle_say(struct tcp_bundle *b, const struct tcp_word *word);
-/* In progress: send what is due, or everything (now); tell of room. True: something is left. */
+/* In progress: send what is due, or everything (now); report room. True: something is left. */
 bool tcp_stream_flush(struct tcp_stream *s, bool now);
 
 /* ---- tcp_member.c ---- */

@@ -55,7 +55,7 @@ static bool expects(const struct tcp_bundle *b)
 }
 
 /* A receive for it is mostly posted in a moment where memory is polled, by NCCL, which posts ahead:
- * between two of its operations, or while it fetches what came before; what is kept for it instead
+ * between two of its operations, or while it fetches what came before; a frame kept for it instead
  * is copied once more. So who polls leaves it, for WAIT_NS and WAIT_LOOKS; after a time in vain
  * some do not wait. */
 static bool long_waits(struct tcp_stream *s)
@@ -126,7 +126,7 @@ static void long_ends(struct tcp_stream *s)
 {
 	struct tcp_long *f = s->frame;
 	struct tcp_ep *ep = f->id ? frame_ep(s, f->id) : NULL;
-	s->frame = NULL; /* it is handed up to who may close the stream */
+	s->frame = NULL; /* it is handed up, and the up-call may close the stream */
 	s->body = NULL;
 	if (ep)
 		emulate_frame_up(&ep->base, f->head, f->head_len, f->at, f->len);
@@ -299,7 +299,7 @@ static bool past_rx(const struct tcp_stream *s)
 	return s->body_left && (s->body ? !by_rx : s->rx_start == s->rx_end);
 }
 
-/* One read. What was asked for in *asked. */
+/* One read. The requested number in *asked. */
 static ssize_t read_some(struct tcp_stream *s, size_t *asked)
 {
 	bool past = past_rx(s);

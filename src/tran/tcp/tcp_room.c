@@ -52,7 +52,7 @@ static void send_words(struct tcp_bundle *b)
 	}
 }
 
-/* To those that wait, the longest first; who takes all of it leaves nothing to the others, and
+/* To those that wait, the longest first; one that takes all of it leaves nothing to the others, and
  * waits behind them the next time. */
 static void tell_room(struct tcp_stream *s)
 {

@@ -13,7 +13,7 @@
  * sendmsg 7.3 GB/s, a bare loop of send and recv 7.6. Two streams for bulk data and more were not
  * faster (6.3 to 7.1). vmsplice and splice in place of send: 7.7 to 10.5, not used, because the
  * peer's socket would still refer to pages that the program has got back when an endpoint is
- * closed. MSG_ZEROCOPY: the kernel copies on loopback all the same (its msg_zerocopy.rst).
+ * closed. MSG_ZEROCOPY: the kernel still copies on loopback (its msg_zerocopy.rst).
  */
 #include "tran/tcp/tcp_tx.h"
 
@@ -75,7 +75,7 @@ uint8_t *tcp_stream_reserve_word(struct tcp_stream *s, size_t len)
 
 /* ---- bulk data ---- */
 
-/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what is freed has left its list */
+/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a freed one has left its list */
 static struct tran_bulk *first_out(const struct tcp_stream *s)
 {
 	return RPWI_CONTAINER_OF(s->out.next, struct tran_bulk, link);

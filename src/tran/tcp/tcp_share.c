@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
-/* Mapped, not malloc'ed: what is not kept goes back to the system at once. */
+/* Mapped, not malloc'ed: memory not kept goes back to the system at once. */
 uint8_t *tcp_buffer_get(struct tcp *t)
 {
 	if (t->buffer_count)

@@ -6,7 +6,7 @@
  * what it carries. It takes no lock: a transport is used by one thread at a time.
  *
  * Sealed bytes are read by the buffer, since GnuTLS would make two system calls of each record;
- * what is in that buffer epoll does not know of, so a stream that stopped reading with something
+ * epoll does not know the contents of that buffer, so a stream that stopped reading with something
  * left is put on t->unread, which progress looks at and arm counts. A record that the socket did
  * not take whole waits in the session; the stream has something to send as long as it does. Bodies
  * are copied to where they are sealed by the kernel where the program may have unmapped them:
@@ -182,7 +182,7 @@ const char *tcp_tls_why(const struct tcp_stream *s) { return tls_why(s->tls->ses
 
 /* ---- receiving ---- */
 
-/* One record, or what is left of one. > 0; 0: the end; -1 with errno. */
+/* One record, or the rest of one. > 0; 0: the end; -1 with errno. */
 static ssize_t take(struct tcp_tls *x, void *to, size_t room)
 {
 	while (x->end > 0) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_wire.c - handles and greetings: what is too rare to be inline. */
+/* tcp_wire.c - handles and greetings: functions too rare to be inline. */
 #include "tran/tcp/tcp_wire.h"
 
 #include <stdio.h>

@@ -16,7 +16,7 @@
  *   attach    header, own number, nonce[16]             id: the endpoint at the receiver whose
  *                                                       nonce this is; from the side that connected
  *   attached  header, nonce[16]                         id and nonce: of the endpoint that asked.
- *                                                       Whoever was attached first on this stream
+ *                                                       The one attached first on this stream
  *                                                       is the founder
  *   leave     header                                    id: the endpoint at the receiver; of the
  *                                                       sender's side nothing more will come, or
@@ -165,7 +165,7 @@ struct tcp_greeting {
 	uint8_t nonce[TCP_NONCE_LEN];
 };
 
-/* In constant time: what is wrong in it tells nothing of what is right. */
+/* In constant time: a wrong byte tells nothing of the right ones. */
 static inline bool tcp_nonce_differs(const uint8_t *a, const uint8_t *b)
 {
 	unsigned wrong = 0;

@@ -10,8 +10,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* of completions, in one progress: then the other planes and what waits to be sent have their
- * turn */
+/* of completions, in one progress: then the other planes and frames that wait have their turn */
 enum { BATCHES_MAX = 4 };
 
 static bool lists_verbs(const char *transports)
@@ -176,7 +175,7 @@ static void send_done(struct verbs_sq *q, const struct ibv_wc *wc)
 
 static void recv_done(struct verbs_plane *p, struct verbs_sq *q, const struct ibv_wc *wc)
 {
-	/* nobody sends into a RMA QP, and what does is dropped */
+	/* nobody sends into a RMA QP, and a message there is dropped */
 	struct verbs_ep *ep = q && q == &q->ep->sq ? q->ep : NULL;
 	struct verbs_slot *s = (struct verbs_slot *)(uintptr_t)wc->wr_id;
 	p->rx_posted--;

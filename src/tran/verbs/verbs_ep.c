@@ -493,8 +493,8 @@ void rpwi_verbs_sq_free(struct verbs_ep *ep, struct verbs_sq *q)
 {
 	struct verbs_plane *p = ep->p;
 	uint32_t qpn = q->qp->qp_num;
-	/* Unknown from here on: what is polled of it later is dropped, and its receives are posted
-	 * again. */
+	/* Unknown from here on: completions polled of it later are dropped, and its receives are
+	 * posted again. */
 	if (q->mapped)
 		rpwi_verbs_map_del(p, q);
 	p->v->ibv_modify_qp(q->qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);

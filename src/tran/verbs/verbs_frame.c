@@ -4,7 +4,7 @@
  * A frame is one SEND: type, length of the head, the credits granted so far, then head and body.
  * Small ones are posted inline; the rest go through a registered buffer, which is free again at the
  * completion. Inline ones need no completion of their own: one in VERBS_SQ_SIGNAL asks for it, and
- * tells of those before it (RC completes in order).
+ * reports those before it (RC completes in order).
  */
 #include "tran/verbs/verbs_priv.h"
 

@@ -221,7 +221,7 @@ static enum verbs_reach reach_of(const struct verbs_gid *a, const struct verbs_g
 	if (a->type == VERBS_GID_IB)
 		return same_prefix(a->raw, b->raw, 64) ? VERBS_REACH_SUBNET : VERBS_REACH_ROUTED;
 	if (rpwi_verbs_gid_is_link_local(a->raw))
-		return VERBS_REACH_LINK_LOCAL; /* perhaps on one link: nobody can tell */
+		return VERBS_REACH_LINK_LOCAL; /* perhaps on one link: it is unknown */
 	/* The way that the control path goes is known to work. */
 	if (!gid_is_zero(a_seen) && !memcmp(a->raw, a_seen, 16) && !memcmp(b->raw, b_seen, 16))
 		return VERBS_REACH_SUBNET;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verbs_peer.c - processes of this host, watched by a pidfd each: a device tells of a peer's end
+/* verbs_peer.c - processes of this host, watched by a pidfd each: a device reports a peer's end
  * only after seconds of retries, and only if something was sent. */
 #include "tran/verbs/verbs_priv.h"
 

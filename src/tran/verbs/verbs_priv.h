@@ -164,7 +164,7 @@ struct verbs_sqe {
 	uint32_t reading; /* bytes that it asks the peer's device for */
 };
 
-/* A queue pair, and what is posted on it: wr_id counts. */
+/* A queue pair, and the WQEs posted on it: wr_id counts. */
 struct verbs_sq {
 	struct verbs_ep *ep;
 	struct ibv_qp *qp;
@@ -297,7 +297,7 @@ void rpwi_verbs_ep_free(struct verbs_ep *ep); /* closed: all of it */
 int rpwi_verbs_qp_connect(
 	struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn, uint32_t peer_qpn, uint32_t peer_psn);
 struct ibv_qp *rpwi_verbs_qp_new(struct verbs_plane *p);
-/* The queue pair goes, with what is posted on it; what has been polled of it is forgotten. */
+/* The queue pair goes, with what is posted on it; completions polled of it are forgotten. */
 void rpwi_verbs_sq_free(struct verbs_ep *ep, struct verbs_sq *q);
 uint32_t rpwi_verbs_psn(void);
 
@@ -341,7 +341,7 @@ void rpwi_verbs_say_wide(struct verbs_ep *ep);
 /* One of our own kinds; false: no room now. */
 bool rpwi_verbs_control(struct verbs_ep *ep, enum verbs_frame_type type);
 void rpwi_verbs_frame_came(struct verbs_ep *ep, const uint8_t *buf, size_t len);
-/* Credits to give back, operations to post, room to tell of. */
+/* Credits to give back, operations to post, room to report. */
 void rpwi_verbs_ep_work(struct verbs_ep *ep);
 /* Post with the next place of the shadow queue. 0, RPWI_LATER or an error. */
 int rpwi_verbs_post(
@@ -365,8 +365,8 @@ void rpwi_verbs_op_retired(struct verbs_ep *ep, struct verbs_op *op, int status)
 /* its error is the last one */
 void rpwi_verbs_op_refused(
 	struct verbs_ep *ep, const struct verbs_op *op, enum ibv_wc_status status);
-/* The RMA QP is gone: what was on it is to be posted again. False: an atomic operation was, of
- * which nobody knows whether it took effect. */
+/* The RMA QP is gone: its WQEs are to be posted again. False: an atomic operation was, of which
+ * nobody knows whether it took effect. */
 bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain);
 /* Everything of an endpoint whose RMA QP is gone: no up-calls. */
 void rpwi_verbs_ops_drop(struct verbs_ep *ep);

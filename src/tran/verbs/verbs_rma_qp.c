@@ -3,9 +3,9 @@
  * first of them, and anew when an access was refused, which breaks a queue pair.
  *
  * Both sides say, by frames: epoch, QPN, PSN, and whether they are connected to what the other
- * said. Whoever needs a RMA QP offers it; who hears an offer of a later epoch than its own makes
- * its side of it; who knows the other's side connects; who knows that the other is connected may
- * post. So it does not matter who began, nor whether both did.
+ * said. The side that needs a RMA QP offers it; who hears an offer of a later epoch than its own
+ * makes its side of it; who knows the other's side connects; who knows that the other is connected
+ * may post. So it does not matter who began, nor whether both did.
  */
 #include "tran/verbs/verbs_priv.h"
 

@@ -43,7 +43,8 @@ static bool fill(
 	struct verbs_table t = {.source = source, .library = library};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(calls); i++) {
 		void *p = symbol(library, calls[i].name);
-		/* The drop-in may stand in for that library: what is no verb is the drop-in's. */
+		/* The drop-in may stand in for that library: any call that is no verb is the
+		 * drop-in's. */
 		if (!p && !strncmp(calls[i].name, "ropeway_", 8))
 			p = dlsym(RTLD_DEFAULT, calls[i].name);
 		if (!p && calls[i].need == NEEDED) {
