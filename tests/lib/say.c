@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -11,16 +12,20 @@
 
 enum { CASES_MAX = 16 };
 
-static struct {
+/* Each thread has cases of its own; the seed is the program's. */
+static _Thread_local struct {
 	struct {
 		const char *what;
 		uint64_t value;
 	} open[CASES_MAX];
 	unsigned count;
-	bool seeded, listens;
-	uint64_t seed, any;
-	pid_t pid;
 } said;
+static struct {
+	_Atomic bool seeded, listens;
+	_Atomic uint64_t seed;
+	uint64_t any;
+	pid_t pid;
+} all;
 
 void say_cases(void)
 {
@@ -30,16 +35,16 @@ void say_cases(void)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, "%s %.20s %llu",
 			i ? "," : " case:", said.open[i].what,
 			(unsigned long long)said.open[i].value);
-	if (said.seeded)
+	if (all.seeded)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, "%s again with TEST_SEED=%llu",
-			n > 1 ? ";" : "", (unsigned long long)said.seed);
+			n > 1 ? ";" : "", (unsigned long long)atomic_load(&all.seed));
 	if (n > 1)
 		dprintf(STDERR_FILENO, "%s\n", line);
 }
 
 static void ends(int sig)
 {
-	if (sig == SIGABRT || getpid() == said.pid)
+	if (sig == SIGABRT || getpid() == all.pid)
 		say_cases();
 	raise(sig); /* once more, with what it does by default */
 }
@@ -47,7 +52,7 @@ static void ends(int sig)
 /* What cmocka caught a signal of is still open. */
 __attribute__((destructor)) static void leaves(void)
 {
-	if (said.count && getpid() == said.pid)
+	if (said.count && getpid() == all.pid)
 		say_cases();
 }
 
@@ -56,10 +61,9 @@ static void listen_once(void)
 	static const int signals[] = {SIGABRT, SIGTERM};
 	const struct sigaction ours = {.sa_handler = ends, .sa_flags = SA_RESETHAND | SA_NODEFER};
 	struct sigaction was;
-	if (said.listens)
+	if (atomic_exchange(&all.listens, true))
 		return;
-	said.listens = true;
-	said.pid = getpid();
+	all.pid = getpid();
 	for (unsigned i = 0; i < sizeof(signals) / sizeof(*signals); i++)
 		if (!sigaction(signals[i], NULL, &was) && was.sa_handler == SIG_DFL)
 			sigaction(signals[i], &ours, NULL);
@@ -86,8 +90,9 @@ static const char *number_of(const char *name)
 static uint64_t seed_is(uint64_t seed)
 {
 	listen_once();
-	said.seeded = true;
-	return said.seed = seed;
+	all.seed = seed;
+	all.seeded = true;
+	return seed;
 }
 
 uint64_t test_seed(uint64_t otherwise)
@@ -98,9 +103,9 @@ uint64_t test_seed(uint64_t otherwise)
 
 uint64_t test_seed_any(void)
 {
-	while (!said.any && getrandom(&said.any, 4, 0) == 4) /* short, to be typed */
+	while (!all.any && getrandom(&all.any, 4, 0) == 4) /* short, to be typed */
 		;
-	return test_seed(said.any);
+	return test_seed(all.any);
 }
 
 unsigned long test_rounds(unsigned long otherwise)
@@ -147,5 +152,5 @@ bool seeds_next(struct seeds *s)
 void seeds_end(struct seeds *s)
 {
 	case_end(&s->c);
-	said.seeded = false;
+	all.seeded = false;
 }
