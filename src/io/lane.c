@@ -205,12 +205,14 @@ void rpwi_lanes_free(struct rpwi_lanes *ls)
 	free(ls);
 }
 
-/* The lists may be half changed: a walk along them ends in any case. */
+/* The lists may be half changed: a walk along them ends in any case. The bulk area, most of a lane,
+ * is not copied: the child gets no completion of the messages in it. */
 static void leave_all(const struct rpwi_list *of)
 {
 	unsigned n = 0;
 	for (struct rpwi_list *at = of->next; at != of && n <= LANES_MAX; at = at->next, n++)
-		rpwi_memory_leave(lane_at(at)->mem, sizeof(struct lane_mem));
+		rpwi_memory_leave(
+			lane_at(at)->mem, sizeof(struct lane_mem), offsetof(struct lane_mem, bulk));
 }
 
 void rpwi_lanes_leave(struct rpwi_lanes *ls)

@@ -93,12 +93,12 @@ void *rpwi_memory_take_part(int fd, size_t bytes, enum rpwi_memory_right right)
 	return bytes && size >= 0 && (size_t)size >= bytes ? map(fd, bytes, right) : NULL;
 }
 
-void rpwi_memory_leave(void *at, size_t bytes)
+void rpwi_memory_leave(void *at, size_t bytes, size_t kept)
 {
 	void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (copy == MAP_FAILED)
 		return;
-	memcpy(copy, at, bytes);
+	memcpy(copy, at, kept);
 	if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED)
 		munmap(copy, bytes);
 }

@@ -143,8 +143,8 @@ static void a_child_leaves_memory_to_its_parent(void **state)
 	memset(p, 0x5a, BYTES);
 	pid_t child = fork();
 	if (!child) {
-		rpwi_memory_leave(p, BYTES);
-		bool good = p[0] == 0x5a && p[BYTES - 1] == 0x5a;
+		rpwi_memory_leave(p, BYTES, BYTES / 2);
+		bool good = p[0] == 0x5a && p[BYTES / 2 - 1] == 0x5a && !p[BYTES / 2];
 		memset(p, 0x11, BYTES);
 		_exit(good && p[7] == 0x11 ? 0 : 1);
 	}
