@@ -403,6 +403,7 @@ static bool measure(
 	struct bench *b, unsigned k, const struct row *row, uint64_t n, struct result *r)
 {
 	struct job j = {.kind = row->kind, .size = row->size, .n = n};
+	*r = (struct result){0};
 	bool ok = ask(b, k, &j, j.kind == TRIPS, r);
 	r->seconds = r->seconds > 0 ? r->seconds : 1e-9;
 	return ok;
@@ -528,8 +529,8 @@ static double ratio(const struct bench *b, unsigned k, unsigned row)
 static void print_row(const struct bench *b, unsigned row)
 {
 	static const char *const heads[] = {[TRIPS] = "\nlatency: half a round trip",
-		[CONNECT] = "\na connection: listen and accept, while the other side polls "
-			    "connect; close"};
+		[CONNECT] = ("\na connection: listen and accept, while the other side polls "
+			     "connect; close")};
 	const struct row *w = &b->row[row];
 	char label[CLI_SIZE_LEN] = "0 bytes";
 	if (row && w->kind != b->row[row - 1].kind && w->kind != CLOSE)
