@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* key_test.c - the pre-shared key: right, wrong, missing on either side; files that are no keys. */
-#include "../io/descriptors.h"
+#include "lib/descriptors.h"
 #include "pair.h"
 
 #include <sys/stat.h>

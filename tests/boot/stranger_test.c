@@ -2,7 +2,7 @@
 /* stranger_test.c - who comes to a listener and does not belong there: each is counted, costs a
  * bounded time, and good peers connect all the while. And what a connecting side says of a service
  * that is none of ropeway's. */
-#include "../io/descriptors.h"
+#include "lib/descriptors.h"
 #include "pair.h"
 
 #include <netinet/in.h>

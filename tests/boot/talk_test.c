@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* talk_test.c - two sides that mean well: connecting early, late and often, messages of all sizes,
  * queues, ends of all kinds. */
-#include "../io/descriptors.h"
+#include "lib/descriptors.h"
 #include "pair.h"
 
 #include <sys/mman.h>

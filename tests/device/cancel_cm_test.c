@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cancel_cm_test.c - a thread that is canceled while it waits for an event of rdma_cm, as servers
  * end theirs (rping): the channel, and all others, go on, and nothing of it is left behind. */
-#include <dirent.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
@@ -9,23 +8,13 @@
 #include <unistd.h>
 
 #include "lib/test.h"
+#include "lib/descriptors.h"
 
 /* librdmacm allocates the event before it waits for it, and has no handler of cancellation. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) { return "leak:rdma_get_cm_event\n"; }
 
 enum { PORT = 18651, ROUNDS = 20, LIMIT_S = 30 };
-
-static unsigned descriptors(void)
-{
-	unsigned n = 0;
-	DIR *d = opendir("/proc/self/fd");
-	assert_non_null(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
 
 static void *waits(void *channel)
 {
@@ -59,11 +48,11 @@ static void a_thread_that_waits_for_an_event_ends(void **state)
 {
 	alarm(LIMIT_S);
 	one_round(1);
-	unsigned before = descriptors();
+	unsigned before = open_descriptors();
 	for (int i = 0; i < ROUNDS; i++)
 		one_round(i);
 	/* a channel that is left has three; the device's own connections come and go */
-	assert_true(descriptors() < before + ROUNDS);
+	assert_true(open_descriptors() < before + ROUNDS);
 }
 
 int main(void)

@@ -2,8 +2,7 @@
 /* gsi_proc.c - see gsi_proc.h. */
 #include "gsi_proc.h"
 #include "device/ports.h"
-
-#include <dirent.h>
+#include "lib/descriptors.h"
 
 enum { CONNS = 1100 };
 
@@ -224,17 +223,6 @@ static int fork_own(const struct order *o)
 	exit(0); /* with all that exit does: only its own connection is taken down */
 }
 
-static int open_files(void)
-{
-	int n = 0;
-	DIR *d = opendir("/proc/self/fd");
-	while (d && readdir(d))
-		n++;
-	if (d)
-		closedir(d);
-	return n;
-}
-
 static int counter(unsigned offset)
 {
 	return (int)*(const uint64_t *)(const void *)((const char *)&hca_here.n + offset);
@@ -322,7 +310,7 @@ static int obey(const struct order *o)
 	pid_t pid;
 	switch (o->verb) {
 	case FILES:
-		return open_files();
+		return open_descriptors();
 	case FORK_OWN:
 		return fork_own(o);
 	case DAEMON:

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "lib/test.h"
-#include "../io/descriptors.h"
+#include "lib/descriptors.h"
 #include "pair.h"
 
 enum { THREADS = 4, MSG = 3000, MSGS = 150, WAIT_MS = 20000 };

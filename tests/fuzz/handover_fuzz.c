@@ -22,7 +22,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "../io/descriptors.h"
+#include "lib/descriptors.h"
 #include "handover_fake.h"
 
 enum {

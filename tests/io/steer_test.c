@@ -3,7 +3,7 @@
  * exactly once, while processes join, stop, are killed, or belong to another user; and same-host
  * pacing. Topology: one namespace, loopback, this process and its children all on port 4791 of one
  * address. */
-#include "descriptors.h"
+#include "lib/descriptors.h"
 #include "steer_kit.h"
 
 static void two_processes(void **state)
@@ -363,10 +363,6 @@ static void descriptors_of_strange_messages_are_closed(void **state)
 	char name[RPWI_NAME_MAX];
 	struct rpwi_who who;
 	struct rpwi_rx rx;
-	union {
-		char room[CMSG_SPACE(2 * sizeof(int))];
-		struct cmsghdr align;
-	} control = {0};
 	open_self(&lo4);
 	unsigned had = open_descriptors();
 	for (size_t len = 0; len <= sizeof(nonsense); len += sizeof(nonsense) / 2) {
@@ -374,17 +370,7 @@ static void descriptors_of_strange_messages_are_closed(void **state)
 		int fd = rpwi_name_connect(
 			    rpwi_dest_name(&(struct io_dest){.slot = members[0].slot}, name), &who),
 		    fds[2] = {fd, fd};
-		struct iovec iov = {&nonsense, len};
-		struct msghdr h = {.msg_iov = &iov,
-			.msg_iovlen = 1,
-			.msg_control = &control,
-			.msg_controllen = sizeof(control)};
-		struct cmsghdr *c = CMSG_FIRSTHDR(&h);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(fds));
-		memcpy(CMSG_DATA(c), fds, sizeof(fds));
-		assert_int_equal(sendmsg(fd, &h, 0), len);
+		assert_int_equal(rpwi_rights_send(fd, &nonsense, len, fds, 2), 0);
 		close(fd);
 		for (int i = 0; i < 4; i++)
 			assert_int_equal(rpwi_steer_recv(steer, &rx), 0);

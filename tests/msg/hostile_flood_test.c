@@ -11,7 +11,7 @@
 
 #include "msg/objects.h"
 #include "msg/rndv.h"
-#include "../io/descriptors.h"
+#include "lib/descriptors.h"
 #include "allocated.h"
 #include "pair.h"
 

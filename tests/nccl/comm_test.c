@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../io/descriptors.h"
+#include "lib/descriptors.h"
 
 /* ---- strangers ---- */
 

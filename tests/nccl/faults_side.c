@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../io/descriptors.h"
+#include "lib/descriptors.h"
 #include "lib/pattern.h"
 
 enum { PAUSE_US = 200, TAG = 5 };

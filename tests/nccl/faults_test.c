@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "lib/test.h"
-#include "../io/descriptors.h"
+#include "lib/descriptors.h"
 
 enum { EAGER = 512, LONG = BYTES_MAX };
 static const size_t kinds[] = {EAGER, LONG};

@@ -7,8 +7,8 @@
 #include "near/name.h"
 #include "near/process.h"
 #include "near/rights.h"
+#include "lib/descriptors.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -24,17 +24,6 @@
 #endif
 
 enum { BYTES = 8192, WAIT_MS = 20000 };
-
-static unsigned descriptors(void)
-{
-	unsigned n = 0;
-	DIR *d = opendir("/proc/self/fd");
-	assert_non_null(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
 
 /* ---- memory ---- */
 
@@ -126,10 +115,10 @@ static void a_limit_of_files_is_an_error_and_no_signal(void **state)
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
 	small.rlim_max = was.rlim_max;
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-	unsigned before = descriptors();
+	unsigned before = open_descriptors();
 	assert_int_equal(rpwi_memory_make("near-test", BYTES, RPWI_MEMORY_WRITE, &at), -EFBIG);
 	assert_null(at);
-	assert_int_equal(descriptors(), before);
+	assert_int_equal(open_descriptors(), before);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 }
 
@@ -208,7 +197,7 @@ static void descriptors_that_nobody_wants_are_closed(void **state)
 	make_pair(ends);
 	for (unsigned i = 0; i < MANY; i++)
 		many[i] = ends[0];
-	unsigned before = descriptors();
+	unsigned before = open_descriptors();
 	const struct {
 		size_t len;
 		ssize_t want;
@@ -234,7 +223,7 @@ static void descriptors_that_nobody_wants_are_closed(void **state)
 		if (n != cases[i].want)
 			fail_msg("%zu bytes: %zd, wanted %zd", cases[i].len, n, cases[i].want);
 		rpwi_rights_close(fds, n > 0 ? RPWI_RIGHTS_MAX : 0);
-		assert_int_equal(descriptors(), before);
+		assert_int_equal(open_descriptors(), before);
 	}
 	close(ends[0]);
 	close(ends[1]);

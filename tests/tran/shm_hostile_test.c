@@ -9,7 +9,6 @@
 #include "lib/say.h"
 #include "pair.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -23,6 +22,7 @@
 #include <unistd.h>
 
 #include "tran/shm/shm.h"
+#include "lib/descriptors.h"
 
 #define REQUIRE(x, ...) \
 	do { \
@@ -365,16 +365,6 @@ static int bad_memfd(size_t len, bool sealed)
 	return fd;
 }
 
-static unsigned descriptors(void)
-{
-	unsigned n = 0;
-	DIR *d = opendir("/proc/self/fd");
-	while (d && readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
 static void door_victim(struct side *s)
 {
 	struct victim v;
@@ -388,7 +378,7 @@ static void door_victim(struct side *s)
 			&(struct tran_control){.peer = &s->peer_facts, .active = true}, &e, &e.ep,
 			handle, &len) &&
 		pair_say(s, handle, len));
-	unsigned before = descriptors(), most = 0;
+	unsigned before = open_descriptors(), most = 0;
 	while (recv(s->talk, &c, 1, MSG_DONTWAIT) < 0) {
 		good_round(&v);
 		most = RPWI_MAX(most, shm_of(s->t)->link_count);
@@ -396,9 +386,10 @@ static void door_victim(struct side *s)
 	REQUIRE(most <= 2, "one handle made %u links", most);
 	uint64_t end = rpwi_now_ns() + 10 * RPWI_NS_PER_S;
 	/* those who said nothing are sent away in time */
-	while (descriptors() > before && rpwi_now_ns() < end)
+	while (open_descriptors() > before && rpwi_now_ns() < end)
 		good_round(&v);
-	REQUIRE(descriptors() == before, "%u descriptors, %u before", descriptors(), before);
+	REQUIRE(open_descriptors() == before, "%u descriptors, %u before", open_descriptors(),
+		before);
 	REQUIRE(shm_of(s->t)->link_count == 1, "a stranger has become a link");
 	REQUIRE(shm_of(s->t)->strangers > 0);
 	s->ops->ep_close(e.ep);

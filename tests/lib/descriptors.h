@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* descriptors.h - how many descriptors this process has open, one for the count itself included:
  * for tests that nothing stays behind. */
-#ifndef TESTS_IO_DESCRIPTORS_H
-#define TESTS_IO_DESCRIPTORS_H
+#ifndef TESTS_LIB_DESCRIPTORS_H
+#define TESTS_LIB_DESCRIPTORS_H
 
 #include <dirent.h>
 #include <stdlib.h>
