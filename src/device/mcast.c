@@ -13,10 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "device/fault.h"
-#include "device/path.h"
 #include "device/ports.h"
-#include "wire/icrc.h"
 
 enum {
 	/* as for ports: after so many polls in vain it is looked at every 16th time */
@@ -200,27 +197,6 @@ static bool is_from_here(const struct hca *h, const struct rpwi_addr *src)
 	return false;
 }
 
-static void deliver(struct hca *h, struct dqp *q, const struct rpwi_pkt *pkt,
-	const struct rpwi_rx *rx, uint64_t now_ns)
-{
-	const struct rpwi_rxmeta meta = {.flow = &rx->flow, .ttl = rx->ttl, .tos = rx->tos};
-	if (q->blocks_own && pkt->sqpn == q->t.qpn && is_from_here(h, &rx->flow.src)) {
-		n.own++;
-		return;
-	}
-	h->n.rx_packets++;
-	n.copies++;
-	qp_hold(q);
-	if (RPWI_UNLIKELY(rpwi_plan_on) && fault_rx(q, pkt, &meta, now_ns))
-		return;
-	q->heard_ns = now_ns;
-	uint64_t before = q->t.n->rx_packets;
-	rpwi_qp_rx(&q->t, pkt, &meta, now_ns);
-	q->t.n->rx_mcast += q->t.n->rx_packets - before;
-	if (rpwi_list_empty(&q->rx_link))
-		rpwi_list_add_tail(&h->touched, &q->rx_link);
-}
-
 static bool is_datagram(const struct rpwi_pkt *pkt)
 {
 	unsigned op = rpwi_pkt_op(pkt);
@@ -228,45 +204,37 @@ static bool is_datagram(const struct rpwi_pkt *pkt)
 	       (op == RPWI_OP_SEND_ONLY || op == RPWI_OP_SEND_ONLY_IMM);
 }
 
-static void broken(const struct group *g)
+void mcast_broken(const struct group *g)
 {
+	n.datagrams++;
 	if (g->nqps)
 		g->qps[0]->t.n->rx_broken++;
 }
 
-static void rx_segment(struct hca *h, struct group *g, const struct rpwi_rx *rx, const uint8_t *seg,
-	size_t len, unsigned index, uint64_t now_ns)
+bool mcast_takes(const struct rpwi_pkt *pkt)
 {
-	struct rpwi_pkt pkt;
-	uint16_t ip_id = (uint16_t)index;
 	n.datagrams++;
-	if (RPWI_UNLIKELY(rpwi_pkt_decode(seg, len, &pkt))) {
-		h->n.decode_errors++;
-		broken(g);
-		return;
-	}
 	/* to a group address only with this QPN, and the other way round (IB 9.4.1, 10.5.2) */
-	if (RPWI_UNLIKELY(pkt.dqpn != RPWI_MCAST_QPN)) {
+	if (RPWI_UNLIKELY(pkt->dqpn != RPWI_MCAST_QPN)) {
 		n.wrong_qpn++;
-		return;
+		return false;
 	}
-	if (RPWI_UNLIKELY(!is_datagram(&pkt))) {
-		n.bad++;
-		return;
+	n.bad += !is_datagram(pkt);
+	return is_datagram(pkt);
+}
+
+struct dqp *mcast_next_qp(const struct group *g, unsigned *at, const struct rpwi_pkt *pkt,
+	const struct rpwi_addr *src)
+{
+	while (*at < g->nqps) {
+		struct dqp *q = g->qps[(*at)++];
+		if (!q->blocks_own || pkt->sqpn != q->t.qpn || !is_from_here(&hca_here, src)) {
+			n.copies++;
+			return q;
+		}
+		n.own++;
 	}
-	if (RPWI_UNLIKELY(rpwi_icrc_check(&rx->flow, seg, len, &ip_id) == RPWI_ICRC_BAD)) {
-		h->n.icrc_errors++;
-		broken(g);
-		path_bad_icrc(h, NULL, rx, seg, len, ip_id, &pkt);
-		rpwi_debug("multicast datagram, PSN %u: bad ICRC, dropped", pkt.psn);
-		return;
-	}
-	if (RPWI_UNLIKELY(rpwi_tap_enabled)) {
-		struct rpwi_iov part = {seg, len};
-		rpwi_tap(&rx->flow, ip_id, rx->ttl, rx->tos, 0, &part, 1);
-	}
-	for (unsigned i = 0; i < g->nqps; i++)
-		deliver(h, g->qps[i], &pkt, rx, now_ns);
+	return NULL;
 }
 
 bool mcast_due(bool all)
@@ -276,23 +244,15 @@ bool mcast_due(bool all)
 	return all || polls.quiet < QUIET_POLLS || !(++polls.late % QUIET_EVERY);
 }
 
-bool mcast_rx(struct hca *h, uint64_t *now_ns)
+struct group *mcast_recv(struct rpwi_rx *rx)
 {
-	struct rpwi_rx rx;
 	void *user;
-	if (rpwi_mcast_recv(&rx, &user) <= 0) {
+	if (rpwi_mcast_recv(rx, &user) <= 0) {
 		polls.quiet += polls.quiet < QUIET_POLLS;
-		return false;
+		return NULL;
 	}
 	polls.quiet = 0;
-	if (!*now_ns)
-		*now_ns = rpwi_now_ns();
-	h->n.rx_batches++;
-	unsigned index = 0;
-	for (size_t at = 0; at < rx.len; at += rx.seg_len, index++)
-		rx_segment(h, user, &rx, rx.data + at, RPWI_MIN(rx.seg_len, rx.len - at), index,
-			*now_ns);
-	return true;
+	return user;
 }
 
 void mcast_by_unicast(void) { n.by_unicast++; }

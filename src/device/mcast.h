@@ -21,9 +21,16 @@ int mcast_join(const struct rpwi_addr *addr, int ifindex);
 void mcast_leave(const struct rpwi_addr *addr, int ifindex);
 /* Is there a group to receive from in this round? While polls find nothing, now and then. */
 bool mcast_due(bool all);
-/* One batch of datagrams to the QPs that are attached, which are then in h->touched; false:
- * nothing is there. *now_ns is read when it is 0. */
-bool mcast_rx(struct hca *h, uint64_t *now_ns);
+struct group;
+/* A batch of datagrams, and to which group; NULL: nothing is there. */
+struct group *mcast_recv(struct rpwi_rx *rx);
+/* Is it a datagram for a group? Counted, either way. */
+bool mcast_takes(const struct rpwi_pkt *pkt);
+/* One of its datagrams could not be read. */
+void mcast_broken(const struct group *g);
+/* The next QP, from *at on, that gets a datagram of this group from `src`; NULL: no more. */
+struct dqp *mcast_next_qp(const struct group *g, unsigned *at, const struct rpwi_pkt *pkt,
+	const struct rpwi_addr *src);
 /* A packet for QP 0xffffff that came to an address of a host: dropped, counted. */
 void mcast_by_unicast(void);
 void mcast_context_gone(const struct dctx *c); /* its QPs are detached */

@@ -118,7 +118,7 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 	round_ports(&r);
 	if (mcast_due(all_ports)) {
 		rpwi_shield();
-		r.got += receive_groups(&r.now_ns);
+		r.got += receive_groups(r.hold_ack, &r.now_ns);
 	}
 	/* What others hand over: now and then, and at once while it keeps coming, for their queue
 	 * is short. */

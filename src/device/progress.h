@@ -52,8 +52,8 @@ uint64_t progress_deadline(void);
  * number of packets or batches; *now_ns is set with the first, if it is 0. */
 unsigned receive_lanes(bool hold_ack, uint64_t *now_ns);
 unsigned receive_port(struct dport *p, bool hold_ack, uint64_t *now_ns);
-unsigned receive_groups(uint64_t *now_ns);
-unsigned receive_handed(uint64_t *now_ns); /* by other processes; *now_ns is set anew with each */
+unsigned receive_groups(bool hold_ack, uint64_t *now_ns);
+unsigned receive_handed(uint64_t *now_ns); /* by other processes */
 
 /* send.c */
 void send_timers(uint64_t now_ns); /* of QPs, that are due */

@@ -32,6 +32,65 @@ static inline void to_qp(
 		rpwi_list_add_tail(&hca_here.touched, &q->rx_link);
 }
 
+/* A segment of a batch as a packet, for `q` as it seems. *ip_id: its ID by its place in the batch,
+ * then the one that it was sent with. False: it is broken, and counted. */
+static inline bool is_whole(const struct dqp *q, const struct rpwi_rx *rx, const uint8_t *seg,
+	size_t len, uint16_t *ip_id, struct rpwi_pkt *pkt)
+{
+	struct hca *h = &hca_here;
+	if (RPWI_UNLIKELY(rpwi_pkt_decode(seg, len, pkt))) {
+		h->n.decode_errors++;
+		return false;
+	}
+	if (RPWI_UNLIKELY(rpwi_icrc_check(&rx->flow, seg, len, ip_id) == RPWI_ICRC_BAD)) {
+		h->n.icrc_errors++;
+		path_bad_icrc(h, q, rx, seg, len, *ip_id, pkt);
+		rpwi_debug("packet for QP 0x%06x, PSN %u: bad ICRC, dropped", pkt->dqpn, pkt->psn);
+		return false;
+	}
+	return true;
+}
+
+static inline void capture(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint16_t ip_id)
+{
+	struct rpwi_iov part = {seg, len};
+	if (RPWI_UNLIKELY(rpwi_tap_enabled))
+		rpwi_tap(&rx->flow, ip_id, rx->ttl, rx->tos, 0, &part, 1);
+}
+
+static inline uint16_t ip_id_at(const struct rpwi_rx *rx, unsigned index)
+{
+	return (uint16_t)((rx->ip_id >= 0 ? (unsigned)rx->ip_id : 0) + index);
+}
+
+static inline struct rpwi_rxmeta meta_of(const struct rpwi_rx *rx)
+{
+	return (struct rpwi_rxmeta){.flow = &rx->flow, .ttl = rx->ttl, .tos = rx->tos};
+}
+
+static void rx_group(struct group *g, const struct rpwi_rx *rx, const uint8_t *seg, size_t len,
+	unsigned index, uint64_t now_ns)
+{
+	uint16_t ip_id = ip_id_at(rx, index);
+	struct rpwi_rxmeta meta = meta_of(rx);
+	struct rpwi_pkt pkt;
+	if (!is_whole(NULL, rx, seg, len, &ip_id, &pkt)) {
+		mcast_broken(g);
+		return;
+	}
+	if (!mcast_takes(&pkt))
+		return;
+	capture(rx, seg, len, ip_id);
+	unsigned at = 0;
+	for (struct dqp *q; (q = mcast_next_qp(g, &at, &pkt, &rx->flow.src));) {
+		uint64_t before = q->t.n->rx_packets;
+		hca_here.n.rx_packets++;
+		qp_hold(q);
+		to_qp(q, &pkt, &meta, now_ns);
+		q->t.n->rx_mcast += q->t.n->rx_packets - before;
+	}
+}
+
 static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *seg, size_t len,
 	unsigned index, uint64_t now_ns)
 {
@@ -54,32 +113,21 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 		rpwi_port_hand_over(port->io, rx, seg, len, (uint32_t)qpn);
 		return;
 	}
-	uint16_t ip_id = (uint16_t)((rx->ip_id >= 0 ? (unsigned)rx->ip_id : 0) + index);
+	uint16_t ip_id = ip_id_at(rx, index);
 	struct rpwi_pkt pkt;
-	if (RPWI_UNLIKELY(rpwi_pkt_decode(seg, len, &pkt))) {
-		h->n.decode_errors++;
+	if (RPWI_UNLIKELY(!is_whole(q, rx, seg, len, &ip_id, &pkt))) {
 		tally_at(dev_first(), &rx->flow.dst)->rx_broken++;
-		return;
-	}
-	if (RPWI_UNLIKELY(rpwi_icrc_check(&rx->flow, seg, len, &ip_id) == RPWI_ICRC_BAD)) {
-		h->n.icrc_errors++;
-		tally_at(dev_first(), &rx->flow.dst)->rx_broken++;
-		path_bad_icrc(h, q, rx, seg, len, ip_id, &pkt);
-		rpwi_debug("packet for QP 0x%06x, PSN %u: bad ICRC, dropped", pkt.dqpn, pkt.psn);
 		return;
 	}
 	if (RPWI_UNLIKELY(management && port && gsi_pass_on(port, rx, seg, len, &pkt)))
 		return;
-	if (RPWI_UNLIKELY(rpwi_tap_enabled)) {
-		struct rpwi_iov part = {seg, len};
-		rpwi_tap(&rx->flow, ip_id, rx->ttl, rx->tos, 0, &part, 1);
-	}
+	capture(rx, seg, len, ip_id);
 	if (RPWI_UNLIKELY(management)) {
 		if (!gsi_defer(rx, seg, len, &pkt, now_ns))
 			gsi_rx(rx, &pkt, now_ns);
 		return;
 	}
-	struct rpwi_rxmeta meta = {.flow = &rx->flow, .ttl = rx->ttl, .tos = rx->tos};
+	struct rpwi_rxmeta meta = meta_of(rx);
 	if (RPWI_UNLIKELY(!q)) {
 		/* index 0 of a slot: its process is asked, or answered (wire/ask.h) */
 		h->n.no_qp += (pkt.dqpn & (RPWI_SLOT_QPNS - 1)) || !gsi_ask(rx, &pkt, now_ns);
@@ -108,7 +156,32 @@ static bool ack_leads(const struct rpwi_rx *rx, size_t seg_len, size_t last)
 	return true;
 }
 
-static void rx_batch(struct dport *port, struct rpwi_rx *rx, uint64_t now_ns)
+/* Where batches come from: a port, the groups, or (neither) other processes' ports. */
+struct source {
+	struct dport *port;
+	bool groups;
+	struct group *group; /* whose the batch is */
+};
+
+static inline bool next_batch(struct source *s, struct rpwi_rx *rx)
+{
+	if (s->port)
+		return rpwi_port_recv(s->port->io, rx) > 0;
+	if (s->groups)
+		return (s->group = mcast_recv(rx));
+	return hca_here.steer && rpwi_steer_recv(hca_here.steer, rx) > 0;
+}
+
+static inline void rx_one(const struct source *s, struct rpwi_rx *rx, const uint8_t *seg,
+	size_t len, unsigned index, uint64_t now_ns)
+{
+	if (RPWI_UNLIKELY(s->group))
+		rx_group(s->group, rx, seg, len, index, now_ns);
+	else
+		rx_segment(s->port, rx, seg, len, index, now_ns);
+}
+
+static void rx_batch(const struct source *s, struct rpwi_rx *rx, uint64_t now_ns)
 {
 	hca_here.n.rx_batches++;
 	size_t seg_len = rx->seg_len ? rx->seg_len : rx->len, end = rx->len;
@@ -121,13 +194,13 @@ static void rx_batch(struct dport *port, struct rpwi_rx *rx, uint64_t now_ns)
 		if (q && q->peer && rpwi_addr_eq(&q->peer->addr, &rx->flow.src))
 			q->peer->sends_batches = true;
 		if (ack_leads(rx, seg_len, last)) {
-			rx_segment(port, rx, rx->data + last, end - last,
-				(unsigned)(last / seg_len), now_ns);
+			rx_one(s, rx, rx->data + last, end - last, (unsigned)(last / seg_len),
+				now_ns);
 			end = last;
 		}
 	}
 	for (size_t at = 0; at < end; at += seg_len)
-		rx_segment(port, rx, rx->data + at, RPWI_MIN(seg_len, end - at), index++, now_ns);
+		rx_one(s, rx, rx->data + at, RPWI_MIN(seg_len, end - at), index++, now_ns);
 }
 
 /* Whoever got packets answers now: responses, what the window lets go; plain ACKs wait for the next
@@ -146,25 +219,25 @@ static void rx_answer(bool hold_ack, uint64_t now_ns)
 		send_waiting(now_ns);
 }
 
-unsigned receive_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
+static inline unsigned receive(struct source *s, bool hold_ack, uint64_t *now_ns)
 {
 	struct rpwi_rx rx;
 	unsigned n = 0;
 	bool lone = false;
-	while (n < RX_BATCHES_MAX && rpwi_port_recv(p->io, &rx) > 0) {
+	while (n < RX_BATCHES_MAX && next_batch(s, &rx)) {
 		if (!n++ && !*now_ns)
 			*now_ns = rpwi_now_ns();
 		/* The ACK of a stream should not wait; the ACK of a possible request on its own
-		 * rides with the answer. And after one datagram of a lone request the socket is
-		 * empty as a rule: looking again would cost as much as everything else here. Behind
-		 * an ACK there may be the reply. */
+		 * rides with the answer. And after one datagram of a lone request a port's socket
+		 * is empty as a rule: looking again would cost as much as everything else here.
+		 * Behind an ACK there may be the reply. */
 		lone = rx.len < LONE_BYTES;
 		bool ack = lone && rpwi_pkt_is_ack(rx.data, rx.len);
 		if (!lone)
 			atomic_store_explicit(&hca_here.stream_ns, *now_ns, memory_order_relaxed);
-		rx_batch(p, &rx, *now_ns);
+		rx_batch(s, &rx, *now_ns);
 		rx_answer(true, *now_ns);
-		if (lone && !ack)
+		if (lone && !ack && s->port)
 			break;
 		if (n % ACK_BATCHES == 0)
 			send_held(*now_ns);
@@ -173,6 +246,18 @@ unsigned receive_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
 		send_held(*now_ns);
 	return n;
 }
+
+unsigned receive_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
+{
+	return receive(&(struct source){.port = p}, hold_ack, now_ns);
+}
+
+unsigned receive_groups(bool hold_ack, uint64_t *now_ns)
+{
+	return receive(&(struct source){.groups = true}, hold_ack, now_ns);
+}
+
+unsigned receive_handed(uint64_t *now_ns) { return receive(&(struct source){0}, false, now_ns); }
 
 /* True: it was another process's. */
 static bool pass_on(struct dport *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len)
@@ -196,29 +281,6 @@ void receive_for_others(struct dport *p)
 			seg = RPWI_MIN(rx.seg_len ? rx.seg_len : rx.len, rx.len - at);
 			hca_here.n.handed_over += pass_on(p, &rx, rx.data + at, seg);
 		}
-}
-
-unsigned receive_groups(uint64_t *now_ns)
-{
-	unsigned n = 0;
-	while (n < RX_BATCHES_MAX && mcast_rx(&hca_here, now_ns)) {
-		n++;
-		rx_answer(true, *now_ns);
-	}
-	return n;
-}
-
-unsigned receive_handed(uint64_t *now_ns)
-{
-	struct rpwi_rx rx;
-	unsigned n = 0;
-	while (n < RX_BATCHES_MAX && hca_here.steer && rpwi_steer_recv(hca_here.steer, &rx) > 0) {
-		n++;
-		*now_ns = rpwi_now_ns();
-		rx_batch(NULL, &rx, *now_ns);
-		rx_answer(false, *now_ns);
-	}
-	return n;
 }
 
 /* ---- lanes ---- */
