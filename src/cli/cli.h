@@ -46,6 +46,12 @@ int rpwi_cli_usage(const char *command, const char *fmt, ...) __attribute__((for
 /* The path of a file in one of two places, as seen from the folder of this program. 0 or -errno. */
 int rpwi_cli_find(const char *const places[2], const char *name, char path[PATH_MAX]);
 
+/* ---- json.c ---- */
+/* Prints what json_dumpf makes of an object, which it takes, with these flags and a newline.
+ * CLI_OK; or CLI_FAILED, and on stderr that there is none. */
+struct json_t;
+int rpwi_cli_json(const char *command, struct json_t *root, size_t flags);
+
 /* ---- devices.c ---- */
 /* 0 if a program could open the device and, if it is a software one, have its UDP port, within a
  * second; else -errno, and `why` is a line for people. */
@@ -62,6 +68,13 @@ int rpwi_cli_parse_size(const char *text, uint64_t *bytes);
 /* "1 GiB", "8 MiB", "12345 bytes": exact if it can be, else with two decimals. Returns `out`. */
 enum { CLI_SIZE_LEN = 32 };
 const char *rpwi_cli_size(uint64_t bytes, char out[CLI_SIZE_LEN]);
+/* "s" behind a noun of which there are n; "" of one. */
+const char *rpwi_cli_plural(uint64_t n);
+/* "host", "host:port", "[v6]", "[v6]:port", "v6": the host alone, and what rpw_endpoint_create
+ * takes, with `port` where the text has none. 0, or -EINVAL for what is no such text. */
+enum { CLI_HOST_LEN = 256, CLI_ADDRESS_LEN = 300 };
+int rpwi_cli_address(
+	const char *text, const char *port, char host[CLI_HOST_LEN], char address[CLI_ADDRESS_LEN]);
 /* What others wrote, for a terminal or a log: UTF-8 as it is; '?' for what is none, for control
  * characters (C0, DEL and C1, which has an escape of one character), and for those that turn the
  * direction of writing. Cut, if need be, between characters. `out` may be `text`. Returns it. */

@@ -305,13 +305,14 @@ static json_t *view_json(const struct view *v)
 			gids, json_pack("{s:i, s:s, s:s}", "index", (int)v->gid[i].index, "gid",
 				      rpwi_cli_gid_text(&v->gid[i].gid, text), "type",
 				      rpwi_cli_gid_type(v->gid[i].type)));
+	const char *kind = v->software ? "software" : "hardware";
+	json_t *index = v->gid_index < 0 ? json_null() : json_integer(v->gid_index);
+	json_t *reason = json_or_null(v->usable ? "" : v->reason);
 	return json_pack("{s:s, s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:b, s:o}", "name", v->name,
-		"kind", v->software ? "software" : "hardware", "interface",
-		json_or_null(v->interface), "address", json_or_null(v->address), "state", v->state,
-		"mtu", json_positive(v->mtu_bytes), "interface_mtu",
-		json_positive(v->interface_mtu_bytes), "gids", gids, "gid_index",
-		v->gid_index < 0 ? json_null() : json_integer(v->gid_index), "usable",
-		(int)v->usable, "reason", v->usable ? json_null() : json_or_null(v->reason));
+		"kind", kind, "interface", json_or_null(v->interface), "address",
+		json_or_null(v->address), "state", v->state, "mtu", json_positive(v->mtu_bytes),
+		"interface_mtu", json_positive(v->interface_mtu_bytes), "gids", gids, "gid_index",
+		index, "usable", (int)v->usable, "reason", reason);
 }
 
 static json_t *hidden_json(const struct rpwi_netdev *n)
@@ -335,10 +336,7 @@ static int print_json(const struct view *views, int count, const struct rpwi_net
 		(int)h->fetches, "reason", json_or_null(h->why));
 	json_t *root = json_pack(
 		"{s:o, s:o, s:o}", "devices", devices, "hidden", unseen, "same_host", same);
-	int err = root ? json_dumpf(root, stdout, JSON_INDENT(2)) : -1;
-	putchar('\n');
-	json_decref(root);
-	return err ? rpwi_cli_fail(CLI_FAILED, NAME, "cannot write JSON") : CLI_OK;
+	return rpwi_cli_json(NAME, root, JSON_INDENT(2));
 }
 
 /* ---- options ---- */

@@ -68,8 +68,32 @@ const char *rpwi_cli_size(uint64_t bytes, char out[CLI_SIZE_LEN])
 				scale[i].name);
 		return out;
 	}
-	snprintf(out, CLI_SIZE_LEN, "%" PRIu64 " byte%s", bytes, bytes == 1 ? "" : "s");
+	snprintf(out, CLI_SIZE_LEN, "%" PRIu64 " byte%s", bytes, rpwi_cli_plural(bytes));
 	return out;
+}
+
+const char *rpwi_cli_plural(uint64_t n) { return n == 1 ? "" : "s"; }
+
+int rpwi_cli_address(
+	const char *text, const char *port, char host[CLI_HOST_LEN], char address[CLI_ADDRESS_LEN])
+{
+	const char *begin = text + (*text == '['), *end = text + strlen(text);
+	const char *colon = strchr(text, ':');
+
+	if (*text == '[')
+		end = strchr(text, ']');
+	else if (colon && !strchr(colon + 1, ':'))
+		end = colon;
+	if (!end || end == begin || end - begin >= CLI_HOST_LEN)
+		return -EINVAL;
+	snprintf(host, CLI_HOST_LEN, "%.*s", (int)(end - begin), begin);
+	end += *end == ']';
+	if (*end && *end != ':')
+		return -EINVAL;
+	port = *end ? end + 1 : port;
+	snprintf(address, CLI_ADDRESS_LEN, strchr(host, ':') ? "[%s]:%.15s" : "%s:%.15s", host,
+		port);
+	return 0;
 }
 
 /* How many bytes a character of UTF-8 has, and which one it is; 0: there is none at s (RFC 3629, 3:
@@ -77,7 +101,16 @@ const char *rpwi_cli_size(uint64_t bytes, char out[CLI_SIZE_LEN])
 static size_t character(const uint8_t *s, uint32_t *code)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-	size_t len = *s < 0x80 ? 1 : *s >> 5 == 6 ? 2 : *s >> 4 == 14 ? 3 : *s >> 3 == 30 ? 4 : 0;
+	size_t len = 0;
+
+	if (*s < 0x80)
+		len = 1;
+	else if (*s >> 5 == 6)
+		len = 2;
+	else if (*s >> 4 == 14)
+		len = 3;
+	else if (*s >> 3 == 30)
+		len = 4;
 
 	*code = len == 1 ? *s : *s & (0x7fu >> len);
 	for (size_t i = 1; i < len; i++) {
@@ -125,12 +158,8 @@ const char *rpwi_cli_printable(const char *text, char *out, size_t out_len)
 }
 
 /* 0, 1 or 2; in any locale of the user, since names are UTF-8 here. */
-static unsigned width_of(uint32_t code)
+static unsigned width_of(locale_t utf8, uint32_t code)
 {
-	static locale_t utf8;
-
-	if (!utf8)
-		utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
 	if (!utf8)
 		return code < 0x300 ? 1 : 2; /* too many rather than too few */
 	locale_t before = uselocale(utf8);
@@ -141,6 +170,7 @@ static unsigned width_of(uint32_t code)
 
 unsigned rpwi_cli_columns(const char *text, char *out, size_t out_len, unsigned columns)
 {
+	locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
 	unsigned used = 0, fits = 0; /* fits: the columns of what stands before "..." */
 	size_t cut = 0, n = 0;
 	uint32_t code;
@@ -148,7 +178,7 @@ unsigned rpwi_cli_columns(const char *text, char *out, size_t out_len, unsigned 
 	rpwi_cli_printable(text, out, out_len);
 	while (out[n]) {
 		size_t len = character((const uint8_t *)out + n, &code);
-		unsigned width = width_of(code);
+		unsigned width = width_of(utf8, code);
 		if (used + width > columns)
 			break;
 		n += len;
@@ -158,6 +188,8 @@ unsigned rpwi_cli_columns(const char *text, char *out, size_t out_len, unsigned 
 			fits = used;
 		}
 	}
+	if (utf8)
+		freelocale(utf8);
 	if (!out[n])
 		return used;
 	if (columns < 3 || cut + 4 > out_len) {
