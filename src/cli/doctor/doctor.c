@@ -3,89 +3,20 @@
  * transfers, and what to do about it. */
 #include "cli/doctor/doctor.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define NAME "ropeway doctor"
 
-static const char *const level_names[] = {
-	[DOCTOR_OK] = "ok", [DOCTOR_WARN] = "warn", [DOCTOR_FAIL] = "FAIL"};
-
-static const char *const side_names[] = {
-	[DOCTOR_HERE] = "local", [DOCTOR_THERE] = "peer", [DOCTOR_BETWEEN] = "between"};
-
-void doctor_add(struct doctor_report *r, enum doctor_level level, const char *what,
-	const char *remedy, const char *fmt, ...)
+/* Of one side, those of a level. any: a line has been printed. */
+static void print_side(const struct doctor_report *r, enum doctor_side side,
+	enum doctor_level level, int width, bool *any)
 {
-	struct doctor_verdict *v = &r->verdict[r->count];
-	va_list ap;
-
-	if (r->count == DOCTOR_VERDICTS_MAX)
-		return;
-	r->count++;
-	*v = (struct doctor_verdict){.level = level, .side = r->side};
-	/* a peer may have said any of the three */
-	rpwi_cli_printable(what, v->what, sizeof(v->what));
-	rpwi_cli_printable(remedy ? remedy : "", v->remedy, sizeof(v->remedy));
-	va_start(ap, fmt);
-	vsnprintf(v->text, sizeof(v->text), fmt, ap);
-	va_end(ap);
-	rpwi_cli_printable(v->text, v->text, sizeof(v->text));
-}
-
-json_t *doctor_json(const struct doctor_report *r)
-{
-	json_t *list = json_array();
-
-	for (unsigned i = 0; i < r->count; i++) {
-		const struct doctor_verdict *v = &r->verdict[i];
-		json_array_append_new(list,
-			json_pack("{s:s, s:s, s:s, s:s, s:o}", "verdict", level_names[v->level],
-				"side", side_names[v->side], "what", v->what, "text", v->text,
-				"remedy", v->remedy[0] ? json_string(v->remedy) : json_null()));
-	}
-	return list;
-}
-
-int doctor_take_json(struct doctor_report *r, const json_t *verdicts)
-{
-	const char *level, *what, *text;
-	json_t *remedy, *v;
-	size_t i;
-
-	if (!json_is_array(verdicts))
-		return -1;
-	json_array_foreach(verdicts, i, v)
-	{
-		if (json_unpack(v, "{s:s, s:s, s:s, s:o}", "verdict", &level, "what", &what, "text",
-			    &text, "remedy", &remedy))
-			return -1;
-		int n = 0;
-		while (n < (int)RPWI_ARRAY_LEN(level_names) && strcmp(level_names[n], level) != 0)
-			n++;
-		if (n == (int)RPWI_ARRAY_LEN(level_names) || r->count == DOCTOR_VERDICTS_MAX)
-			return -1;
-		doctor_add(r, n, what, json_string_value(remedy), "%s", text);
-	}
-	return 0;
-}
-
-const char *doctor_last_error(char out[DOCTOR_ERROR_LEN])
-{
-	snprintf(out, DOCTOR_ERROR_LEN, "%s", rpw_last_error());
-	char *advice = strstr(out, " (ropeway doctor");
-	if (advice)
-		*advice = '\0';
-	return out;
-}
-
-/* Of one side, those of a level. */
-static void print_side(
-	const struct doctor_report *r, enum doctor_side side, enum doctor_level level, int width)
-{
-	static bool any;        /* a line has been printed */
+	static const char *const before_host[] = {[DOCTOR_HERE] = "this machine",
+		[DOCTOR_THERE] = "",
+		[DOCTOR_BETWEEN] = "this machine and "};
+	const char *host = side == DOCTOR_HERE ? "" : r->host;
 	bool headed = !r->host; /* where there is one machine, nobody asks which it is */
 
 	for (unsigned i = 0; i < r->count; i++) {
@@ -93,13 +24,9 @@ static void print_side(
 		if (v->side != side || v->level != level)
 			continue;
 		if (!headed)
-			printf("%s%s%s:\n", any ? "\n" : "",
-				side == DOCTOR_HERE    ? "this machine"
-				: side == DOCTOR_THERE ? ""
-						       : "this machine and ",
-				side == DOCTOR_HERE ? "" : r->host);
-		headed = any = true;
-		printf("%-4s  %-*s  %s\n", level_names[v->level], width, v->what, v->text);
+			printf("%s%s%s:\n", *any ? "\n" : "", before_host[side], host);
+		headed = *any = true;
+		printf("%-4s  %-*s  %s\n", doctor_level_name[v->level], width, v->what, v->text);
 		if (v->remedy[0])
 			printf("      %-*s  remedy: %s\n", width, "", v->remedy);
 	}
@@ -108,6 +35,7 @@ static void print_side(
 static void print_text(const struct doctor_report *r)
 {
 	unsigned warnings = 0, failures = 0;
+	bool any = false;
 	int width = 0;
 
 	for (unsigned i = 0; i < r->count; i++) {
@@ -118,12 +46,13 @@ static void print_text(const struct doctor_report *r)
 	/* What fails is read first; of that, what lies between the two, which was asked about. */
 	for (int level = DOCTOR_FAIL; level > DOCTOR_OK; level--)
 		for (int side = DOCTOR_BETWEEN; side >= DOCTOR_HERE; side--)
-			print_side(r, (enum doctor_side)side, (enum doctor_level)level, width);
+			print_side(
+				r, (enum doctor_side)side, (enum doctor_level)level, width, &any);
 	for (int side = DOCTOR_HERE; side <= DOCTOR_BETWEEN; side++)
-		print_side(r, (enum doctor_side)side, DOCTOR_OK, width);
+		print_side(r, (enum doctor_side)side, DOCTOR_OK, width, &any);
 	printf("%s%u verdict%s, %u warning%s, %u failure%s\n", r->host ? "\n" : "", r->count,
-		r->count == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s", failures,
-		failures == 1 ? "" : "s");
+		rpwi_cli_plural(r->count), warnings, rpwi_cli_plural(warnings), failures,
+		rpwi_cli_plural(failures));
 }
 
 static int finish(const struct doctor_report *r, bool json)
@@ -131,11 +60,8 @@ static int finish(const struct doctor_report *r, bool json)
 	if (json) {
 		json_t *root = json_pack(
 			"{s:s, s:o}", "version", rpw_version(), "verdicts", doctor_json(r));
-		int err = root ? json_dumpf(root, stdout, JSON_INDENT(2)) : -1;
-		putchar('\n');
-		json_decref(root);
-		if (err)
-			return rpwi_cli_fail(CLI_FAILED, NAME, "cannot write JSON");
+		if (rpwi_cli_json(NAME, root, JSON_INDENT(2)))
+			return CLI_FAILED;
 	} else {
 		print_text(r);
 	}
@@ -145,36 +71,12 @@ static int finish(const struct doctor_report *r, bool json)
 	return CLI_OK;
 }
 
-/* "host", "host:port", "[v6]", "[v6]:port", "v6": the host alone, and what rpw_endpoint_create
- * takes. */
-static int split(const char *peer, char host[256], char address[300])
-{
-	const char *end = *peer == '[' ? strchr(peer, ']') : NULL, *colon = strchr(peer, ':');
-	bool is_bare_v6 = *peer != '[' && colon && strchr(colon + 1, ':');
-
-	if (*peer == '[' && !end)
-		return -1;
-	const char *port = end                    ? (end[1] == ':' ? end + 2 : NULL)
-			   : colon && !is_bare_v6 ? colon + 1
-						  : NULL;
-	size_t len = end                    ? (size_t)(end - peer - 1)
-		     : colon && !is_bare_v6 ? (size_t)(colon - peer)
-					    : strlen(peer);
-	if (!len || len >= 256)
-		return -1;
-	snprintf(host, 256, "%.*s", (int)len, peer + (end ? 1 : 0));
-	bool brackets = strchr(host, ':');
-	snprintf(address, 300, "%s%s%s:%.15s", brackets ? "[" : "", host, brackets ? "]" : "",
-		port ? port : DOCTOR_PORT_TEXT);
-	return 0;
-}
-
 static int examine(const char *peer, const char *key_file, bool json)
 {
 	struct doctor_report *r = calloc(1, sizeof(*r));
-	char host[256], address[300];
+	char host[CLI_HOST_LEN], address[CLI_ADDRESS_LEN];
 
-	if (peer && split(peer, host, address)) {
+	if (peer && rpwi_cli_address(peer, DOCTOR_PORT_TEXT, host, address)) {
 		free(r);
 		return rpwi_cli_usage(NAME, "invalid peer '%s': expected HOST or HOST:PORT", peer);
 	}
@@ -235,7 +137,7 @@ int rpwi_cli_doctor(int argc, char **argv)
 	if (o.serve ? argc || o.json : o.listen || o.once)
 		return rpwi_cli_usage(NAME,
 			"--serve takes no PEER and no --json; --listen and --once need --serve");
-	return o.serve ? doctor_serve(
-				 o.listen ? o.listen : ":" DOCTOR_PORT_TEXT, o.key_file, o.once)
-		       : examine(argv[0], o.key_file, o.json);
+	if (o.serve)
+		return doctor_serve(o.listen ? o.listen : ":" DOCTOR_PORT_TEXT, o.key_file, o.once);
+	return examine(argv[0], o.key_file, o.json);
 }

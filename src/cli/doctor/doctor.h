@@ -37,10 +37,11 @@ struct doctor_report {
 	bool nat;              /* one lies between: told, and the cause of more */
 };
 
-/* ---- doctor.c ---- */
+/* ---- report.c ---- */
+extern const char *const doctor_level_name[];
+/* remedy: or NULL; of what is in order it is not kept. */
 void doctor_add(struct doctor_report *r, enum doctor_level level, const char *what,
-	const char *remedy /* or NULL */, const char *fmt, ...)
-	__attribute__((format(printf, 5, 6)));
+	const char *remedy, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 json_t *doctor_json(const struct doctor_report *r);
 /* What a peer sent, checked; it becomes verdicts of r->side, whatever it says itself. 0 or -1. */
 int doctor_take_json(struct doctor_report *r, const json_t *verdicts);
@@ -122,6 +123,8 @@ int doctor_turn(const struct doctor_talk *t);
 void *doctor_room(size_t len, void *most);
 json_t *doctor_say_echo(const struct doctor_echo *e);
 int doctor_hear_echo(const json_t *said, struct doctor_echo *e);
+/* The numeric address of the other side, of "host:pid address:port". 0, or -1 and an empty one. */
+int doctor_host_of(rpw_endpoint *ep, char host[64]);
 
 void doctor_peer(struct doctor_report *r, const char *address, const char *key_file);
 int doctor_serve(const char *address, const char *key_file, bool once); /* an exit status */

@@ -20,8 +20,8 @@ static void look_at_version(struct doctor_report *r)
 	bool same = !strcmp(rpw_version(), ROPEWAY_VERSION);
 
 	doctor_add(r, same ? DOCTOR_OK : DOCTOR_FAIL, "version",
-		same ? NULL : "install the command and libropeway.so of one release",
-		"command %s, library %s", ROPEWAY_VERSION, rpw_version());
+		"install the command and libropeway.so of one release", "command %s, library %s",
+		ROPEWAY_VERSION, rpw_version());
 }
 
 /* ---- devices ---- */
@@ -146,7 +146,7 @@ static void look_at_memlock(struct doctor_report *r, bool hardware)
  * parent what any process of the user is to another. */
 static int read_across(void)
 {
-	static volatile uint64_t there = 0x5eed0fd0c705ull;
+	volatile uint64_t there = 0x5eed0fd0c705ull;
 	pid_t parent = getpid(), child = fork();
 	int status;
 
@@ -157,7 +157,8 @@ static int read_across(void)
 		struct iovec local = {&here, sizeof(here)},
 			     remote = {(void *)(uintptr_t)&there, sizeof(there)};
 		ssize_t n = process_vm_readv(parent, &local, 1, &remote, 1, 0);
-		_exit(n == sizeof(here) && here == there ? 0 : n < 0 && errno < 126 ? errno : EIO);
+		int err = n < 0 && errno < 126 ? errno : EIO;
+		_exit(n == sizeof(here) && here == there ? 0 : err);
 	}
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
@@ -241,10 +242,12 @@ static bool look_at_loopback(struct doctor_report *r)
 
 /* ---- transports: a message from this process to itself over each ---- */
 
+enum { EXCHANGED_BYTES = 300001 };
 struct both {
 	rpw_context *c[2];
 	rpw_listener *l;
 	rpw_endpoint *ep[2];
+	uint8_t out[EXCHANGED_BYTES], in[EXCHANGED_BYTES];
 };
 
 static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg)
@@ -266,14 +269,12 @@ static int turn_until(struct both *b, rpw_request *req)
 
 static int exchange(struct both *b, const char *transport)
 {
-	enum { BYTES = 300001 };
 	rpw_context_options o = {.size = sizeof(o), .transports = transport};
-	static uint8_t out[BYTES], in[BYTES];
 	rpw_request *req = NULL, *got;
 	char address[32];
 
-	for (uint32_t i = 0; i < BYTES; i++)
-		out[i] = (uint8_t)(i * 2654435761u >> 13);
+	for (uint32_t i = 0; i < EXCHANGED_BYTES; i++)
+		b->out[i] = (uint8_t)(i * 2654435761u >> 13);
 	int rc = rpw_context_create(&o, &b->c[0]);
 	if (!rc)
 		rc = rpw_context_create(&o, &b->c[1]);
@@ -286,15 +287,14 @@ static int exchange(struct both *b, const char *transport)
 	if (rc == RPW_IN_PROGRESS)
 		rc = turn_until(b, req);
 	if (!rc)
-		rc = rpw_recv(b->c[1], NULL, in, sizeof(in), 1, UINT64_MAX, &got);
+		rc = rpw_recv(b->c[1], NULL, b->in, sizeof(b->in), 1, UINT64_MAX, &got);
 	if (rc < 0)
 		return rc;
-	rc = rpw_send(b->ep[0], out, sizeof(out), 1, NULL);
+	rc = rpw_send(b->ep[0], b->out, sizeof(b->out), 1, NULL);
 	int arrived = turn_until(b, got);
-	return rc < 0                        ? rc
-	       : arrived                     ? arrived
-	       : memcmp(in, out, sizeof(in)) ? RPW_ERR_PROTOCOL
-					     : RPW_OK;
+	if (rc < 0 || arrived)
+		return rc < 0 ? rc : arrived;
+	return memcmp(b->in, b->out, sizeof(b->in)) ? RPW_ERR_PROTOCOL : RPW_OK;
 }
 
 static const struct transport {
@@ -308,10 +308,12 @@ static const struct transport {
 	{"verbs", DOCTOR_WARN, "see the devices above; without it the others are used"},
 };
 
+#define LATE "a message from this process to itself took more than 5 s"
+
 static void look_at_transport(struct doctor_report *r, const struct transport *t)
 {
 	struct both b = {0};
-	char what[64], error[DOCTOR_ERROR_LEN];
+	char what[64], error[DOCTOR_ERROR_LEN], text[DOCTOR_ERROR_LEN + sizeof(LATE) + 3] = LATE;
 
 	snprintf(what, sizeof(what), "transport %s", t->name);
 	int rc = exchange(&b, t->name);
@@ -319,12 +321,13 @@ static void look_at_transport(struct doctor_report *r, const struct transport *t
 		doctor_add(r, DOCTOR_OK, what, NULL,
 			"a message from this process to itself came through");
 	else {
-		bool late = rc == RPW_ERR_TIMEOUT;
 		doctor_last_error(error);
-		doctor_add(r, t->level, what, doctor_remedy_of(error, t->remedy), "%s: %s%s%s%s",
-			rpw_status_name(rc),
-			late ? "a message from this process to itself took more than 5 s" : error,
-			late && *error ? " (" : "", late ? error : "", late && *error ? ")" : "");
+		if (rc != RPW_ERR_TIMEOUT)
+			snprintf(text, sizeof(text), "%s", error);
+		else if (*error)
+			snprintf(text, sizeof(text), LATE " (%s)", error);
+		doctor_add(r, t->level, what, doctor_remedy_of(error, t->remedy), "%s: %s",
+			rpw_status_name(rc), text);
 	}
 	for (int i = 0; i < 2; i++)
 		if (b.c[i])

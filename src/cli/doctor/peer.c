@@ -16,7 +16,7 @@
 
 void *doctor_room(size_t len, void *most)
 {
-	return len <= (size_t)(uintptr_t)most ? malloc(len ? len : 1) : NULL;
+	return len <= (size_t)(uintptr_t)most ? malloc(RPWI_MAX(len, (size_t)1)) : NULL;
 }
 
 int doctor_turn(const struct doctor_talk *t)
@@ -59,12 +59,28 @@ int doctor_hear_echo(const json_t *said, struct doctor_echo *e)
 	return 0;
 }
 
+int doctor_host_of(rpw_endpoint *ep, char host[64])
+{
+	rpw_endpoint_information info = {.size = sizeof(info)};
+	const char *at = rpw_endpoint_info(ep, &info) ? NULL : strrchr(info.peer, ' ');
+	const char *end = at ? strrchr(at, ':') : NULL;
+
+	*host = '\0';
+	if (!end)
+		return -1;
+	at += at[1] == '[' ? 2 : 1;
+	end -= end[-1] == ']';
+	return snprintf(host, 64, "%.*s", (int)(end - at), at) < 64 ? 0 : -1;
+}
+
 /* ---- questions and answers ---- */
 
 struct client {
 	struct doctor_talk talk;
 	rpw_endpoint *ep;
 	const char *address, *key_file;
+	void *heard; /* an answer that is given up is still written there until the context ends */
+	size_t heard_len;
 	bool narrow; /* packets are lost for their size: long packets may never come */
 };
 
@@ -103,15 +119,14 @@ static bool is_answer(struct doctor_report *r, const json_t *root)
 /* Says an object, which it takes, and gives the one that comes back; NULL with a verdict. */
 static json_t *ask(struct doctor_report *r, struct client *k, json_t *question)
 {
-	static void *bytes; /* one that is given up still writes there until its context ends */
-	static size_t len;
 	rpw_request *sending = NULL, *receiving;
 	unsigned wait_ms = k->narrow ? DOCTOR_WAIT_MS / 5 : DOCTOR_WAIT_MS;
 	char *text = question ? json_dumps(question, JSON_COMPACT) : NULL;
 
-	bytes = NULL;
+	k->heard = NULL;
 	int rc = text ? rpw_recv_obj(k->talk.c, k->ep, doctor_room,
-				(void *)(uintptr_t)DOCTOR_REPORT_MAX, &bytes, &len, &receiving)
+				(void *)(uintptr_t)DOCTOR_REPORT_MAX, &k->heard, &k->heard_len,
+				&receiving)
 		      : RPW_ERR_NO_MEMORY;
 
 	json_decref(question);
@@ -122,7 +137,7 @@ static json_t *ask(struct doctor_report *r, struct client *k, json_t *question)
 		int got = wait_for(&k->talk, receiving, wait_ms);
 		rc = rc < 0 ? rc : got;
 	}
-	json_t *root = rc ? NULL : json_loadb(bytes, len, 0, NULL);
+	json_t *root = rc ? NULL : json_loadb(k->heard, k->heard_len, 0, NULL);
 	if (rc)
 		doctor_add(r, DOCTOR_FAIL, "peer",
 			"is it a `ropeway doctor --serve`, of this release, and not busy with "
@@ -134,7 +149,7 @@ static json_t *ask(struct doctor_report *r, struct client *k, json_t *question)
 		root = NULL;
 	}
 	if (rc != RPW_ERR_TIMEOUT) {
-		free(bytes);
+		free(k->heard);
 		free(text);
 	}
 	return root;
@@ -148,20 +163,6 @@ static int take_verdicts(struct doctor_report *r, const json_t *said, enum docto
 	if (!right)
 		doctor_add(r, DOCTOR_FAIL, "peer", SAME_RELEASE, "its verdicts are malformed");
 	return right ? 0 : -1;
-}
-
-/* The numeric address of "host:pid address:port". */
-static void peer_address(const struct client *k, char host[64])
-{
-	rpw_endpoint_information info = {.size = sizeof(info)};
-	*host = '\0';
-	const char *at = rpw_endpoint_info(k->ep, &info) ? NULL : strrchr(info.peer, ' ');
-	const char *end = at ? strrchr(at, ':') : NULL;
-	if (!end)
-		return;
-	at += at[1] == '[' ? 2 : 1;
-	end -= end[-1] == ']';
-	snprintf(host, 64, "%.*s", (int)(end - at), at);
 }
 
 static void judge_place(struct doctor_report *r, const json_t *there)
@@ -221,7 +222,7 @@ static void blame_nat(struct doctor_report *r)
 static int hello(struct doctor_report *r, struct client *k)
 {
 	char to[64];
-	peer_address(k, to);
+	doctor_host_of(k->ep, to);
 	json_t *root = ask(r, k, json_pack("{s:i, s:s}", "doctor", DOCTOR_PROTOCOL, "to", to));
 	struct doctor_echo there;
 	const char *version;
@@ -236,7 +237,7 @@ static int hello(struct doctor_report *r, struct client *k)
 		return -1;
 	}
 	bool same = !strcmp(version, rpw_version());
-	doctor_add(r, same ? DOCTOR_OK : DOCTOR_WARN, "versions", same ? NULL : SAME_RELEASE,
+	doctor_add(r, same ? DOCTOR_OK : DOCTOR_WARN, "versions", SAME_RELEASE,
 		"%s on this side, %.40s there", rpw_version(), version);
 	judge_place(r, json_object_get(root, "place"));
 	judge_addresses(r, root, to);

@@ -351,10 +351,11 @@ static void judge_mtu(struct doctor_report *r, int fd, const struct doctor_echo 
 		"mtu %u`, or more where it is less; or programs with a path MTU of at most %u "
 		"(-m %u; messaging finds it by itself)",
 		most, fitting, fitting);
+	const char *lost = w.there ? "arrive, but their answers do not" : "do not arrive";
+	const char *then = is_enough ? "" : ": larger messages hang";
 	doctor_add(r, is_enough ? DOCTOR_WARN : DOCTOR_FAIL, what, remedy,
-		"packets of %u bytes, as the interface takes, %s; up to %u they do%s", mtu,
-		w.there ? "arrive, but their answers do not" : "do not arrive", most,
-		is_enough ? "" : ": larger messages hang");
+		"packets of %u bytes, as the interface takes, %s; up to %u they do%s", mtu, lost,
+		most, then);
 }
 
 void doctor_nat(struct doctor_report *r, const char *fmt, ...)
@@ -449,8 +450,8 @@ static void judge_port(struct doctor_report *r, const char *host, bool is_roce, 
 void doctor_probe(
 	struct doctor_report *r, const char *host, const struct doctor_echo *there, bool back)
 {
-	const char *port_what = back ? PORT_WHAT " back" : PORT_WHAT,
-		   *mtu_what = back ? "MTU back" : "MTU";
+	const char *port_what = back ? PORT_WHAT " back" : PORT_WHAT;
+	const char *mtu_what = back ? "MTU back" : "MTU";
 	bool is_roce = there->port == DOCTOR_ROCE_PORT;
 	unsigned headers;
 	int fd = open_to(host, there->port, &headers);

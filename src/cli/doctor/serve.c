@@ -83,24 +83,6 @@ static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg)
 
 /* ---- answers ---- */
 
-/* The numeric address of "host:pid address:port". */
-static int client_host(const struct server *s, char host[64])
-{
-	rpw_endpoint_information info = {.size = sizeof(info)};
-
-	if (rpw_endpoint_info(s->ep, &info))
-		return -1;
-	const char *from = strrchr(info.peer, ' '), *to = from ? strrchr(from, ':') : NULL;
-	if (!to)
-		return -1;
-	from++;
-	if (*from == '[' && to[-1] == ']') {
-		from++;
-		to--;
-	}
-	return snprintf(host, 64, "%.*s", (int)(to - from), from) < 64 ? 0 : -1;
-}
-
 static json_t *with_verdicts(struct doctor_report *r)
 {
 	return json_pack("{s:i, s:o}", "doctor", DOCTOR_PROTOCOL, "verdicts", doctor_json(r));
@@ -113,13 +95,13 @@ static json_t *answer_hello(struct server *s, struct doctor_report *r)
 
 	if (doctor_echo_open(&s->talk.echo))
 		return NULL;
-	s->talk.echo.mtu = client_host(s, host) ? 0 : doctor_route_mtu(host);
+	s->talk.echo.mtu = doctor_host_of(s->ep, host) ? 0 : doctor_route_mtu(host);
 	json_t *root = doctor_say_echo(&s->talk.echo);
 	const char *to = json_string_value(json_object_get(s->asked, "to"));
 	if (root) {
 		json_object_set_new(root, "version", json_string(rpw_version()));
 		json_object_set_new(root, "place", doctor_place());
-		if (!client_host(s, host))
+		if (!doctor_host_of(s->ep, host))
 			json_object_set_new(root, "you", json_string(host));
 		if (to)
 			json_object_set_new(root, "mine", json_boolean(doctor_is_own_address(to)));
@@ -140,7 +122,7 @@ static json_t *answer_echo(struct server *s, struct doctor_report *r)
 	struct doctor_echo there;
 	char host[64];
 
-	if (doctor_hear_echo(s->asked, &there) || client_host(s, host))
+	if (doctor_hear_echo(s->asked, &there) || doctor_host_of(s->ep, host))
 		return NULL;
 	doctor_probe(r, host, &there, true);
 	return with_verdicts(r);
