@@ -3,6 +3,7 @@
  * what each gave.
  *
  * main.c   what was asked for, and the steps one after another
+ * say.c    the lines of a step, why the run fails, its deadline
  * talk.c   the control path: who the peer is, its handle, both sides at the same step, why the
  *          other gave up
  * steps.c  the plugin's calls that are not about data
@@ -82,7 +83,7 @@ struct connection {
 	char why[1024];
 };
 
-/* ---- main.c ---- */
+/* ---- say.c ---- */
 static inline bool connection_is_server(const struct connection *c) { return !c->o.server; }
 static inline const char *connection_side(const struct connection *c)
 {
@@ -100,11 +101,11 @@ int connection_call(const struct connection *c, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* `doing`: a literal, for who waits too long. */
 void connection_deadline(struct connection *c, unsigned timeout_ms, const char *doing);
+
+/* ---- talk.c ---- */
 /* While waiting: the control path moves, and after some time without anything the processor is
  * given away. false: the peer is gone or has given up, or it is too late. */
 bool connection_wait(struct side *side, unsigned *idle);
-
-/* ---- talk.c ---- */
 int talk_open(struct connection *c);
 /* Finds the other side, and learns what it says: c->peer. */
 int talk_exchange(struct connection *c);

@@ -6,7 +6,6 @@
 #include "cli/options.h"
 
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -28,71 +27,7 @@ static const struct {
 	{"deregister and close", step_close},
 };
 
-/* ---- what steps say ---- */
-
-int connection_fail(struct connection *c, const char *fmt, ...)
-{
-	va_list ap;
-	if (c->failed)
-		return -1;
-	c->failed = true;
-	va_start(ap, fmt);
-	vsnprintf(c->why, sizeof(c->why), fmt, ap);
-	va_end(ap);
-	return -1;
-}
-
-static void say(const struct connection *c, const char *end, const char *fmt, va_list ap)
-{
-	char text[600];
-	vsnprintf(text, sizeof(text), fmt, ap);
-	printf("  %d  %s%s\n", c->step, text, end);
-}
-
-void connection_say(const struct connection *c, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	say(c, "", fmt, ap);
-	va_end(ap);
-}
-
-int connection_call(const struct connection *c, int rc, const char *fmt, ...)
-{
-	char end[64];
-	va_list ap;
-	snprintf(end, sizeof(end), ", rc %d (%s)", rc, ncclnet_result_name(rc));
-	va_start(ap, fmt);
-	say(c, end, fmt, ap);
-	va_end(ap);
-	return rc ? -1 : 0;
-}
-
 /* ---- deadlines ---- */
-
-void connection_deadline(struct connection *c, unsigned timeout_ms, const char *doing)
-{
-	atomic_store(&c->doing, doing);
-	atomic_store(&c->deadline_ns, rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS);
-}
-
-bool connection_wait(struct side *side, unsigned *idle)
-{
-	enum { SPINS = 200, NAP_US = 100 };
-	struct connection *c = (struct connection *)side;
-	if (++*idle <= SPINS && *idle % 64)
-		return true;
-	if (talk_poll(c))
-		return false;
-	if (rpwi_now_ns() >= atomic_load(&c->deadline_ns))
-		return !connection_fail(c,
-			"%s: not over within %u s (--timeout); the peer %s is still there: what "
-			"does it wait for?",
-			atomic_load(&c->doing), c->o.timeout_ms / 1000, c->talk.text);
-	if (*idle > SPINS)
-		usleep(NAP_US);
-	return true;
-}
 
 /* A plugin's call that does not return is nobody's to interrupt. What polls has ended a second
  * before. */
@@ -237,10 +172,11 @@ static int check(const struct connection_options *o, int argc, char **argv)
 		return rpwi_cli_usage(NAME,
 			"expected 'server', or 'client' and the server's address, not '%s'",
 			argv[0]);
-	if (argc != (server ? 1 : 2))
+	if (server && argc != 1)
 		return rpwi_cli_usage(
-			NAME, server ? "a server takes no address; --bind says where it listens"
-				     : "a client needs the address of its server");
+			NAME, "a server takes no address; --bind says where it listens");
+	if (!server && argc != 2)
+		return rpwi_cli_usage(NAME, "a client needs the address of its server");
 	if (!server && *o->bind)
 		return rpwi_cli_usage(NAME, "--bind is the server's: where it listens");
 	if (!server && !o->port)
@@ -251,8 +187,8 @@ static int check(const struct connection_options *o, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	static struct connection c;
-	static char path[PATH_MAX];
+	struct connection c = {0};
+	char path[PATH_MAX];
 	struct options o = {.o.bind = ""};
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	int status = cli_options_parse(&command, &o, &argc, &argv);

@@ -3,6 +3,8 @@
  * registrations. */
 #include "cli/connection/connection.h"
 
+#include "cli/cli.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -37,11 +39,12 @@ static int show_device(struct connection *c, int dev)
 			"the plugin counts device %d, and says nothing of it (%s)", dev,
 			ncclnet_result_name(rc));
 	}
+	const char *name = p.name ? p.name : "(nil)";
+	const char *path = p.pci_path ? p.pci_path : "(nil)";
 	connection_call(c, rc,
 		"device %d: %s, PCI path %s, %d Mbit/s, memory: %s (0x%x), device type %s", dev,
-		p.name ? p.name : "(nil)", p.pci_path ? p.pci_path : "(nil)", p.speed,
-		memory_words(p.ptr_support, memory, sizeof(memory)), p.ptr_support,
-		device_words(p.device_type));
+		name, path, p.speed, memory_words(p.ptr_support, memory, sizeof(memory)),
+		p.ptr_support, device_words(p.device_type));
 	if (dev == c->o.device)
 		c->side.p = p;
 	return 0;
@@ -68,7 +71,7 @@ int step_initialize(struct connection *c)
 			"the plugin has %d device%s, and device %d was asked for: is the interface "
 			"up, and does NCCL_SOCKET_IFNAME or NCCL_IB_HCA leave it "
 			"out?",
-			ndev, ndev == 1 ? "" : "s", c->o.device);
+			ndev, rpwi_cli_plural((unsigned)ndev), c->o.device);
 	for (int dev = 0; dev < ndev; dev++)
 		if (show_device(c, dev))
 			return -1;
@@ -140,15 +143,17 @@ static int comm_make(struct connection *c, bool connects)
 	e->link.device = d;
 	connection_deadline(c, c->o.timeout_ms,
 		connects ? "connect (the comm stays NULL)" : "accept (the comm stays NULL)");
-	if (connects ? !link_connect(&c->side, &e->link) : !link_accept(&c->side, &e->link))
-		return connection_fail(c, "%s: %s", c->side.text,
-			connects ? "is the address in the handle (NCCL_DEBUG=INFO shows it) one "
-				   "that this machine can reach? NCCL_SOCKET_IFNAME on the other "
-				   "side chooses another"
-				 : "NCCL_DEBUG=INFO shows the plugin's own messages");
+	if (connects && !link_connect(&c->side, &e->link))
+		return connection_fail(c,
+			"%s: is the address in the handle (NCCL_DEBUG=INFO shows it) one that this "
+			"machine can reach? NCCL_SOCKET_IFNAME on the other side chooses another",
+			c->side.text);
+	if (!connects && !link_accept(&c->side, &e->link))
+		return connection_fail(
+			c, "%s: NCCL_DEBUG=INFO shows the plugin's own messages", c->side.text);
 	unsigned calls = c->watch.count - before;
 	connection_call(c, NCCL_SUCCESS, "%s: comm %p after %u call%s", call, end_comm(e), calls,
-		calls == 1 ? "" : "s");
+		rpwi_cli_plural(calls));
 	if (c->side.n->abi >= 7)
 		connection_say(c,
 			"%s: device handle %p%s: type %d (%s), version %d, handle %p, %zu bytes, "

@@ -221,15 +221,32 @@ static bool is_late(const struct connection *c)
 	return rpwi_now_ns() >= atomic_load(&c->deadline_ns);
 }
 
+bool connection_wait(struct side *side, unsigned *idle)
+{
+	enum { SPINS = 200, NAP_US = 100 };
+	struct connection *c = (struct connection *)side;
+	if (++*idle <= SPINS && *idle % 64)
+		return true;
+	if (talk_poll(c))
+		return false;
+	if (rpwi_now_ns() >= atomic_load(&c->deadline_ns))
+		return !connection_fail(c,
+			"%s: not over within %u s (--timeout); the peer %s is still there: what "
+			"does it wait for?",
+			atomic_load(&c->doing), c->o.timeout_ms / 1000, c->talk.text);
+	if (*idle > SPINS)
+		usleep(NAP_US);
+	return true;
+}
+
 /* ---- finding each other ---- */
 
 /* The server's: where it listens, or where it is to be found. */
 static void address_of(const struct connection *c, char *out, size_t room)
 {
 	const char *host = c->o.server ? c->o.server : c->o.bind;
-	bool bare_v6 = strchr(host, ':') && *host != '[';
-	snprintf(out, room, "%s%.300s%s:%d", bare_v6 ? "[" : "", host, bare_v6 ? "]" : "",
-		c->o.port);
+	bool is_bare_v6 = strchr(host, ':') && *host != '[';
+	snprintf(out, room, is_bare_v6 ? "[%.300s]:%d" : "%.300s:%d", host, c->o.port);
 }
 
 int talk_open(struct connection *c)

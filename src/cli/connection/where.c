@@ -11,9 +11,13 @@
 
 static socklen_t address_len(const struct sockaddr *a)
 {
-	return a->sa_family == AF_INET    ? sizeof(struct sockaddr_in)
-	       : a->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
-					  : 0;
+	switch (a->sa_family) {
+	case AF_INET:
+		return sizeof(struct sockaddr_in);
+	case AF_INET6:
+		return sizeof(struct sockaddr_in6);
+	}
+	return 0;
 }
 
 /* "ADDRESS, ADDRESS" of the interface; the rest, if it does not fit, is "...". How many there are;
