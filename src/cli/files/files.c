@@ -27,15 +27,12 @@ size_t files_pack(const struct files_message *m, uint8_t out[FILES_MESSAGE_MAX])
 }
 
 /* A refusal is understood in any version, since it is what a peer of another version says. */
-static const char *head_check(const uint8_t *b, size_t len)
+static const char *head_check(const uint8_t *b, size_t len, char version[128])
 {
-	static char version[128];
-
 	if (len < FILES_HEAD_BYTES || rpwi_get_be32(b) != FILES_MAGIC)
 		return "it is not a message of ropeway send or recv";
 	if (rpwi_get_be16(b + 4) != FILES_VERSION && rpwi_get_be16(b + 6) != FILES_REFUSED) {
-		snprintf(version, sizeof(version),
-			"it speaks version %u of the protocol, this side version %d",
+		snprintf(version, 128, "it speaks version %u of the protocol, this side version %d",
 			rpwi_get_be16(b + 4), FILES_VERSION);
 		return version;
 	}
@@ -56,7 +53,8 @@ static const char *head_check(const uint8_t *b, size_t len)
 
 int files_unpack(const uint8_t *b, size_t len, struct files_message *m, char *why, size_t why_len)
 {
-	const char *wrong = head_check(b, len);
+	char version[128];
+	const char *wrong = head_check(b, len, version);
 
 	if (wrong) {
 		snprintf(why, why_len, "a message of %zu bytes came: %s", len, wrong);

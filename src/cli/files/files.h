@@ -83,6 +83,12 @@ struct files_message {
 	char name[FILES_TEXT_MAX + 1], text[FILES_TEXT_MAX + 1];
 };
 
+/* Never 0: to divide by. */
+static inline double files_seconds_since(uint64_t begin_ns)
+{
+	return (double)RPWI_MAX(rpwi_now_ns() - begin_ns, 1ull) / 1e9;
+}
+
 /* ---- files.c ---- */
 /* Its length in `out`. Name and text are as long as they may be at most. */
 size_t files_pack(const struct files_message *m, uint8_t out[FILES_MESSAGE_MAX]);

@@ -106,7 +106,7 @@ static void lost(struct recv_session *s, int status)
 
 struct answer {
 	struct recv_session *s;
-	uint8_t bytes[];
+	uint8_t bytes[FILES_MESSAGE_MAX];
 };
 
 static void answered(rpw_request *req, const rpw_completion *done, void *arg)
@@ -123,9 +123,7 @@ static void answered(rpw_request *req, const rpw_completion *done, void *arg)
 
 static void answer(struct recv_session *s, const struct files_message *m)
 {
-	static uint8_t packed[FILES_MESSAGE_MAX];
-	size_t len = files_pack(m, packed);
-	struct answer *a = s->answers < ANSWERS_MAX ? malloc(sizeof(*a) + len) : NULL;
+	struct answer *a = s->answers < ANSWERS_MAX ? malloc(sizeof(*a)) : NULL;
 	rpw_request *req = NULL;
 
 	if (!a) {
@@ -133,8 +131,7 @@ static void answer(struct recv_session *s, const struct files_message *m)
 		return;
 	}
 	a->s = s;
-	memcpy(a->bytes, packed, len);
-	int rc = rpw_send(s->ep, a->bytes, len, FILES_TAG_CONTROL, &req);
+	int rc = rpw_send(s->ep, a->bytes, files_pack(m, a->bytes), FILES_TAG_CONTROL, &req);
 	if (rc == RPW_IN_PROGRESS) {
 		s->posted++;
 		s->answers++;
@@ -150,9 +147,8 @@ static void answer(struct recv_session *s, const struct files_message *m)
 
 static void answer_type(struct recv_session *s, enum files_type type, const char *text)
 {
-	static struct files_message m;
+	struct files_message m = {.type = type};
 
-	m.type = type;
 	snprintf(m.text, sizeof(m.text), "%s", text);
 	answer(s, &m);
 }
@@ -402,11 +398,14 @@ static void on_entry(struct recv_session *s, const struct files_message *m)
 {
 	const struct store *store = &s->r->store;
 	struct store_why why = {""};
-	enum store_result result = m->type == FILES_DIR ? store_dir(store, &s->dirs, m, &why)
-				   : m->type == FILES_DIR_END
-					   ? store_dir_end(store, &s->dirs, m, &why)
-					   : store_link(store, s->any_links, m, &why);
+	enum store_result result;
 
+	if (m->type == FILES_DIR)
+		result = store_dir(store, &s->dirs, m, &why);
+	else if (m->type == FILES_DIR_END)
+		result = store_dir_end(store, &s->dirs, m, &why);
+	else
+		result = store_link(store, s->any_links, m, &why);
 	s->entries += result == STORE_OK && m->type != FILES_DIR_END;
 	entry_done(s, result, &why);
 }
@@ -423,14 +422,13 @@ static void on_bye(struct recv_session *s, const struct files_message *m)
 {
 	rpw_endpoint_information info = {.size = sizeof(info)};
 	char size[CLI_SIZE_LEN];
-	double seconds = (double)(rpwi_now_ns() - s->begin_ns) / 1e9;
+	double seconds = files_seconds_since(s->begin_ns);
 
 	rpw_endpoint_info(s->ep, &info);
 	if (!s->r->quiet)
 		printf("%s: %u %s, %s in %.2f s (%.2f GB/s) by %s\n", s->peer, s->entries,
 			s->entries == 1 ? "entry" : "entries", rpwi_cli_size(s->bytes, size),
-			seconds, (double)s->bytes / 1e9 / (seconds > 0 ? seconds : 1),
-			info.transport);
+			seconds, (double)s->bytes / 1e9 / seconds, info.transport);
 	fflush(stdout);
 	s->is_good = !s->kept;
 	answer_type(s, FILES_DONE, "");
@@ -453,7 +451,7 @@ static const struct {
 
 static void heard(struct recv_session *s, const rpw_completion *done)
 {
-	static struct files_message m;
+	struct files_message m;
 	char why[200];
 
 	s->heard_ns = rpwi_now_ns();

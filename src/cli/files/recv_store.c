@@ -263,9 +263,8 @@ enum store_result store_link(
 
 	if (parent < 0)
 		return STORE_REFUSED;
-	const char *wrong = !*m->text             ? "its target is empty"
-			    : any && s->any_links ? NULL
-						  : files_link_check(m->name, m->text);
+	const char *wrong =
+		any && s->any_links && *m->text ? NULL : files_link_check(m->name, m->text);
 	enum store_result ret =
 		wrong ? fail(why, m->name, "refused: the link is not safe: %s", wrong)
 		      : make_link(s, parent, leaf, m, why);
@@ -340,7 +339,9 @@ static enum store_result open_part(struct store_file *f, const char *name, struc
 	}
 	/* Checksums are of chunks: it goes on after the last whole one. */
 	uint64_t len = (uint64_t)st.st_size;
-	f->there = len < f->size ? len - len % FILES_CHUNK : len == f->size ? len : 0;
+	if (len != f->size)
+		len = len < f->size ? len - len % FILES_CHUNK : 0;
+	f->there = len;
 	return STORE_OK;
 }
 

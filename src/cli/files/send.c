@@ -26,15 +26,13 @@ static int walk_link(
 			n < 0 ? strerror(errno) : "it is too long");
 	target[n] = '\0';
 	/* Within what is sent: its first component is the directory that was named. */
-	const char *inner = strchr(name, '/'),
-		   *wrong = s->any_links ? NULL
-			    : inner      ? files_link_check(inner + 1, target)
-					 : "a link alone";
-	return wrong ? send_skip(s, name,
-			       "the link leads outside of what is sent: %s (--links sends it as it "
-			       "is)",
-			       wrong)
-		     : send_entry(s, FILES_LINK, name, st, target);
+	const char *inner = strchr(name, '/'), *wrong = NULL;
+	if (!s->any_links)
+		wrong = inner ? files_link_check(inner + 1, target) : "a link alone";
+	if (!wrong)
+		return send_entry(s, FILES_LINK, name, st, target);
+	return send_skip(s, name,
+		"the link leads outside of what is sent: %s (--links sends it as it is)", wrong);
 }
 
 static void note_bits(struct sender *s, const char *name, const struct stat *st)
@@ -163,9 +161,9 @@ static char *name_of(struct sender *s, const char *path)
 	}
 	if (slash)
 		memmove(name, slash + 1, strlen(slash + 1) + 1);
-	const char *wrong = !name    ? strerror(errno)
-			    : !*name ? "the root directory has no name: name its entries instead"
-				     : files_name_check(name);
+	const char *wrong = name ? files_name_check(name) : strerror(errno);
+	if (name && !*name)
+		wrong = "the root directory has no name: name its entries instead";
 	if (!wrong)
 		return name;
 	send_skip(s, path, "%s", wrong);
@@ -217,31 +215,17 @@ static void sources_close(struct source *sources, int n)
 
 /* ---- options ---- */
 
-/* "host", "host:port", "[v6]", "[v6]:port", "v6". */
-static void address_of(const char *target, char *out, size_t out_len)
-{
-	const char *colon = strchr(target, ':'), *bracket = strrchr(target, ']');
-	bool is_bare_v6 = *target != '[' && colon && strchr(colon + 1, ':');
-	bool has_port = *target == '[' ? bracket && bracket[1] : colon && !is_bare_v6;
-
-	if (has_port)
-		snprintf(out, out_len, "%s", target);
-	else
-		snprintf(out, out_len, "%s%s%s:" FILES_PORT, is_bare_v6 ? "[" : "", target,
-			is_bare_v6 ? "]" : "");
-}
-
 static void print_end(const struct sender *s)
 {
 	char sent[CLI_SIZE_LEN], compared[CLI_SIZE_LEN];
-	double seconds = (double)(rpwi_now_ns() - s->begin_ns) / 1e9;
+	double seconds = files_seconds_since(s->begin_ns);
 	bool is_all_there = !s->bytes && s->compared;
 	uint64_t bytes = is_all_there ? s->compared : s->bytes;
 
 	printf("%u file%s, %s %s in %.2f s (%.2f GB/s) by %s: %s\n", s->files,
-		s->files == 1 ? "" : "s", rpwi_cli_size(bytes, sent),
-		is_all_there ? "compared" : "sent", seconds,
-		(double)bytes / 1e9 / (seconds > 0 ? seconds : 1), s->transport, s->why);
+		rpwi_cli_plural(s->files), rpwi_cli_size(bytes, sent),
+		is_all_there ? "compared" : "sent", seconds, (double)bytes / 1e9 / seconds,
+		s->transport, s->why);
 	if (is_all_there)
 		printf("all of it was there already\n");
 	else if (s->compared)
@@ -291,11 +275,12 @@ static const struct cli_command command = {
 static int run(struct sender *s, const struct options *o, const struct source *sources, int n,
 	const char *target)
 {
-	char address[512];
+	char host[CLI_HOST_LEN], address[CLI_ADDRESS_LEN];
 
+	/* What is no address, the library says. */
+	bool is_address = !rpwi_cli_address(target, FILES_PORT, host, address);
 	s->has_bar = !o->quiet && isatty(STDERR_FILENO);
-	address_of(target, address, sizeof(address));
-	int rc = send_begin(s, address, o->timeout_s * 1000);
+	int rc = send_begin(s, is_address ? address : target, o->timeout_s * 1000);
 	for (int i = 0; !rc && i < n; i++)
 		if (sources[i].name)
 			rc = walk(s, AT_FDCWD, sources[i].path, sources[i].name, !s->any_links);
@@ -331,7 +316,7 @@ static int open_and_run(
 int rpwi_cli_send(int argc, char **argv)
 {
 	struct options o = {0};
-	static struct sender s;
+	struct sender s = {0};
 	int status = cli_options_parse(&command, &o, &argc, &argv);
 
 	if (status != CLI_GO_ON)

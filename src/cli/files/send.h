@@ -15,7 +15,7 @@ struct sender {
 	rpw_context *c;
 	rpw_endpoint *ep;
 	rpw_request *hearing; /* the receive for the next answer */
-	uint8_t control[FILES_MESSAGE_MAX];
+	uint8_t control[FILES_MESSAGE_MAX], packed[FILES_MESSAGE_MAX]; /* heard, said */
 	uint8_t *chunk[FILES_WINDOW];
 	rpw_request *under_way[FILES_WINDOW];
 	uint32_t number;

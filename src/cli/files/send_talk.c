@@ -51,18 +51,8 @@ void send_note(struct sender *s, const char *fmt, ...)
 	rpwi_cli_fail(CLI_OK, NAME, "%s", s->notes > SHOWN ? "... and others" : line);
 }
 
-static int fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static int fail(const char *fmt, ...)
-{
-	char line[900];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(line, sizeof(line), fmt, ap);
-	va_end(ap);
-	rpwi_cli_fail(CLI_FAILED, NAME, "%s", line);
-	return -1;
-}
+/* Evaluates to -1, for `return fail(...)`. */
+#define fail(...) rpwi_cli_fail(-1, NAME, __VA_ARGS__)
 
 static int fail_last(const char *what, int status)
 {
@@ -90,12 +80,11 @@ static void bar_draw(struct sender *s, const char *name, uint64_t at, uint64_t s
 	if (!s->has_bar || now - s->drawn_ns < EVERY_MS * RPWI_NS_PER_MS)
 		return;
 	s->drawn_ns = now;
-	double part = size ? (double)at / (double)size : 1,
-	       seconds = (double)(now - s->begin_ns) / 1e9;
+	double part = size ? (double)at / (double)size : 1;
 	/* What fits: the figures, then a name, then the bar. */
 	unsigned used = (unsigned)snprintf(figures, sizeof(figures), " %3.0f%%  %11s  %5.2f GB/s",
 		part * 100, rpwi_cli_size(at, done),
-		(double)s->bytes / 1e9 / (seconds > 0 ? seconds : 1));
+		(double)s->bytes / 1e9 / files_seconds_since(s->begin_ns));
 	if (used + NAME_MIN_COLUMNS + WIDTH + 3 <= width) {
 		used += WIDTH + 3;
 		bar[0] = ' ';
@@ -219,11 +208,11 @@ static int finish(struct sender *s, rpw_request **req)
 
 static int say(struct sender *s, const struct files_message *m)
 {
-	static uint8_t packed[FILES_MESSAGE_MAX];
 	rpw_request *req = NULL;
+
 	if (!s->hearing && listen_for_answer(s))
 		return -1;
-	int rc = rpw_send(s->ep, packed, files_pack(m, packed), FILES_TAG_CONTROL, &req);
+	int rc = rpw_send(s->ep, s->packed, files_pack(m, s->packed), FILES_TAG_CONTROL, &req);
 
 	if (rc < 0 && rpw_request_test(s->hearing, NULL) != RPW_IN_PROGRESS)
 		return hear(s, 0);
@@ -303,9 +292,9 @@ static int sum_up_to(struct sender *s, struct outgoing *f, uint64_t until)
 		if (say(s, &still))
 			return -1;
 	}
-	return rc == -ENODATA ? 1
-	       : rc           ? fail("'%s' cannot be read: %s", f->name, strerror(-rc))
-			      : 0;
+	if (rc == -ENODATA)
+		return 1;
+	return rc ? fail("'%s' cannot be read: %s", f->name, strerror(-rc)) : 0;
 }
 
 /* Where to begin: after what the receiver has, if that is the beginning of this file; at the end

@@ -15,23 +15,26 @@
 
 static const uint8_t zeros[64 << 10];
 
+/* The checksum of a chunk of zeros, once it was needed. */
+static struct {
+	XXH128_hash_t hash;
+	bool is_known;
+} zero_chunk;
+
 static bool is_of_zeros(const XXH128_hash_t *h)
 {
-	static XXH128_hash_t of_zeros;
-	static bool is_known;
-
-	if (!is_known) {
+	if (!zero_chunk.is_known) {
 		XXH3_state_t *state = XXH3_createState();
 		if (!state)
 			return false; /* on both sides, or the sums differ: nothing worse */
 		XXH3_128bits_reset(state);
 		for (size_t at = 0; at < FILES_CHUNK; at += sizeof(zeros))
 			XXH3_128bits_update(state, zeros, sizeof(zeros));
-		of_zeros = XXH3_128bits_digest(state);
+		zero_chunk.hash = XXH3_128bits_digest(state);
 		XXH3_freeState(state);
-		is_known = true;
+		zero_chunk.is_known = true;
 	}
-	return XXH128_isEqual(*h, of_zeros);
+	return XXH128_isEqual(*h, zero_chunk.hash);
 }
 
 int files_sum_open(struct files_sum *s)
@@ -133,7 +136,9 @@ void files_data_next(int fd, uint64_t at, uint64_t size, uint64_t *from, uint64_
 {
 	off_t data = lseek(fd, (off_t)at, SEEK_DATA), hole;
 
-	*from = data >= 0 ? RPWI_MIN((uint64_t)data, size) : errno == ENXIO ? size : at;
+	*from = errno == ENXIO ? size : at;
+	if (data >= 0)
+		*from = RPWI_MIN((uint64_t)data, size);
 	hole = *from < size ? lseek(fd, (off_t)*from, SEEK_HOLE) : -1;
 	*until = hole > (off_t)*from ? RPWI_MIN((uint64_t)hole, size) : size;
 }
@@ -144,11 +149,12 @@ int files_sum_file(struct files_sum *s, int fd, uint64_t until, uint64_t budget)
 	uint8_t *buf = malloc(STEP);
 	uint64_t from, end = s->at;
 	struct stat st;
-	int ret = !buf                           ? -ENOMEM
-		  : fstat(fd, &st)               ? -errno
-		  : (uint64_t)st.st_size < until ? -ENODATA
-						 : 0;
+	int ret = buf ? 0 : -ENOMEM;
 
+	if (!ret && fstat(fd, &st))
+		ret = -errno;
+	if (!ret && (uint64_t)st.st_size < until)
+		ret = -ENODATA;
 	while (!ret && s->at < until && budget) {
 		if (s->at == end) {
 			files_data_next(fd, s->at, until, &from, &end);
