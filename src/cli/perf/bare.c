@@ -114,7 +114,7 @@ static bool tcp_pair(int fd[2])
 
 static double polled_tcp(const int core[2], size_t size)
 {
-	static char buf[4096];
+	char buf[4096] = {0};
 	double s[ROUNDS];
 	unsigned n = 0;
 	int fd[2];

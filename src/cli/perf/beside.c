@@ -41,6 +41,9 @@ static json_t *series_json(const struct perf_row *rows, unsigned n, unsigned op,
 
 static json_t *panel_json(const struct perf_row *rows, unsigned n, unsigned mode)
 {
+	static const char *const title[] = {"Latency", "Bandwidth"},
+				 *const unit[] = {"half a round trip; of a get a whole one",
+					 "bytes a second"};
 	json_t *list = json_array();
 	for (unsigned op = 0; op < PERF_OPS; op++) {
 		json_t *series = series_json(rows, n, op, mode);
@@ -48,10 +51,8 @@ static json_t *panel_json(const struct perf_row *rows, unsigned n, unsigned mode
 			json_array_append(list, series);
 		json_decref(series);
 	}
-	return json_pack("{s:s, s:s, s:b, s:o}", "title",
-		mode == PERF_LAT ? "Latency" : "Bandwidth", "unit",
-		mode == PERF_LAT ? "half a round trip; of a get a whole one" : "bytes a second",
-		"bytes", mode == PERF_BW, "series", list);
+	return json_pack("{s:s, s:s, s:b, s:o}", "title", title[mode], "unit", unit[mode], "bytes",
+		mode == PERF_BW, "series", list);
 }
 
 int rpwi_perf_plot(const char *file, const char *title, const struct perf_row *rows, unsigned n)

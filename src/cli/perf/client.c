@@ -16,6 +16,8 @@ const char *const rpwi_perf_op_name[PERF_OPS + 1] = {
 static int job_asked(struct perf_side *s, struct answer_wire *answer)
 {
 	const struct perf_job *j = &s->job;
+	uint64_t flags = j->verify ? FLAG_VERIFY : 0;
+	flags |= j->malloc ? FLAG_MALLOC : 0;
 	struct request_wire q = {.magic = htole32(MAGIC),
 		.version = htole32(VERSION),
 		.op = htole64(j->op),
@@ -25,7 +27,7 @@ static int job_asked(struct perf_side *s, struct answer_wire *answer)
 		.window = htole64(j->window),
 		.buffers = htole64(j->buffers),
 		.seed = htole64(j->seed),
-		.flags = htole64((j->verify ? FLAG_VERIFY : 0) | (j->malloc ? FLAG_MALLOC : 0))};
+		.flags = htole64(flags)};
 	int rc = perf_key_pack(s, q.key, &q.key_len);
 	rc = rc ? rc : perf_send(s, &q, sizeof(q), TAG_REQUEST);
 	rc = rc ? rc : perf_recv(s, answer, sizeof(*answer), TAG_READY);

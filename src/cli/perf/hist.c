@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "base/base.h"
+
 static double middle_of(uint32_t bucket)
 {
 	unsigned shift = bucket < 2 * PERF_HIST_SUB ? 0 : (bucket >> PERF_HIST_BITS) - 1;
@@ -20,7 +22,7 @@ double perf_hist_at(const struct perf_hist *h, double share)
 		if (!h->count[b] || (double)seen < wanted)
 			continue;
 		double v = middle_of(b);
-		return v < h->least ? h->least : v > h->most ? h->most : v;
+		return RPWI_MAX(RPWI_MIN(v, (double)h->most), (double)h->least);
 	}
 	return h->most;
 }

@@ -121,7 +121,7 @@ static uint64_t block(struct perf_line *l, unsigned turns, uint64_t *v, uint64_t
 
 double rpwi_perf_line_ask(struct perf_line *l, int core[2])
 {
-	static double s[BLOCKS];
+	double s[BLOCKS];
 	uint64_t v = 1, turn, began = rpwi_now_ns(), until = began + PATIENCE_NS;
 	unsigned n = 0;
 	do

@@ -108,13 +108,6 @@ static int check(struct options *o, const char *operand)
 	return CLI_GO_ON;
 }
 
-/* HOST, HOST:PORT, [V6], [V6]:PORT: with the port that --serve takes when none is said. */
-static void with_port(const char *address, char *out, size_t room)
-{
-	const char *close = strrchr(address, ']'), *colon = strrchr(close ? close : address, ':');
-	snprintf(out, room, "%s%s", address, colon ? "" : ":" PORT_DEFAULT);
-}
-
 /* ---- showing ---- */
 
 const char *rpwi_perf_show_seconds(double s, char out[16])
@@ -168,16 +161,17 @@ static void print_head(rpw_endpoint *ep, const struct perf_bare *bare,
 
 static void print_row(const struct perf_row *r)
 {
-	char t[5][16], bw[24], rate[24];
+	char t[5][16], bw[24] = "-", rate[24] = "-";
 	const double l[] = {
 		r->latency.p50, r->latency.p90, r->latency.p99, r->latency.p999, r->latency.most};
 	printf("%-4s %10" PRIu64 " ", rpwi_perf_op_name[r->op], r->size);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(l); i++)
 		printf(" %10s", r->has[PERF_LAT] ? rpwi_perf_show_seconds(l[i], t[i]) : "-");
-	printf("  %13s %13s  %" PRIu64 "\n",
-		r->has[PERF_BW] ? rpwi_perf_show_rate(r->messages_s * (double)r->size, "B/s", bw)
-				: "-",
-		r->has[PERF_BW] ? rpwi_perf_show_rate(r->messages_s, "/s", rate) : "-", r->checked);
+	if (r->has[PERF_BW]) {
+		rpwi_perf_show_rate(r->messages_s * (double)r->size, "B/s", bw);
+		rpwi_perf_show_rate(r->messages_s, "/s", rate);
+	}
+	printf("  %13s %13s  %" PRIu64 "\n", bw, rate, r->checked);
 	fflush(stdout);
 }
 
@@ -201,7 +195,7 @@ static json_t *row_json(const struct perf_row *r)
 	return j;
 }
 
-static void print_json(rpw_endpoint *ep, const struct perf_bare *bare,
+static int print_json(rpw_endpoint *ep, const struct perf_bare *bare,
 	const struct perf_distance *distance, const struct perf_row *rows, unsigned n)
 {
 	rpw_endpoint_information info = {.size = sizeof(info)};
@@ -220,9 +214,7 @@ static void print_json(rpw_endpoint *ep, const struct perf_bare *bare,
 		json_object_set_new(j, "bare_us",
 			json_pack("{s:f, s:f, s:f}", "cache_line", distance->half_trip_s * 1e6,
 				"tcp_8", bare->tcp_8_s * 1e6, "tcp_4k", bare->tcp_4k_s * 1e6));
-	json_dumpf(j, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-	putchar('\n');
-	json_decref(j);
+	return rpwi_cli_json(PERF_NAME, j, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
 }
 
 /* ---- running ---- */
@@ -277,12 +269,12 @@ static const char *title_of(struct perf_side *s, char out[96])
 
 static int run(const struct options *o)
 {
-	static struct perf_row rows[ROWS_MAX];
+	struct perf_row rows[ROWS_MAX];
 	struct perf_bare bare = {0};
 	struct perf_distance distance = {.core = {-1, -1}};
 	struct perf_side *s = NULL;
 	int core[2] = {-1, -1};
-	char address[300], title[96];
+	char host[CLI_HOST_LEN], address[CLI_ADDRESS_LEN], title[96];
 	unsigned n = 0, port = 0;
 	pid_t server = 0;
 	if (!o->address) {
@@ -293,8 +285,10 @@ static int run(const struct options *o)
 			return rpwi_cli_fail(
 				CLI_FAILED, PERF_NAME, "the server process did not start");
 		snprintf(address, sizeof(address), "127.0.0.1:%u", port);
-	} else
-		with_port(o->address, address, sizeof(address));
+	} else if (rpwi_cli_address(o->address, PORT_DEFAULT, host, address)) {
+		return rpwi_cli_usage(
+			PERF_NAME, "invalid peer '%s': expected HOST or HOST:PORT", o->address);
+	}
 	rpwi_perf_pin(o->core >= 0 ? o->core : core[0]);
 	int rc = rpwi_perf_connect(address, o->transport, &s);
 	if (!rc && o->bare)
@@ -302,8 +296,8 @@ static int run(const struct options *o)
 	if (!rc && !o->json)
 		print_head(rpwi_perf_endpoint(s), &bare, &distance, core);
 	rc = rc ? rc : measure_all(o, s, rows, &n);
-	if (s && o->json)
-		print_json(rpwi_perf_endpoint(s), &bare, &distance, rows, n);
+	if (s && o->json && print_json(rpwi_perf_endpoint(s), &bare, &distance, rows, n))
+		rc = CLI_FAILED;
 	if (s && !rc && o->plot)
 		rc = rpwi_perf_plot(o->plot, title_of(s, title), rows, n);
 	rpwi_perf_close(s);

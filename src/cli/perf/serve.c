@@ -59,7 +59,8 @@ static int job_accept(const struct request_wire *q, struct perf_job *j)
 			"a client asked for an unknown job (operation %llu, %llu bytes, "
 			"%llu messages)",
 			(unsigned long long)op, (unsigned long long)size, (unsigned long long)n);
-	uint64_t buffers = (verify ? window : size > LARGE ? FEW_LARGE : FEW) + turns;
+	uint64_t few = size > LARGE ? FEW_LARGE : FEW, buffers = turns;
+	buffers += verify ? window : few;
 	if ((buffers + 2) * (size + 8192) > MEMORY_MOST)
 		return rpwi_cli_fail(RPW_ERR_LIMIT, PERF_NAME,
 			"a client asked for a job that takes more than %llu GiB: use a smaller "

@@ -231,16 +231,14 @@ static bool one(struct bench_side *b, struct bench_comm *l, const struct job *j)
 /* Receives are posted before what they answer is sent. */
 static bool trips(struct bench_side *b, const struct job *j, struct result *r)
 {
-	struct bench_comm *in = b->s->role ? &b->back : &b->comm[0],
-			  *out = b->s->role ? &b->comm[0] : &b->back,
-			  *first = b->s->role ? out : in, *second = b->s->role ? in : out;
-	in->posted = in->done = out->posted = out->done = 0;
+	struct bench_comm *there = &b->comm[0], *back = &b->back;
+	there->posted = there->done = back->posted = back->done = 0;
 	memset(b->hist, 0, sizeof(*b->hist));
 	if (!side_meet_spinning(b->s))
 		return false;
 	for (uint64_t i = 0; i < j->n; i++) {
 		uint64_t begin = rpwi_now_ns();
-		if (!one(b, first, j) || !one(b, second, j))
+		if (!one(b, there, j) || !one(b, back, j))
 			return false;
 		perf_hist_add(
 			b->hist, (uint32_t)RPWI_MIN(rpwi_now_ns() - begin, (uint64_t)UINT32_MAX));
@@ -372,9 +370,14 @@ static void complain(const struct options *o, struct plugin *p, unsigned index, 
 	if (rc <= 0) {
 		text = rc == -EPIPE ? "the plugin crashed in " : "the plugin hangs in ";
 		call = call ? call : "none of its calls";
+	} else {
+		call = "";
 	}
-	rpwi_cli_fail(CLI_FAILED, BENCH_NAME, "%s: %s%s%s%s%s", o->path[index], text,
-		rc > 0 ? "" : call, *said ? " (it says: " : "", said, *said ? ")" : "");
+	if (*said)
+		rpwi_cli_fail(CLI_FAILED, BENCH_NAME, "%s: %s%s (it says: %s)", o->path[index],
+			text, call, said);
+	else
+		rpwi_cli_fail(CLI_FAILED, BENCH_NAME, "%s: %s%s", o->path[index], text, call);
 }
 
 /* Both sides of plugin k do a job. `out`: what side `role` found. */
@@ -555,8 +558,6 @@ static void print_row(const struct bench *b, unsigned row)
 	putchar('\n');
 }
 
-static const char *plural(unsigned n) { return n == 1 ? "" : "s"; }
-
 static void print_table(const struct bench *b)
 {
 	const struct options *o = &b->o;
@@ -565,11 +566,12 @@ static void print_table(const struct bench *b)
 		printf("%c  %s: %s v%d, device %d (%s) of %d\n", 'A' + (int)k, o->path[k], r->name,
 			r->abi, o->device, r->device, r->devices);
 	}
-	printf("%u comm%s%s, %u send%s under way on each; ", o->comms, plural(o->comms),
-		o->both ? ", every other one back" : "", o->under_way, plural(o->under_way));
+	printf("%u comm%s%s, %u send%s under way on each; ", o->comms, rpwi_cli_plural(o->comms),
+		o->both ? ", every other one back" : "", o->under_way,
+		rpwi_cli_plural(o->under_way));
 	if (b->core[1] >= 0)
 		printf("cores %d and %d; ", b->core[0], b->core[1]);
-	printf("median of %u round%s\n\n%-10s", o->rounds, plural(o->rounds), "size");
+	printf("median of %u round%s\n\n%-10s", o->rounds, rpwi_cli_plural(o->rounds), "size");
 	for (unsigned k = 0; k < o->plugins; k++)
 		printf("  %9s %c %11s", "messages", o->plugins > 1 ? 'A' + (int)k : ' ', "bytes");
 	for (unsigned k = 1; k < o->plugins; k++)
@@ -611,7 +613,7 @@ static json_t *plugin_json(const struct bench *b, unsigned k)
 		row_json(b, k, b->rows - 1));
 }
 
-static void print_json(const struct bench *b)
+static int print_json(const struct bench *b)
 {
 	json_t *list = json_array();
 	for (unsigned k = 0; k < b->o.plugins; k++)
@@ -619,9 +621,7 @@ static void print_json(const struct bench *b)
 	json_t *j = json_pack("{s:[i,i], s:i, s:i, s:b, s:i, s:o}", "cores", b->core[0], b->core[1],
 		"comms", (int)b->o.comms, "under_way", (int)b->o.under_way, "both", b->o.both,
 		"rounds", (int)b->o.rounds, "plugins", list);
-	json_dumpf(j, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-	putchar('\n');
-	json_decref(j);
+	return rpwi_cli_json(BENCH_NAME, j, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
 }
 
 /* ---- options ---- */
@@ -698,7 +698,7 @@ int rpwi_plugin_bench(int argc, char **argv)
 	rpwi_perf_cores(b->core);
 	bool ok = run_all(b);
 	if (ok && o->json)
-		print_json(b);
+		ok = !print_json(b);
 	else if (ok)
 		print_table(b);
 	for (unsigned k = 0; k < o->plugins; k++)

@@ -80,8 +80,10 @@ static void print_line(const struct conform_line *l)
 	rpwi_cli_printable(l->text, text, sizeof(text));
 	bool beside = l->verdict <= CONFORM_SKIP &&
 		      strlen(l->what) + strlen(text) + TEXT_AT + 3 <= COLUMNS;
-	printf("%-6s %-15s %s%s%s%s\n", conform_verdict_name[l->verdict], l->id, l->what,
-		beside && *text ? " (" : "", beside ? text : "", beside && *text ? ")" : "");
+	printf("%-6s %-15s %s", conform_verdict_name[l->verdict], l->id, l->what);
+	if (beside && *text)
+		printf(" (%s)", text);
+	putchar('\n');
 	if (!beside)
 		print_wrapped(text);
 	fflush(stdout);
@@ -180,21 +182,20 @@ static bool any_id_has(const char *text)
 	return false;
 }
 
-static void finish(struct shown *s, const unsigned count[CONFORM_VERDICTS])
+static int finish(struct shown *s, const unsigned count[CONFORM_VERDICTS])
 {
 	if (!s->root) {
 		printf("\n%u pass, %u quirk%s, %u fail", count[CONFORM_PASS], count[CONFORM_QUIRK],
-			count[CONFORM_QUIRK] == 1 ? "" : "s", count[CONFORM_FAIL]);
+			rpwi_cli_plural(count[CONFORM_QUIRK]), count[CONFORM_FAIL]);
 		printf(count[CONFORM_SKIP] ? ", %u not for this plugin\n" : "\n",
 			count[CONFORM_SKIP]);
-		return;
+		return CLI_OK;
 	}
 	for (int v = 0; v < CONFORM_VERDICTS; v++)
 		json_object_set_new(s->root, v == CONFORM_SKIP ? "skip" : conform_verdict_name[v],
 			json_integer(count[v]));
-	json_object_set(s->root, "lines", s->lines);
-	json_dumpf(s->root, stdout, JSON_INDENT(1));
-	putchar('\n');
+	json_object_set_new(s->root, "lines", s->lines);
+	return rpwi_cli_json(CHECK_NAME, s->root, JSON_INDENT(1));
 }
 
 int rpwi_plugin_check(int argc, char **argv)
@@ -218,12 +219,10 @@ int rpwi_plugin_check(int argc, char **argv)
 		s.root = json_pack("{s:s}", "path", path);
 		s.lines = json_array();
 	}
-	int rc = conform_run(&o.conform, count, why, sizeof(why));
-	if (!rc)
-		finish(&s, count);
-	json_decref(s.lines);
-	json_decref(s.root);
-	if (rc)
+	if (conform_run(&o.conform, count, why, sizeof(why))) {
+		json_decref(s.lines);
+		json_decref(s.root);
 		return rpwi_cli_fail(CLI_FAILED, CHECK_NAME, "%s", why);
-	return count[CONFORM_FAIL] ? CLI_FAILED : CLI_OK;
+	}
+	return finish(&s, count) || count[CONFORM_FAIL] ? CLI_FAILED : CLI_OK;
 }
