@@ -168,9 +168,10 @@ bool cli_options_takes_value(const struct cli_option *o)
 
 static void add(struct parser *p, const struct cli_option *o)
 {
-	int argument = !cli_options_takes_value(o) ? no_argument
-		       : o->bare                   ? optional_argument
-						   : required_argument;
+	int argument = o->bare ? optional_argument : required_argument;
+
+	if (!cli_options_takes_value(o))
+		argument = no_argument;
 
 	assert(p->n < CLI_OPTIONS_MAX);
 	p->option[p->n] = o;

@@ -64,11 +64,9 @@ static const char *left_of(const struct cli_option *o, char out[LEFT_LEN])
 {
 	char letter[] = {'-', o->letter, ',', ' ', '\0'};
 
-	snprintf(out, LEFT_LEN, "%s--%s%s%s%s", o->letter ? letter : "    ", o->name,
-		o->bare    ? "[="
-		: o->value ? " "
-			   : "",
-		o->value ? o->value : "", o->bare ? "]" : "");
+	int n = snprintf(out, LEFT_LEN, "%s--%s", o->letter ? letter : "    ", o->name);
+	if (o->value)
+		snprintf(out + n, LEFT_LEN - (size_t)n, o->bare ? "[=%s]" : " %s", o->value);
 	return out;
 }
 

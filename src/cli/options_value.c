@@ -229,12 +229,10 @@ static const char *words_text(const char *const *words, const char *last, char *
 	size_t used = 0;
 
 	out[0] = '\0';
-	for (size_t i = 0; words[i] && used < len; i++)
-		used += (size_t)snprintf(out + used, len - used, "%s%s",
-			!i             ? ""
-			: words[i + 1] ? ", "
-				       : last,
-			words[i]);
+	for (size_t i = 0; words[i] && used < len; i++) {
+		const char *before = words[i + 1] ? ", " : last;
+		used += (size_t)snprintf(out + used, len - used, "%s%s", i ? before : "", words[i]);
+	}
 	return out;
 }
 
@@ -253,23 +251,25 @@ static const char *size_text(double bytes, char out[CLI_SIZE_LEN])
 
 static void expect_number(const struct cli_option *o, char *out)
 {
-	const char *of = o->unit ? " of " : "", *unit = o->unit ? o->unit : "";
+	char of[32] = "";
 
+	if (o->unit)
+		snprintf(of, sizeof(of), " of %s", o->unit);
 	if (o->prefix)
 		snprintf(out, CLI_EXPECTED_LEN, "%s%.15g to %s%.15g", o->prefix, o->least,
 			o->prefix, o->most);
 	else if (o->most > 0)
-		snprintf(out, CLI_EXPECTED_LEN, "a number%s%s from %.15g to %.15g", of, unit,
-			o->least, o->most);
+		snprintf(out, CLI_EXPECTED_LEN, "a number%s from %.15g to %.15g", of, o->least,
+			o->most);
 	else
-		snprintf(out, CLI_EXPECTED_LEN, "a number%s%s from %.15g up", of, unit, o->least);
+		snprintf(out, CLI_EXPECTED_LEN, "a number%s from %.15g up", of, o->least);
 }
 
 static void expect_size(const struct cli_option *o, char *out)
 {
-	const char *what = o->kind == CLI_SIZES ? "sizes" : "a size",
-		   *as = o->kind == CLI_SIZES ? "as in 8,4096,1M or 8..8M"
-					      : "in bytes or with a suffix K, M or G";
+	bool many = o->kind == CLI_SIZES;
+	const char *what = many ? "sizes" : "a size";
+	const char *as = many ? "as in 8,4096,1M or 8..8M" : "in bytes or with a suffix K, M or G";
 	char least[CLI_SIZE_LEN], most[CLI_SIZE_LEN];
 
 	if (o->most > 0)

@@ -10,8 +10,11 @@
 static void bash_name(const struct cli_command *c, const struct cli_option *o)
 {
 	(void)c;
-	printf("%s--%s%s", o == c->option ? "" : " ", o->name,
-		cli_options_takes_value(o) && !o->bare ? "=" : "");
+	bool has_value = cli_options_takes_value(o) && !o->bare;
+
+	printf(o == c->option ? "--%s" : " --%s", o->name);
+	if (has_value)
+		putchar('=');
 }
 
 /* Those whose value may be the next word. */
@@ -56,9 +59,8 @@ static void bash_value(const struct cli_command *c, const struct cli_option *o)
 	printf("\t'%s --%s'", c->name, o->name);
 	if (o->letter)
 		printf(" | '%s -%c'", c->name, o->letter);
-	printf(") kind=%s choices='", o->kind == CLI_CHOICES ? "list"
-				      : o->words             ? "words"
-							     : "file");
+	const char *kind = o->words ? "words" : "file";
+	printf(") kind=%s choices='", o->kind == CLI_CHOICES ? "list" : kind);
 	rpwi_completion_words(o->words, ' ');
 	printf("%s' ;;\n", o->kind == CLI_CHOICES ? " all" : "");
 }

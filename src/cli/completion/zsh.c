@@ -130,12 +130,12 @@ static void zsh_subcommands(const char *name, const struct cli_subcommand *of)
 
 static void zsh_command(const struct cli_command *c, const struct cli_subcommand *of)
 {
+	const char *how = c->ends_at_operand ? "-A '-*'" : "";
+
 	zsh_function(c->name);
 	printf("()\n{\n\tlocal curcontext=$curcontext state line\n\ttypeset -A opt_args\n"
 	       "\t_arguments -s -S %s",
-		of                   ? "-C -A '-*'"
-		: c->ends_at_operand ? "-A '-*'"
-				     : "");
+		of ? "-C -A '-*'" : how);
 	rpwi_completion_options(c, zsh_option);
 	if (of) {
 		fputs(" \\\n\t\t'1:command:->command' \\\n\t\t'*::argument:->argument'\n", stdout);

@@ -147,9 +147,8 @@ static int make_file(struct demo_file *f, const char *dir, uint64_t size, const 
 
 	if (!err)
 		return 0;
-	return rpwi_cli_fail(-1, NAME, "cannot make a file of %s in %s: %s%s%s",
-		rpwi_cli_size(size, text), dir, strerror(-err), err == -EEXIST ? ": " : "",
-		err == -EEXIST ? f->name : "");
+	return rpwi_cli_fail(-1, NAME, "cannot make a file of %s in %s: %s",
+		rpwi_cli_size(size, text), dir, strerror(-err));
 }
 
 static int timed_run(
@@ -162,12 +161,12 @@ static int timed_run(
 	if (run_transfer(&t, o, from, to) || verify(from, to, o->size, &crc))
 		return -1;
 	double s = (double)t.elapsed_ns / (double)RPWI_NS_PER_S;
+	double gb_s = t.elapsed_ns ? (double)o->size / (double)t.elapsed_ns : 0;
 	rpwi_demo_step("verified", "all %" PRIu64 " bytes are the same in both files; CRC-32 %08x",
 		o->size, crc);
 	rpwi_demo_step("speed",
 		"%s in %.3f s: %.2f GB/s, %.1f Gbit/s (first post to last completion)",
-		rpwi_cli_size(o->size, size), s, s > 0 ? (double)o->size / s / 1e9 : 0.0,
-		s > 0 ? (double)o->size * 8 / s / 1e9 : 0.0);
+		rpwi_cli_size(o->size, size), s, gb_s, gb_s * 8);
 	return 0;
 }
 
@@ -220,6 +219,7 @@ static void print_capture(const struct options *o)
 static int run_demo(const struct options *o, const char *dir)
 {
 	char keep_dir[300], size[CLI_SIZE_LEN];
+	const char *in = o->keep ? keep_dir : dir;
 	struct demo_file from = {.fd = -1}, to = {.fd = -1};
 	int ret = -1;
 
@@ -231,8 +231,9 @@ static int run_demo(const struct options *o, const char *dir)
 			goto out;
 		}
 	}
-	if (make_file(&from, o->keep ? keep_dir : dir, o->size, o->keep ? "sent" : NULL) ||
-		make_file(&to, o->keep ? keep_dir : dir, o->size, o->keep ? "received" : NULL))
+	if (make_file(&from, in, o->size, o->keep ? "sent" : NULL))
+		goto out;
+	if (make_file(&to, in, o->size, o->keep ? "received" : NULL))
 		goto out;
 	printf("ropeway demo: %s from one process to another by RDMA WRITE on device %s\n\n",
 		rpwi_cli_size(o->size, size), o->device);

@@ -213,9 +213,9 @@ static int register_file(struct peer *p)
 	p->mr = ibv_reg_mr(p->pd, p->file, p->len, access);
 	if (need(p, p->mr, "ibv_reg_mr"))
 		return -1;
+	uint32_t key = p->sender ? p->mr->lkey : p->mr->rkey;
 	step("mapped and registered its file: %s at %p, %s 0x%x", rpwi_cli_size(p->len, size),
-		(void *)p->file, p->sender ? "lkey" : "rkey",
-		p->sender ? p->mr->lkey : p->mr->rkey);
+		(void *)p->file, p->sender ? "lkey" : "rkey", key);
 	return 0;
 }
 
@@ -256,9 +256,10 @@ static int modify(struct peer *p, struct ibv_qp_attr *attr, int mask, const char
 {
 	int err = ibv_modify_qp(p->qp, attr, mask);
 
-	return err ? fail("QP 0x%06x does not go to %s: %s%s", p->qp->qp_num, state, strerror(err),
-			     err == EADDRINUSE ? "; `ropeway devices` says who holds the port" : "")
-		   : 0;
+	if (!err)
+		return 0;
+	return fail("QP 0x%06x does not go to %s: %s%s", p->qp->qp_num, state, strerror(err),
+		err == EADDRINUSE ? "; `ropeway devices` says who holds the port" : "");
 }
 
 static int connect_qp(struct peer *p)
@@ -337,7 +338,6 @@ static int completion_failed(const struct peer *p, const struct ibv_wc *wc)
 static int post_write(struct peer *p, uint64_t index, uint64_t chunks)
 {
 	uint64_t off = index * CHUNK;
-	bool last = index + 1 == chunks;
 	struct ibv_sge sge = {.addr = (uintptr_t)p->file + off,
 		.length = (uint32_t)RPWI_MIN((uint64_t)CHUNK, p->len - off),
 		.lkey = p->mr->lkey};
@@ -346,10 +346,14 @@ static int post_write(struct peer *p, uint64_t index, uint64_t chunks)
 			.wr_id = index,
 			.sg_list = &sge,
 			.num_sge = 1,
-			.opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
-			.imm_data = last ? htonl((uint32_t)chunks) : 0,
+			.opcode = IBV_WR_RDMA_WRITE,
 			.wr.rdma = {.remote_addr = p->theirs.addr + off, .rkey = p->theirs.rkey},
 		};
+
+	if (index + 1 == chunks) {
+		wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+		wr.imm_data = htonl((uint32_t)chunks);
+	}
 	int err = ibv_post_send(p->qp, &wr, &bad);
 
 	return err ? fail("ibv_post_send of WRITE %" PRIu64 ": %s", index, strerror(err)) : 0;
@@ -408,10 +412,11 @@ static int run_sender(struct peer *p, int result)
 
 	if (peer_recv(p, &c, 1, "ready"))
 		return -1;
+	const char *of = chunks > 1 ? "1 MiB" : "the whole file";
 	step("posts %" PRIu64
 	     " RDMA WRITE%s of %s, %d outstanding, the last with immediate %" PRIu64,
-		chunks, chunks > 1 ? "s" : "", chunks > 1 ? "1 MiB" : "the whole file",
-		(int)RPWI_MIN(chunks, (uint64_t)OUTSTANDING), chunks);
+		chunks, rpwi_cli_plural(chunks), of, (int)RPWI_MIN(chunks, (uint64_t)OUTSTANDING),
+		chunks);
 	if (write_file(p, &elapsed_ns) || peer_recv(p, &c, 1, "confirmation") ||
 		peer_send(p, "d", 1))
 		return -1;

@@ -153,15 +153,15 @@ int rpwi_launch_preload(const char *library, const char *have, char *out, size_t
 {
 	if (strpbrk(library, " :"))
 		return -EINVAL;
-	int n = have && *have ? snprintf(out, len, "%s:%s", have, library)
-			      : snprintf(out, len, "%s", library);
+	have = have ? have : "";
+	int n = snprintf(out, len, "%s%s%s", have, *have ? ":" : "", library);
 	return n < 0 || (size_t)n >= len ? -ENAMETOOLONG : 0;
 }
 
 int rpwi_launch_asan_options(const char *have, char *out, size_t len)
 {
 	/* The runtime takes the last of two: what the user says comes after ours. */
-	int n = snprintf(out, len, "verify_asan_link_order=0%s%s", have && *have ? ":" : "",
-		have ? have : "");
+	have = have ? have : "";
+	int n = snprintf(out, len, "verify_asan_link_order=0%s%s", *have ? ":" : "", have);
 	return n < 0 || (size_t)n >= len ? -ENAMETOOLONG : 0;
 }

@@ -181,7 +181,9 @@ static int leaf(struct maker *m, const char *path, const struct rpwi_node *n)
 		if (rpwi_tree_counts(n))
 			/* where nobody can count, nobody is told a 0 */
 			return rc ? 0 : add(m, FILE_COUNTER, path, text, len);
-		return add(m, rc ? FILE_MUTE : FILE_TEXT, path, text, rc ? 0 : len);
+		if (rc)
+			return add(m, FILE_MUTE, path, "", 0);
+		return add(m, FILE_TEXT, path, text, len);
 	case RPWI_NODE_LINK:
 		rc = rpwi_tree_target(n, path, to, sizeof(to));
 		return rc < 0 ? rc : add(m, LINK, path, to, (size_t)rc);
@@ -289,7 +291,9 @@ static int write_file(const char *path, const char *text, size_t len, mode_t mod
 	if (fd < 0)
 		return -errno;
 	ssize_t n = len ? write(fd, text, len) : 0;
-	int rc = n < 0 ? -errno : (size_t)n == len ? 0 : -ENOSPC;
+	int rc = n < 0 ? -errno : 0;
+	if (!rc && (size_t)n < len)
+		rc = -ENOSPC;
 	if (!rc && fchmod(fd, mode)) /* whatever the umask */
 		rc = -errno;
 	close(fd);
@@ -335,8 +339,8 @@ static int lay_kept(const struct rpwi_plan_step *s, int real)
 	int rc = s->kind == KEEP_FOLDER ? make_folder(s->path) : write_file(s->path, "", 0, 0444);
 	if (!rc && mount(from, s->path, NULL, MS_BIND | MS_REC, NULL)) {
 		rc = -errno;
-		if (rc == -ENOENT) /* unplugged in this moment */
-			return (s->kind == KEEP_FOLDER ? rmdir(s->path) : unlink(s->path)) ? rc : 0;
+		if (rc == -ENOENT && !remove(s->path)) /* unplugged in this moment */
+			return 0;
 	}
 	return rc;
 }
@@ -369,17 +373,20 @@ static int lay_step(
 	return -EINVAL;
 }
 
+static const char *cannot(enum step_kind kind)
+{
+	if (kind == COVER)
+		return "cannot mount over";
+	return kind <= KEEP_FILE ? "cannot mount again" : "cannot make";
+}
+
 int rpwi_plan_lay(const struct rpwi_plan *p, const char *source, char *what, size_t what_len)
 {
 	int real = -1, rc = 0;
 	for (unsigned i = 0; i < p->n && !rc; i++) {
 		rc = lay_step(p, &p->step[i], source, &real);
 		if (rc)
-			snprintf(what, what_len, "%s %s",
-				p->step[i].kind == COVER       ? "cannot mount over"
-				: p->step[i].kind <= KEEP_FILE ? "cannot mount again"
-							       : "cannot make",
-				p->step[i].path);
+			snprintf(what, what_len, "%s %s", cannot(p->step[i].kind), p->step[i].path);
 	}
 	if (real >= 0)
 		close(real);

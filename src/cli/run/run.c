@@ -189,10 +189,12 @@ static int set_library(bool asked)
 	char *value = malloc(len + have_len + 2);
 	if (!value)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "no memory for LD_LIBRARY_PATH");
-	sprintf(value, "%s%s%s", asked || !have_len ? dir : have, have_len ? ":" : "",
-		!have_len ? ""
-		: asked   ? have
-			  : dir);
+	if (!have_len)
+		strcpy(value, dir);
+	else if (asked)
+		sprintf(value, "%s:%s", dir, have);
+	else
+		sprintf(value, "%s:%s", have, dir);
 	setenv("LD_LIBRARY_PATH", value, 1);
 	free(value);
 	return CLI_OK;
@@ -323,14 +325,11 @@ static int set_devices(const char *list)
 	setenv("ROPEWAY_DEVICES", list, 1);
 	bool unknown = rpwi_netdev_list(&devs, &all) >= 0 &&
 		       rpwi_netdev_unknown(devs, all, name, sizeof(name));
-	if (unknown) {
+	const char *are = all == 1 ? "is" : "are";
+	if (unknown)
 		used = (size_t)snprintf(why, sizeof(why),
-			"no device and no interface is called '%s'; there ", name);
-		used += (size_t)snprintf(why + used, sizeof(why) - used,
-			all == 1 ? "is"
-			: all    ? "are"
-				 : "is none");
-	}
+			"no device and no interface is called '%s'; there %s", name,
+			all ? are : "is none");
 	for (unsigned i = 0; unknown && i < all && used < sizeof(why); i++)
 		used += (size_t)snprintf(
 			why + used, sizeof(why) - used, "%s %s", i ? "," : "", devs[i].name);
@@ -350,9 +349,10 @@ static int set_file(const char *what, const char *variable, const char *file)
 		snprintf(path, sizeof(path), "%s/%s", cwd, file);
 	char *slash = strrchr(path, '/');
 	*slash = '\0';
-	if (access(*path ? path : "/", W_OK | X_OK))
-		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot write %s to %s: %s", what,
-			*path ? path : "/", strerror(errno));
+	const char *folder = *path ? path : "/";
+	if (access(folder, W_OK | X_OK))
+		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot write %s to %s: %s", what, folder,
+			strerror(errno));
 	*slash = '/';
 	setenv(variable, path, 1);
 	return CLI_OK;
