@@ -74,6 +74,11 @@ static rpw_endpoint *ep[ENDPOINTS_MAX];
 static unsigned accepted;
 static int talk; /* to the other process */
 static rpw_request *crowd[CROWD];
+_Static_assert(CROWD >= ENDPOINTS_MAX, "connect_all has its requests there, too");
+static struct {
+	rpw_request *r;
+	uint64_t v;
+} window[WINDOW]; /* messages under way */
 static uint64_t crowd_in;
 
 static void fail(const char *what)
@@ -178,18 +183,14 @@ static void finish(rpw_request **r, const char *what)
 /* Receives are posted a window ahead; when all have come, one message goes back. */
 static void receive_all(uint64_t n, uint64_t k, uint64_t mask)
 {
-	static struct {
-		rpw_request *r;
-		uint64_t v;
-	} f[WINDOW];
 	uint64_t posted = 0, e = 0;
 	for (uint64_t i = 0; i < n; i++) {
 		for (; posted < n && posted < i + WINDOW; posted++, e = e + 1 == k ? 0 : e + 1)
-			need(rpw_recv(ctx, ep[e], &f[posted % WINDOW].v, 8, posted, mask,
-				     &f[posted % WINDOW].r) >= 0,
+			need(rpw_recv(ctx, ep[e], &window[posted % WINDOW].v, 8, posted, mask,
+				     &window[posted % WINDOW].r) >= 0,
 				"a receive");
-		finish(&f[i % WINDOW].r, "a message");
-		if (f[i % WINDOW].v != mix(i)) {
+		finish(&window[i % WINDOW].r, "a message");
+		if (window[i % WINDOW].v != mix(i)) {
 			fprintf(stderr, "grow: message %llu of %llu is not what was sent\n",
 				(unsigned long long)i, (unsigned long long)n);
 			_exit(1);
@@ -202,24 +203,20 @@ static void receive_all(uint64_t n, uint64_t k, uint64_t mask)
 
 static double send_all(uint64_t n, uint64_t k, uint64_t mask)
 {
-	static struct {
-		rpw_request *r;
-		uint64_t v;
-	} f[WINDOW];
 	uint64_t heard = 0, e = 0, top = mask == EXACT ? 0 : TAG_CROWD * 7;
 	rpw_request *done;
 	need(rpw_recv(ctx, ep[0], &heard, 8, TAG_DONE, EXACT, &done) >= 0, "a receive");
 	uint64_t began = now_ns();
 	for (uint64_t i = 0; i < n; i++, e = e + 1 == k ? 0 : e + 1) {
-		finish(&f[i % WINDOW].r, "a send");
-		f[i % WINDOW].v = mix(i);
-		need(rpw_send(ep[e], &f[i % WINDOW].v, 8, i | top, &f[i % WINDOW].r) >= 0,
+		finish(&window[i % WINDOW].r, "a send");
+		window[i % WINDOW].v = mix(i);
+		need(rpw_send(ep[e], &window[i % WINDOW].v, 8, i | top, &window[i % WINDOW].r) >= 0,
 			"a send");
 		if (i % 64 == 63)
 			rpw_context_progress(ctx);
 	}
 	for (unsigned i = 0; i < WINDOW; i++)
-		finish(&f[i].r, "a send");
+		finish(&window[i].r, "a send");
 	finish(&done, "the answer to all");
 	return (double)(now_ns() - began) / 1e9;
 }
@@ -399,16 +396,18 @@ static unsigned *rows; /* shared by all processes */
 static void row(const char *name, double ours, double peer, double ratio, const char *unit,
 	bool lower, double goal, const char *peer_name)
 {
+	const char *bound = lower ? "at most " : "at least";
+	const char *before = *rows ? ",\n " : " ";
+	bool pass = lower ? ratio <= goal : ratio >= goal;
 	if (opt.json) {
 		printf("%s{\"name\": \"%s\", \"ours\": %.6g, \"peer\": %.6g, \"unit\": \"%s\", "
 		       "\"better\": \"%s\", \"ratio\": %.4g, \"goal\": %g, "
 		       "\"peer_name\": \"%s\"}",
-			*rows ? ",\n " : " ", name, ours, peer, unit, lower ? "lower" : "higher",
-			ratio, goal, peer_name);
+			before, name, ours, peer, unit, lower ? "lower" : "higher", ratio, goal,
+			peer_name);
 	} else
 		printf("%-22s %12.4g %12.4g %-6s %7.3f  %s %-5g %-6s %s\n", name, ours, peer, unit,
-			ratio, lower ? "at most " : "at least", goal,
-			(lower ? ratio <= goal : ratio >= goal) ? "pass" : "short", peer_name);
+			ratio, bound, goal, pass ? "pass" : "short", peer_name);
 	fflush(stdout);
 	++*rows;
 }
@@ -457,7 +456,7 @@ static void early_end(void) { ask((struct order){OP_EARLY_TAKE, CROWD, spread(),
 
 static void connect_all(int port, unsigned n)
 {
-	static rpw_request *r[ENDPOINTS_MAX];
+	rpw_request **r = crowd; /* nobody is in the way yet */
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", port);
 	rpw_endpoint_options o = {.size = sizeof(o), .timeout_ms = PATIENCE_MS};
@@ -493,7 +492,8 @@ static void measure(const char *transport, const char *key)
 		row(name, connect_s, 2, connect_s / 2, "s", true, 1, "2 s");
 	snprintf(name, sizeof(name), "%s_bytes", prefix);
 	/* with a key: the TLS sessions */
-	double bytes = (double)(mine > theirs ? mine : theirs) / opt.n, most = key ? 49152 : 16384;
+	double bytes = (double)(mine > theirs ? mine : theirs) / opt.n;
+	double most = key ? 49152 : 16384;
 	if (!opt.json)
 		printf("# %s: %.0f bytes an endpoint here, %.0f at the listener's side\n", prefix,
 			(double)mine / opt.n, (double)theirs / opt.n);

@@ -49,8 +49,8 @@ static void join(struct ibv_qp *q, const union ibv_gid *gid, uint32_t qpn)
 /* X and Y: QPs, then what the mode says, then nothing more than to serve. */
 static void target(int fd, unsigned n, bool ends)
 {
-	static struct ibv_qp *q[QPS_MAX];
-	static struct hello here, there;
+	struct ibv_qp *q[QPS_MAX];
+	struct hello here = {.n = n}, there;
 	if (netns) {
 		char path[200];
 		snprintf(path, sizeof(path), "/run/netns/%s", netns);
@@ -63,7 +63,6 @@ static void target(int fd, unsigned n, bool ends)
 	here.gid = d.gid;
 	here.addr = (uintptr_t)d.mem;
 	here.rkey = d.mr->rkey;
-	here.n = n;
 	for (unsigned i = 0; i < n; i++)
 		here.qpn[i] = (q[i] = qp_make(&d, cq, 64))->qp_num;
 	tell(fd, &here, sizeof(here));
@@ -153,15 +152,13 @@ struct seen {
 static struct seen measure(struct ibv_qp *small, struct ibv_cq *cq, const struct hello *to,
 	struct ibv_cq *others, struct ibv_qp **q, const struct hello *x)
 {
-	static uint64_t value;
 	uint64_t begin_ns = now_ns(), end_ns = begin_ns + run_ns, t = begin_ns;
 	uint64_t interval = interval_us * 1000ull;
 	unsigned n = 0;
 	while (t < end_ns && n < SAMPLES_MAX) {
 		struct ibv_wc wc = {.status = 99};
-		value++;
-		memcpy(d.mem + BULK_MAX, &value, 8);
-		t = now_ns();
+		t = now_ns(); /* no two WRITEs have the same bytes */
+		memcpy(d.mem + BULK_MAX, &t, 8);
 		if (post(small, to, 0, BULK_MAX, 8))
 			die("ibv_post_send");
 		while (!ibv_poll_cq(cq, 1, &wc)) {
@@ -202,7 +199,7 @@ static void options(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	static struct ibv_qp *q[QPS_MAX], *yq[1];
+	struct ibv_qp *q[QPS_MAX], *small;
 	char c = 0;
 	uint8_t held[8];
 	options(argc, argv);
@@ -211,8 +208,7 @@ int main(int argc, char **argv)
 	struct ibv_cq *others = ibv_create_cq(d.ctx, 16384, NULL, NULL, 0),
 		      *cq = ibv_create_cq(d.ctx, 16, NULL, NULL, 0);
 	meet(&x, q, others);
-	meet(&y, yq, cq);
-	struct ibv_qp *small = yq[0];
+	meet(&y, &small, cq);
 	const struct far *to = &y;
 	struct seen alone = measure(small, cq, &to->hello, NULL, NULL, NULL);
 	/* a word over each, so that none is new */

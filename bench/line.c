@@ -44,7 +44,7 @@ static void ask(struct line *l, uint64_t *block_ns)
 
 int main(int argc, char **argv)
 {
-	static uint64_t block_ns[BLOCKS];
+	uint64_t block_ns[BLOCKS];
 	int cpu[2] = {-1, -1};
 	const struct flag flags[] = {{'c', CPUS, cpu}, {0}};
 

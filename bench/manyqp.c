@@ -192,7 +192,7 @@ static int be_read(struct side *s, const struct plan *p, int fd)
 
 static int read_from_peer(struct side *s, const struct plan *p, int fd)
 {
-	static uint64_t trip_ns[READS_MAX];
+	uint64_t *trip_ns = memory(READS_MAX * sizeof *trip_ns, MAP_PRIVATE);
 	unsigned open[1] = {0}, n = 0, middle;
 	uint64_t begin;
 

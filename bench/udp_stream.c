@@ -122,7 +122,7 @@ static void check_number(const uint8_t *data, uint64_t *expected)
 
 static void receive_all(int fd, const struct plan *p, struct shared *sh)
 {
-	static uint8_t data[1 << 16];
+	uint8_t data[1 << 16];
 	struct timeval tick = {.tv_usec = 100000};
 	uint64_t taken = 0, expected = 0, first_ns = 0, last_ns = 0, first_bytes = 0;
 	int flags = p->block ? 0 : MSG_DONTWAIT;
