@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static const char *const namespaces[] = {"net", "pid", "user"};
 

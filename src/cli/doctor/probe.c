@@ -13,7 +13,6 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -183,43 +182,16 @@ static ssize_t take(int fd, uint8_t *in, size_t room, struct way *w)
 	return n;
 }
 
-/* Several times, since datagrams may be lost for other reasons. */
-static struct way try_size(int fd, const uint8_t *nonce, size_t size, int tries)
-{
-	uint8_t out[LARGEST] = {0}, in[LARGEST];
-	struct way w = {.hops = -1};
-
-	memcpy(out, nonce, DOCTOR_NONCE_BYTES);
-	out[DOCTOR_NONCE_BYTES] = 'p';
-	rpwi_put_be16(out + DOCTOR_NONCE_BYTES + 1, (uint16_t)size);
-	for (int i = 0; i < tries && !w.back; i++) {
-		if (send(fd, out, size, 0) < 0 && errno == EMSGSIZE)
-			return w;
-		uint64_t until_ns = rpwi_now_ns() + WAIT_MS * RPWI_NS_PER_MS, now;
-		while (!w.back && (now = rpwi_now_ns()) < until_ns) {
-			struct pollfd p = {.fd = fd, .events = POLLIN};
-			if (poll(&p, 1, (int)((until_ns - now) / RPWI_NS_PER_MS) + 1) < 1)
-				break;
-			ssize_t n = take(fd, in, sizeof(in), &w);
-			if (n < HEAD_BYTES || memcmp(in, nonce, DOCTOR_NONCE_BYTES) != 0 ||
-				rpwi_get_be16(in + DOCTOR_NONCE_BYTES + 1) != size)
-				continue;
-			w.there = true;
-			if (in[DOCTOR_NONCE_BYTES] == 's' && n >= HEAD_BYTES + SEEN_BYTES) {
-				w.has_seen = true;
-				memcpy(&w.seen.sin6_port, in + HEAD_BYTES, 2);
-				memcpy(&w.seen.sin6_addr, in + HEAD_BYTES + 2, 16);
-			}
-			w.back |= in[DOCTOR_NONCE_BYTES] == 'f' && (size_t)n == size;
-		}
-	}
-	return w;
-}
-
 static int open_to(const char *host, unsigned port, unsigned *headers)
 {
+	/* what a socket of one family does not know, it refuses */
+	static const struct {
+		int level, name, value;
+	} wanted[] = {{IPPROTO_IP, IP_RECVERR, 1}, {IPPROTO_IP, IP_RECVTTL, 1},
+		{IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO}, {IPPROTO_IPV6, IPV6_RECVERR, 1},
+		{IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1},
+		{IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO}};
 	struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list = NULL;
-	int discover = IP_PMTUDISC_DO, discover6 = IPV6_PMTUDISC_DO;
 	char number[16];
 
 	snprintf(number, sizeof(number), "%u", port);
@@ -227,78 +199,86 @@ static int open_to(const char *host, unsigned port, unsigned *headers)
 		return -EHOSTUNREACH;
 	int fd = socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	*headers = list->ai_family == AF_INET6 ? 48 : 28;
-	if (fd >= 0) {
-		int on = 1;
-		setsockopt(fd, IPPROTO_IP, IP_RECVERR, &on, sizeof(on));
-		setsockopt(fd, IPPROTO_IP, IP_RECVTTL, &on, sizeof(on));
-		if (list->ai_family == AF_INET6) {
-			setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof(on));
-			setsockopt(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, &on, sizeof(on));
-		}
-		if (list->ai_family == AF_INET6)
-			setsockopt(
-				fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &discover6, sizeof(discover6));
-		else
-			setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof(discover));
-		if (connect(fd, list->ai_addr, list->ai_addrlen)) {
-			close(fd);
-			fd = -1;
-		}
+	for (size_t i = 0; fd >= 0 && i < RPWI_ARRAY_LEN(wanted); i++)
+		setsockopt(fd, wanted[i].level, wanted[i].name, &wanted[i].value, sizeof(int));
+	if (fd >= 0 && connect(fd, list->ai_addr, list->ai_addrlen)) {
+		close(fd);
+		fd = -1;
 	}
 	int err = fd < 0 ? -errno : fd;
 	freeaddrinfo(list);
 	return err;
 }
 
-/* Of so many sizes in ascending order, all asked for at once: how many of them, from the first on,
- * come back whole. */
+/* An answer to a probe of one of those sizes: k + 1 where all of size[k] came back, else 0. */
+static unsigned answer_to(
+	const uint8_t *in, size_t got, const size_t *size, unsigned n, struct way *w)
+{
+	const uint8_t *kind = in + DOCTOR_NONCE_BYTES;
+	size_t asked = rpwi_get_be16(kind + 1);
+	unsigned k = 0;
+
+	while (k < n && size[k] != asked)
+		k++;
+	if (k == n)
+		return 0;
+	w->there = true;
+	if (*kind == 's' && got >= HEAD_BYTES + SEEN_BYTES) {
+		w->has_seen = true;
+		memcpy(&w->seen.sin6_port, in + HEAD_BYTES, 2);
+		memcpy(&w->seen.sin6_addr, in + HEAD_BYTES + 2, 16);
+	}
+	return *kind == 'f' && got == asked ? k + 1 : 0;
+}
+
+/* Datagrams of n sizes in ascending order, all asked for at once: how many of them, from the first
+ * on, come back whole. Several times, since datagrams may be lost for other reasons. */
 static unsigned try_sizes(
-	int fd, const uint8_t *nonce, const unsigned *packet, unsigned n, unsigned headers)
+	int fd, const uint8_t *nonce, const size_t *size, unsigned n, int tries, struct way *w)
 {
 	uint8_t out[LARGEST] = {0}, in[LARGEST];
-	unsigned best = 0;
-	struct way w = {.hops = -1};
+	unsigned best = 0, too_long = 0;
 
+	*w = (struct way){.hops = -1};
 	memcpy(out, nonce, DOCTOR_NONCE_BYTES);
 	out[DOCTOR_NONCE_BYTES] = 'p';
-	for (int i = 0; i < TRIES_SEARCHING && best < n; i++) {
+	for (int i = 0; i < tries && best + too_long < n; i++) {
+		too_long = 0; /* for the route, as the kernel knows */
 		for (unsigned k = best; k < n; k++) {
-			rpwi_put_be16(
-				out + DOCTOR_NONCE_BYTES + 1, (uint16_t)(packet[k] - headers));
-			if (send(fd, out, packet[k] - headers, 0) < 0)
-				hear_error(
-					fd, &w); /* too long for the route, as the kernel knows */
+			rpwi_put_be16(out + DOCTOR_NONCE_BYTES + 1, (uint16_t)size[k]);
+			too_long += send(fd, out, size[k], 0) < 0 && errno == EMSGSIZE;
 		}
 		uint64_t until_ns = rpwi_now_ns() + WAIT_MS * RPWI_NS_PER_MS, now;
-		while (best < n && (now = rpwi_now_ns()) < until_ns) {
-			struct pollfd f = {.fd = fd, .events = POLLIN};
-			if (poll(&f, 1, (int)((until_ns - now) / RPWI_NS_PER_MS) + 1) < 1)
+		while (best + too_long < n && (now = rpwi_now_ns()) < until_ns) {
+			struct pollfd p = {.fd = fd, .events = POLLIN};
+			if (poll(&p, 1, (int)((until_ns - now) / RPWI_NS_PER_MS) + 1) < 1)
 				break;
-			ssize_t got = take(fd, in, sizeof(in), &w);
-			if (got < HEAD_BYTES || memcmp(in, nonce, DOCTOR_NONCE_BYTES) != 0 ||
-				in[DOCTOR_NONCE_BYTES] != 'f')
+			ssize_t got = take(fd, in, sizeof(in), w);
+			if (got < HEAD_BYTES || memcmp(in, nonce, DOCTOR_NONCE_BYTES) != 0)
 				continue;
-			for (unsigned k = best; k < n; k++)
-				if ((size_t)got == packet[k] - headers)
-					best = k + 1;
+			unsigned whole = answer_to(in, (size_t)got, size, n, w);
+			best = RPWI_MAX(best, whole);
 		}
 	}
+	w->back = best == n;
 	return best;
 }
 
-/* The largest packets that arrive both ways, of at least `least` bytes (which do) and fewer than
+/* The largest datagrams that arrive both ways, of at least `least` bytes (which do) and fewer than
  * `most` (which do not). */
-static unsigned largest(
-	int fd, const uint8_t *nonce, unsigned headers, unsigned least, unsigned most)
+static size_t largest(int fd, const uint8_t *nonce, size_t least, size_t most)
 {
 	enum { AT_ONCE = 15 };
+	struct way w;
+
 	while (most - least > 1) {
-		unsigned packet[AT_ONCE], n = RPWI_MIN(AT_ONCE, most - least - 1);
+		size_t size[AT_ONCE];
+		unsigned n = (unsigned)RPWI_MIN((size_t)AT_ONCE, most - least - 1);
 		for (unsigned k = 0; k < n; k++)
-			packet[k] = least + (most - least) * (k + 1) / (n + 1);
-		unsigned best = try_sizes(fd, nonce, packet, n, headers);
-		most = best < n ? packet[best] : most;
-		least = best ? packet[best - 1] : least;
+			size[k] = least + (most - least) * (k + 1) / (n + 1);
+		unsigned best = try_sizes(fd, nonce, size, n, TRIES_SEARCHING, &w);
+		most = best < n ? size[best] : most;
+		least = best ? size[best - 1] : least;
 	}
 	return least;
 }
@@ -334,14 +314,14 @@ static void judge_mtu(struct doctor_report *r, int fd, const struct doctor_echo 
 
 	while (roce > 256 && roce + ROCE_HEADERS > both)
 		roce /= 2;
-	struct way w = try_size(fd, there->nonce, mtu - headers, TRIES);
-	if (w.there && w.back) {
+	struct way w;
+	if (try_sizes(fd, there->nonce, &(size_t){mtu - headers}, 1, TRIES, &w)) {
 		doctor_add(r, DOCTOR_OK, what, NULL,
 			"packets of %u bytes arrive, and their answers: RoCE can use an MTU of %u",
 			mtu, roce);
 		return;
 	}
-	unsigned most = largest(fd, there->nonce, headers, headers + 64, mtu);
+	unsigned most = headers + (unsigned)largest(fd, there->nonce, 64, mtu - headers);
 	bool is_enough = most >= roce + ROCE_HEADERS;
 	unsigned fitting = roce;
 	while (fitting > 256 && fitting + ROCE_HEADERS > most)
@@ -461,7 +441,8 @@ void doctor_probe(
 			"no socket to %s: %s", host, strerror(-fd));
 		return;
 	}
-	struct way w = try_size(fd, there->nonce, 64, TRIES);
+	struct way w;
+	try_sizes(fd, there->nonce, &(size_t){64}, 1, TRIES, &w);
 	judge_source(r, fd, &w);
 	judge_port(r, host, is_roce, &w, port_what);
 	if (!back)

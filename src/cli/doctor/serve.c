@@ -3,7 +3,6 @@
  * nothing of the last one's still holds UDP port 4791. */
 #include "cli/doctor/doctor.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
