@@ -75,6 +75,9 @@ const char *rpwi_cli_plural(uint64_t n);
 enum { CLI_HOST_LEN = 256, CLI_ADDRESS_LEN = 300 };
 int rpwi_cli_address(
 	const char *text, const char *port, char host[CLI_HOST_LEN], char address[CLI_ADDRESS_LEN]);
+/* The numeric address of what the library calls a peer, "host:pid address:port". 0, or -EINVAL and
+ * an empty one. */
+int rpwi_cli_peer_address(const char *peer, char address[64]);
 /* What others wrote, for a terminal or a log: UTF-8 as it is; '?' for what is none, for control
  * characters (C0, DEL and C1, which has an escape of one character), and for those that turn the
  * direction of writing. Cut, if need be, between characters. `out` may be `text`. Returns it. */

@@ -2,6 +2,7 @@
 /* text.c - sizes as people write them, and what others wrote as a terminal may have it. */
 #include "cli/cli.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
@@ -13,21 +14,8 @@
 /* Twice it, and a little more, is still a number of bytes. */
 #define SIZE_MAX_BYTES (1ull << 60)
 
-static const struct {
-	const char *suffix;
-	unsigned shift;
-} units[] = {
-	{"", 0},
-	{"B", 0},
-	{"K", 10},
-	{"KiB", 10},
-	{"M", 20},
-	{"MiB", 20},
-	{"G", 30},
-	{"GiB", 30},
-	{"T", 40},
-	{"TiB", 40},
-};
+/* Each is 1024 times the one before. */
+static const char units[] = "KMGT";
 
 int rpwi_cli_parse_size(const char *text, uint64_t *bytes)
 {
@@ -39,36 +27,29 @@ int rpwi_cli_parse_size(const char *text, uint64_t *bytes)
 	uint64_t n = strtoull(text, &end, 10);
 	if (errno || !n)
 		return -EINVAL;
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(units); i++) {
-		if (strcasecmp(end, units[i].suffix) != 0)
-			continue;
-		if (n > SIZE_MAX_BYTES >> units[i].shift)
-			return -EINVAL;
-		*bytes = n << units[i].shift;
-		return 0;
-	}
-	return -EINVAL;
+	const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+	ptrdiff_t shift = unit ? (unit - units + 1) * 10 : 0;
+	end += unit ? 1 : 0;
+	if ((*end && strcasecmp(end, unit ? "iB" : "B") != 0) || n > SIZE_MAX_BYTES >> shift)
+		return -EINVAL;
+	*bytes = n << shift;
+	return 0;
 }
 
 const char *rpwi_cli_size(uint64_t bytes, char out[CLI_SIZE_LEN])
 {
-	static const struct {
-		const char *name;
-		unsigned shift;
-	} scale[] = {{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}};
+	unsigned k = 4; /* units, from the largest down to bytes */
 
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(scale); i++) {
-		uint64_t unit = 1ull << scale[i].shift;
-		if (bytes < unit)
-			continue;
-		if (bytes % unit == 0)
-			snprintf(out, CLI_SIZE_LEN, "%" PRIu64 " %s", bytes / unit, scale[i].name);
-		else
-			snprintf(out, CLI_SIZE_LEN, "%.2f %s", (double)bytes / (double)unit,
-				scale[i].name);
-		return out;
-	}
-	snprintf(out, CLI_SIZE_LEN, "%" PRIu64 " byte%s", bytes, rpwi_cli_plural(bytes));
+	while (k && bytes < 1ull << 10 * k)
+		k--;
+	uint64_t unit = 1ull << 10 * k;
+	if (!k)
+		snprintf(out, CLI_SIZE_LEN, "%" PRIu64 " byte%s", bytes, rpwi_cli_plural(bytes));
+	else if (bytes % unit == 0)
+		snprintf(out, CLI_SIZE_LEN, "%" PRIu64 " %ciB", bytes / unit, units[k - 1]);
+	else
+		snprintf(
+			out, CLI_SIZE_LEN, "%.2f %ciB", (double)bytes / (double)unit, units[k - 1]);
 	return out;
 }
 
@@ -94,6 +75,18 @@ int rpwi_cli_address(
 	snprintf(address, CLI_ADDRESS_LEN, strchr(host, ':') ? "[%s]:%.15s" : "%s:%.15s", host,
 		port);
 	return 0;
+}
+
+int rpwi_cli_peer_address(const char *peer, char address[64])
+{
+	const char *at = strrchr(peer, ' '), *end = at ? strrchr(at, ':') : NULL;
+
+	*address = '\0';
+	if (!end)
+		return -EINVAL;
+	at += at[1] == '[' ? 2 : 1;
+	end -= end[-1] == ']';
+	return snprintf(address, 64, "%.*s", (int)(end - at), at) < 64 ? 0 : -EINVAL;
 }
 
 /* How many bytes a character of UTF-8 has, and which one it is; 0: there is none at s (RFC 3629, 3:

@@ -123,7 +123,7 @@ int doctor_turn(const struct doctor_talk *t);
 void *doctor_room(size_t len, void *most);
 json_t *doctor_say_echo(const struct doctor_echo *e);
 int doctor_hear_echo(const json_t *said, struct doctor_echo *e);
-/* The numeric address of the other side, of "host:pid address:port". 0, or -1 and an empty one. */
+/* The numeric address of the other side. 0, or negative and an empty one. */
 int doctor_host_of(rpw_endpoint *ep, char host[64]);
 
 void doctor_peer(struct doctor_report *r, const char *address, const char *key_file);

@@ -62,15 +62,9 @@ int doctor_hear_echo(const json_t *said, struct doctor_echo *e)
 int doctor_host_of(rpw_endpoint *ep, char host[64])
 {
 	rpw_endpoint_information info = {.size = sizeof(info)};
-	const char *at = rpw_endpoint_info(ep, &info) ? NULL : strrchr(info.peer, ' ');
-	const char *end = at ? strrchr(at, ':') : NULL;
+	bool known = !rpw_endpoint_info(ep, &info);
 
-	*host = '\0';
-	if (!end)
-		return -1;
-	at += at[1] == '[' ? 2 : 1;
-	end -= end[-1] == ']';
-	return snprintf(host, 64, "%.*s", (int)(end - at), at) < 64 ? 0 : -1;
+	return rpwi_cli_peer_address(known ? info.peer : "", host);
 }
 
 /* ---- questions and answers ---- */

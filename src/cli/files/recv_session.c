@@ -509,23 +509,14 @@ static void control_listen(struct recv_session *s)
 
 /* ---- beginning and end ---- */
 
-/* "host:pid 10.0.0.2:4711": where it is; the port is another one each time. */
-static void address_of(const struct recv_session *s, const char **at, size_t *len)
-{
-	const char *space = strrchr(s->peer, ' '), *colon = strrchr(s->peer, ':');
-
-	*at = space ? space + 1 : s->peer;
-	*len = colon > *at ? (size_t)(colon - *at) : strlen(*at);
-}
-
+/* Their ports are others each time. */
 static bool is_of_same_address(const struct recv_session *a, const struct recv_session *b)
 {
-	const char *x, *y;
-	size_t x_len, y_len;
+	char x[64], y[64];
 
-	address_of(a, &x, &x_len);
-	address_of(b, &y, &y_len);
-	return x_len == y_len && !memcmp(x, y, x_len);
+	rpwi_cli_peer_address(a->peer, x);
+	rpwi_cli_peer_address(b->peer, y);
+	return !strcmp(x, y);
 }
 
 /* One of those served, all or of one address, that has to give up its place; how many of them there
@@ -578,22 +569,20 @@ static bool has_place(struct recv_session *s, bool of_its_address, unsigned most
 /* A slot; the one that has been leaving for longest has to go if need be. */
 static void take_slot(struct receiver *r, struct recv_session *s)
 {
-	struct recv_session *oldest = NULL;
-	int at = -1;
+	int at = -1, oldest = -1;
 
 	for (int i = 0; i < RECV_SLOTS; i++) {
-		if (!r->session[i])
+		const struct recv_session *there = r->session[i];
+		if (!there)
 			at = i;
-		else if (r->session[i]->state == LEAVING &&
-			 (!oldest || r->session[i]->heard_ns < oldest->heard_ns))
-			oldest = r->session[i];
+		else if (there->state == LEAVING &&
+			 (oldest < 0 || there->heard_ns < r->session[oldest]->heard_ns))
+			oldest = i;
 	}
-	for (int i = 0; at < 0 && i < RECV_SLOTS; i++)
-		if (r->session[i] == oldest)
-			at = i;
-	if (r->session[at]) {
-		session_close(oldest);
-		session_put(oldest);
+	if (at < 0) {
+		struct recv_session *leaving = r->session[at = oldest];
+		session_close(leaving);
+		session_put(leaving);
 	}
 	r->session[at] = s;
 }

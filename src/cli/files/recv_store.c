@@ -16,7 +16,6 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
