@@ -111,8 +111,6 @@ int talk_open(struct connection *c);
 int talk_exchange(struct connection *c);
 /* The peer has come as far as this. */
 int talk_step(struct connection *c);
-/* 0, or -1 where the peer is gone or has said why it gives up. */
-int talk_poll(struct connection *c);
 /* The peer is told why, if it failed here. */
 void talk_close(struct connection *c);
 

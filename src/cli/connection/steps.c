@@ -6,7 +6,6 @@
 #include "cli/cli.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 static const char *memory_words(int types, char *out, size_t len)
 {

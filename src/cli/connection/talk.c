@@ -3,13 +3,12 @@
  * have, exchange handles, wait for each other after each step, and say why they give up. */
 #include "cli/connection/connection.h"
 
-#include <ctype.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "cli/cli.h"
 #include "ropeway.h"
 
 enum { TALK_HELLO = 1, TALK_STEP = 2, TALK_GAVE_UP = 3 };
@@ -19,12 +18,10 @@ enum { TALK_HELLO = 1, TALK_STEP = 2, TALK_GAVE_UP = 3 };
 enum { TALK_VERSION = 2, HELLO_HEAD = 22, TRY_MIN_MS = 100, TRY_MAX_MS = 2000, FAREWELL_MS = 300 };
 
 /* A peer's words, for a terminal. */
-static void printable(char *out, size_t out_len, const uint8_t *text, size_t len)
+static void take_text(char *out, size_t out_len, const uint8_t *text, size_t len)
 {
-	size_t n = RPWI_MIN(len, out_len - 1);
-	for (size_t i = 0; i < n; i++)
-		out[i] = (char)(isprint(text[i]) ? text[i] : '?');
-	out[n] = 0;
+	snprintf(out, out_len, "%.*s", (int)RPWI_MIN(len, out_len), (const char *)text);
+	rpwi_cli_printable(out, out, out_len);
 }
 
 /* ---- hellos ---- */
@@ -62,9 +59,9 @@ static bool take_hello(struct connection_peer *p, const uint8_t *m, size_t len)
 		len != HELLO_HEAD + name_len + p->handle_len + where_len ||
 		!ncclnet_releases(p->abi))
 		return false;
-	printable(p->plugin, sizeof(p->plugin), m + HELLO_HEAD, name_len);
+	take_text(p->plugin, sizeof(p->plugin), m + HELLO_HEAD, name_len);
 	memcpy(p->handle, m + HELLO_HEAD + name_len, p->handle_len);
-	printable(p->where, sizeof(p->where), m + HELLO_HEAD + name_len + p->handle_len, where_len);
+	take_text(p->where, sizeof(p->where), m + HELLO_HEAD + name_len + p->handle_len, where_len);
 	return true;
 }
 
@@ -148,7 +145,7 @@ static void gave_up(struct talk_peer *p, const uint8_t *data, size_t len)
 {
 	struct connection *c = p->talk->owner;
 	char why[700];
-	printable(why, sizeof(why), data, len);
+	take_text(why, sizeof(why), data, len);
 	if (p == p->talk->peer || !connection_is_server(c))
 		connection_fail(c, "the %s gave up: %s", other(c), why);
 	drop(p);
@@ -200,7 +197,8 @@ static const struct boot_up up = {
 
 /* ---- waiting ---- */
 
-int talk_poll(struct connection *c)
+/* 0, or -1 where the peer is gone or has said why it gives up. */
+static int talk_poll(struct connection *c)
 {
 	if (c->talk.b)
 		boot_progress(c->talk.b);
@@ -270,21 +268,30 @@ int talk_open(struct connection *c)
 	return 0;
 }
 
-static int await_client(struct connection *c)
+/* Until the other side has said hello: 0; 1: it is too late; -1: failed. */
+static int await_hello(struct connection *c)
 {
 	while (!c->talk.peer) {
 		sleep_for_talk(&c->talk);
 		if (talk_poll(c))
 			return -1;
 		if (!c->talk.peer && is_late(c))
-			return connection_fail(c,
-				"no client has come within %u s (%llu strangers have). On the "
-				"other machine, start `test_connection client ADDRESS --port %d` "
-				"with an address of this one that it can reach",
-				c->o.wait_ms / 1000, (unsigned long long)boot_strangers(c->talk.b),
-				boot_listener_port(c->talk.listener));
+			return 1;
 	}
 	return 0;
+}
+
+static int await_client(struct connection *c)
+{
+	int rc = await_hello(c);
+	if (rc <= 0)
+		return rc;
+	return connection_fail(c,
+		"no client has come within %u s (%llu strangers have). On the other machine, start "
+		"`test_connection client ADDRESS --port %d` with an address of this one that it "
+		"can reach",
+		c->o.wait_ms / 1000, (unsigned long long)boot_strangers(c->talk.b),
+		boot_listener_port(c->talk.listener));
 }
 
 /* One try of boot's, which is several of TCP's. 1: not yet, try again. */
@@ -336,17 +343,13 @@ static int await_server(struct connection *c)
 		return -1;
 	if (say_hello(c, c->talk.candidate[0].c))
 		return connection_fail(c, "the server disconnected before any exchange");
-	while (!c->talk.peer) {
-		sleep_for_talk(&c->talk);
-		if (talk_poll(c))
-			return -1;
-		if (!c->talk.peer && is_late(c))
-			return connection_fail(c,
-				"the server took the connection and says nothing within %u s: is "
-				"it stopped, or busy in a call of its plugin?",
-				c->o.wait_ms / 1000);
-	}
-	return 0;
+	int rc = await_hello(c);
+	if (rc <= 0)
+		return rc;
+	return connection_fail(c,
+		"the server took the connection and says nothing within %u s: is it stopped, or "
+		"busy in a call of its plugin?",
+		c->o.wait_ms / 1000);
 }
 
 int talk_exchange(struct connection *c)
