@@ -98,13 +98,15 @@ static void what_is_no_file_of_a_page_is_not_taken(void **state)
 
 static void nobody_answers(void **state)
 {
-	struct perf_line *l = rpwi_perf_line_make();
-	int core[2];
+	uint8_t nonce[PERF_NONCE_LEN];
+	int fd, core[2];
+	struct perf_line *l = rpwi_perf_line_offer(&fd, nonce);
 
 	assert_non_null(l);
 	assert_true(rpwi_perf_line_ask(l, core) <= 0);
 	rpwi_perf_line_answer(l); /* the other side has given up: it ends */
 	rpwi_perf_line_free(l);
+	close(fd);
 }
 
 int main(void)

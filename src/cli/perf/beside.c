@@ -26,36 +26,7 @@ static int cannot_run(const char *path)
 		strerror(errno));
 }
 
-static json_t *series_json(const struct perf_row *rows, unsigned n, unsigned op, unsigned mode)
-{
-	json_t *points = json_array();
-	for (unsigned i = 0; i < n; i++) {
-		const struct perf_row *r = &rows[i];
-		double v = mode == PERF_LAT ? r->latency.p50 : r->messages_s * (double)r->size;
-		if (r->op == op && r->has[mode] && r->size)
-			json_array_append_new(points, json_pack("[I, f]", (json_int_t)r->size, v));
-	}
-	return json_pack("{s:s, s:i, s:o}", "name", rpwi_perf_op_name[op], "colour", (int)op,
-		"points", points);
-}
-
-static json_t *panel_json(const struct perf_row *rows, unsigned n, unsigned mode)
-{
-	static const char *const title[] = {"Latency", "Bandwidth"},
-				 *const unit[] = {"half a round trip; of a get a whole one",
-					 "bytes a second"};
-	json_t *list = json_array();
-	for (unsigned op = 0; op < PERF_OPS; op++) {
-		json_t *series = series_json(rows, n, op, mode);
-		if (json_array_size(json_object_get(series, "points")))
-			json_array_append(list, series);
-		json_decref(series);
-	}
-	return json_pack("{s:s, s:s, s:b, s:o}", "title", title[mode], "unit", unit[mode], "bytes",
-		mode == PERF_BW, "series", list);
-}
-
-int rpwi_perf_plot(const char *file, const char *title, const struct perf_row *rows, unsigned n)
+int rpwi_perf_plot(const char *file, const char *title, json_t *rows)
 {
 	char path[PATH_MAX];
 	int in[2], status = -1;
@@ -69,10 +40,7 @@ int rpwi_perf_plot(const char *file, const char *title, const struct perf_row *r
 		_exit(cannot_run(path));
 	}
 	close(in[0]);
-	json_t *panels =
-		json_pack("[o, o]", panel_json(rows, n, PERF_LAT), panel_json(rows, n, PERF_BW));
-	json_dumpfd(panels, in[1], 0);
-	json_decref(panels);
+	json_dumpfd(rows, in[1], 0);
 	close(in[1]);
 	return pid > 0 && waitpid(pid, &status, 0) == pid && !status ? CLI_OK : CLI_FAILED;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """What `ropeway perf` leaves to Python: curves as an SVG, and the programs that others measure with, beside ours.
 
-    beside.py plot FILE TITLE < PANELS
+    beside.py plot FILE TITLE < ROWS
     beside.py against ROPEWAY JSON
 
 ucx_perftest and fi_pingpong run on the same two cores, in turn with ours, so that what the machine does to one it does to the other. Of each peer the figure
@@ -318,6 +318,17 @@ def draw(panel, left):
         yield f'<path class="{kind}" d="M{x0:.1f} {at:.1f}h28"/><text x="{x0 + 36:.1f}" y="{at + 4:.1f}">{name}</text>'
 
 
+def panels_of(rows):
+    """The curves of what `ropeway perf --json` has as rows."""
+    def panel(title, unit, figure, **more):
+        series = [{"name": op, "colour": colour, "points": [[row["size"], figure(row)] for row in rows if row["op"] == op and row["size"] and figure(row)]}
+                  for colour, op in enumerate(("tag", "put", "get", "am"))]
+        return {"title": title, "unit": unit, "series": [s for s in series if s["points"]], **more}
+
+    return [panel("Latency", "half a round trip; of a get a whole one", lambda row: row.get("latency_us", {}).get("p50", 0) / 1e6),
+            panel("Bandwidth", "bytes a second", lambda row: row.get("bytes_per_second"), bytes=True)]
+
+
 def plot(file, title, panels):
     shown = [p for p in panels if any(s["points"] for s in p["series"])]
     width, height, title = WIDTH * max(1, len(shown)), HEIGHT + LEGEND * max([1, *(len(p["series"]) for p in panels)]), html.escape(title)
@@ -332,4 +343,4 @@ def plot(file, title, panels):
 
 
 if __name__ == "__main__":
-    sys.exit(plot(sys.argv[2], sys.argv[3], json.load(sys.stdin)) if sys.argv[1] == "plot" else against(sys.argv[2], sys.argv[3]))
+    sys.exit(plot(sys.argv[2], sys.argv[3], panels_of(json.load(sys.stdin))) if sys.argv[1] == "plot" else against(sys.argv[2], sys.argv[3]))

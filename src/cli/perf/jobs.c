@@ -22,20 +22,20 @@ static inline void tick(struct perf_side *s, uint64_t i, uint64_t *last)
 	*last = now;
 }
 
-static inline int post_send(struct perf_side *s, uint64_t i, struct flight *f)
+static inline int post_send(struct perf_side *s, uint64_t i, rpw_request **f)
 {
 	const struct perf_job *j = &s->job;
 	if (j->op == PERF_AM)
 		return perf_posted(
-			rpw_am_send(s->ep, AM_ID, NULL, 0, perf_outgoing(s, i), j->size, &f->req));
-	return perf_posted(rpw_send(
-		s->ep, perf_outgoing(s, i), j->size, s->client ? TAG_DATA : TAG_REPLY, &f->req));
+			rpw_am_send(s->ep, AM_ID, NULL, 0, perf_outgoing(s, i), j->size, f));
+	return perf_posted(
+		rpw_send(s->ep, perf_outgoing(s, i), j->size, s->client ? TAG_DATA : TAG_REPLY, f));
 }
 
-static inline int post_recv(struct perf_side *s, uint64_t i, struct flight *f)
+static inline int post_recv(struct perf_side *s, uint64_t i, rpw_request **f)
 {
 	return perf_posted(rpw_recv(s->c, s->ep, perf_buffer(s, s->in, perf_slot(s, i)),
-		s->job.size, s->client ? TAG_REPLY : TAG_DATA, ~0ull, &f->req));
+		s->job.size, s->client ? TAG_REPLY : TAG_DATA, ~0ull, f));
 }
 
 static int tag_lat_client(struct perf_side *s)
@@ -99,7 +99,7 @@ static int put_lat(struct perf_side *s)
 		}
 		rc = rc ? rc
 			: perf_posted(rpw_put_notify(s->ep, perf_outgoing(s, i), s->job.size,
-				  s->key, perf_slot(s, i) * s->pitch, i, &s->flight->req));
+				  s->key, perf_slot(s, i) * s->pitch, i, s->flight));
 		if (s->client) {
 			rc = rc ? rc : perf_until_got(s, i + 1);
 			tick(s, i, &last);
@@ -111,54 +111,61 @@ static int put_lat(struct perf_side *s)
 	return rc;
 }
 
-static int send_many(struct perf_side *s)
+/* All messages of the job, a window of them under way; `done`: message i is. */
+static inline __attribute__((always_inline)) int in_turn(struct perf_side *s, rpw_request **flight,
+	int (*post)(struct perf_side *s, uint64_t i, rpw_request **f),
+	void (*done)(struct perf_side *s, uint64_t i))
 {
-	uint64_t window = s->job.window, at = 0;
+	uint64_t window = s->job.window, n = s->job.n, at = 0;
 	int rc = 0;
-	for (uint64_t i = 0; i < s->job.n && !rc; i++) {
-		rc = perf_finish(s, &s->flight[at]);
-		rc = rc ? rc : post_send(s, i, &s->flight[at]);
+	for (uint64_t i = 0; i < n + window && !rc; i++) {
+		if (i >= window && i - window < n) {
+			rc = perf_finish(s, &flight[at]);
+			if (!rc)
+				done(s, i - window);
+		}
+		if (i < n && !rc)
+			rc = post(s, i, &flight[at]);
 		at = at + 1 == window ? 0 : at + 1;
 	}
-	rc = rc ? rc : perf_finish_all(s, s->flight);
+	return rc;
+}
+
+static inline void sent_one(struct perf_side *s, uint64_t i) {}
+
+static inline void received_one(struct perf_side *s, uint64_t i) { perf_arrived(s, s->in, i); }
+
+static int send_many(struct perf_side *s)
+{
 	char ack;
+	int rc = in_turn(s, s->flight, post_send, sent_one);
 	return rc ? rc : perf_recv(s, &ack, 1, TAG_ACK);
 }
 
 static int recv_many(struct perf_side *s)
 {
-	uint64_t window = s->job.window, n = s->job.n, at = 0;
-	int rc = 0;
-	if (s->job.op == PERF_AM)
-		rc = perf_until_got(s, n);
-	else
-		for (uint64_t i = 0; i < n + window && !rc; i++) {
-			if (i >= window && i - window < n) {
-				rc = perf_finish(s, &s->flight_in[at]);
-				if (!rc)
-					perf_arrived(s, s->in, i - window);
-			}
-			if (i < n && !rc)
-				rc = post_recv(s, i, &s->flight_in[at]);
-			at = at + 1 == window ? 0 : at + 1;
-		}
+	int rc = s->job.op == PERF_AM ? perf_until_got(s, s->job.n)
+				      : in_turn(s, s->flight_in, post_recv, received_one);
 	return rc ? rc : perf_send(s, "a", 1, TAG_ACK);
+}
+
+static inline int put_one(struct perf_side *s, uint64_t i, rpw_request **f)
+{
+	return perf_posted(rpw_put(
+		s->ep, perf_outgoing(s, i), s->job.size, s->key, perf_slot(s, i) * s->pitch, f));
+}
+
+/* Until all that was put is there. */
+static int flush(struct perf_side *s)
+{
+	int rc = perf_posted(rpw_endpoint_flush(s->ep, s->flight));
+	return rc ? rc : perf_finish(s, s->flight);
 }
 
 static int put_many(struct perf_side *s)
 {
-	uint64_t at = 0;
-	int rc = 0;
-	for (uint64_t i = 0; i < s->job.n && !rc; i++) {
-		rc = perf_finish(s, &s->flight[at]);
-		rc = rc ? rc
-			: perf_posted(rpw_put(s->ep, perf_outgoing(s, i), s->job.size, s->key,
-				  perf_slot(s, i) * s->pitch, &s->flight[at].req));
-		at = at + 1 == s->job.window ? 0 : at + 1;
-	}
-	rc = rc ? rc : perf_finish_all(s, s->flight);
-	rc = rc ? rc : perf_posted(rpw_endpoint_flush(s->ep, &s->flight->req));
-	return rc ? rc : perf_finish(s, s->flight);
+	int rc = in_turn(s, s->flight, put_one, sent_one);
+	return rc ? rc : flush(s);
 }
 
 /* With `verify` what a buffer gets is never what it had: there is one more of them there than
@@ -168,13 +175,13 @@ static uint64_t got_from(const struct perf_side *s, uint64_t i)
 	return s->job.verify ? 1 + i % (s->slots + 1) : perf_slot(s, i);
 }
 
-static int get_one(struct perf_side *s, uint64_t i, struct flight *f)
+static inline int get_one(struct perf_side *s, uint64_t i, rpw_request **f)
 {
 	return perf_posted(rpw_get(s->ep, perf_buffer(s, s->in, perf_slot(s, i)), s->job.size,
-		s->key, got_from(s, i) * s->pitch, &f->req));
+		s->key, got_from(s, i) * s->pitch, f));
 }
 
-static void got_one(struct perf_side *s, uint64_t i)
+static inline void got_one(struct perf_side *s, uint64_t i)
 {
 	if (s->job.verify)
 		perf_check(s, perf_buffer(s, s->in, perf_slot(s, i)), got_from(s, i), false, 8);
@@ -194,22 +201,7 @@ static int get_lat(struct perf_side *s)
 	return rc;
 }
 
-static int get_many(struct perf_side *s)
-{
-	uint64_t window = s->job.window, n = s->job.n, at = 0;
-	int rc = 0;
-	for (uint64_t i = 0; i < n + window && !rc; i++) {
-		if (i >= window && i - window < n) {
-			rc = perf_finish(s, &s->flight[at]);
-			if (!rc)
-				got_one(s, i - window);
-		}
-		if (i < n && !rc)
-			rc = get_one(s, i, &s->flight[at]);
-		at = at + 1 == window ? 0 : at + 1;
-	}
-	return rc;
-}
+static int get_many(struct perf_side *s) { return in_turn(s, s->flight, get_one, got_one); }
 
 static int nothing(struct perf_side *s) { return 0; }
 
@@ -223,14 +215,12 @@ int perf_warm_up(struct perf_side *s)
 		uint64_t at = i % (s->slots + 1) * s->pitch;
 		if (s->job.op == PERF_PUT)
 			rc = perf_posted(
-				rpw_put(s->ep, s->out, s->job.size, s->key, at, &s->flight->req));
+				rpw_put(s->ep, s->out, s->job.size, s->key, at, s->flight));
 		else
-			rc = perf_posted(
-				rpw_get(s->ep, s->in, s->job.size, s->key, at, &s->flight->req));
+			rc = perf_posted(rpw_get(s->ep, s->in, s->job.size, s->key, at, s->flight));
 		rc = rc ? rc : perf_finish(s, s->flight);
 	}
-	rc = rc ? rc : perf_posted(rpw_endpoint_flush(s->ep, &s->flight->req));
-	return rc ? rc : perf_finish(s, s->flight);
+	return rc ? rc : flush(s);
 }
 
 static const struct {

@@ -11,12 +11,10 @@
 #include "cli/perf/hist.h"
 #include "near/memory.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -40,12 +38,6 @@ struct perf_line {
 	_Alignas(64) _Atomic uint64_t core; /* of the side that answers */
 };
 _Static_assert(sizeof(struct perf_line) <= BYTES, "one page");
-
-struct perf_line *rpwi_perf_line_make(void)
-{
-	void *p = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	return p == MAP_FAILED ? NULL : p;
-}
 
 void rpwi_perf_line_free(struct perf_line *l)
 {

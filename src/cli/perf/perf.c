@@ -6,19 +6,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/options.h"
 
 #define PORT_DEFAULT "13370"
 
-enum {
-	ROWS_MAX = PERF_OPS * CLI_SIZES_MAX,
-	WINDOW_SMALL = 64,
-	WINDOW_BYTES = 64 << 20,
-	WINDOW_LEAST = 4
-};
+enum { WINDOW_SMALL = 64, WINDOW_BYTES = 64 << 20, WINDOW_LEAST = 4 };
 
 struct options {
 	const char *address, *serve, *transport, *plot, *against, *only, *peers;
@@ -196,15 +190,12 @@ static json_t *row_json(const struct perf_row *r)
 }
 
 static int print_json(rpw_endpoint *ep, const struct perf_bare *bare,
-	const struct perf_distance *distance, const struct perf_row *rows, unsigned n)
+	const struct perf_distance *distance, json_t *rows)
 {
 	rpw_endpoint_information info = {.size = sizeof(info)};
-	json_t *list = json_array();
 	rpw_endpoint_info(ep, &info);
-	for (unsigned i = 0; i < n; i++)
-		json_array_append_new(list, row_json(&rows[i]));
-	json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:o}", "transport", info.transport, "path",
-		info.path, "why", info.why, "peer", info.peer, "rows", list);
+	json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:O}", "transport", info.transport, "path",
+		info.path, "why", info.why, "peer", info.peer, "rows", rows);
 	if (distance->half_trip_s > 0) {
 		json_object_set_new(j, "line_ns", json_real(distance->half_trip_s * 1e9));
 		json_object_set_new(
@@ -228,33 +219,32 @@ static uint64_t window_for(const struct options *o, uint64_t size)
 }
 
 /* 0, or the status of the first job that failed: after that the two sides are out of step. */
-static int measure_all(
-	const struct options *o, struct perf_side *s, struct perf_row *rows, unsigned *n)
+static int measure_all(const struct options *o, struct perf_side *s, json_t *rows)
 {
 	int rc = 0;
 	for (unsigned op = 0; op < PERF_OPS; op++)
 		for (unsigned i = 0; i < o->sizes.n && o->op[op] && !rc; i++) {
-			struct perf_row *r = &rows[(*n)++];
-			*r = (struct perf_row){.op = (enum perf_op)op, .size = o->sizes.size[i]};
+			struct perf_row r = {.op = (enum perf_op)op, .size = o->sizes.size[i]};
 			uint64_t checked = 0;
 			for (unsigned m = 0; m < PERF_MODES && !rc; m++) {
-				struct perf_job job = {.op = r->op,
+				struct perf_job job = {.op = r.op,
 					.mode = (enum perf_mode)m,
-					.size = r->size,
+					.size = r.size,
 					.n = o->iterations,
-					.window = window_for(o, r->size),
+					.window = window_for(o, r.size),
 					.buffers = o->buffers,
 					.seed = rpwi_now_ns(),
 					.verify = o->verify,
 					.malloc = o->malloc};
 				if (!o->mode[m])
 					continue;
-				rc = rpwi_perf_measure(s, &job, o->seconds, r);
-				checked += r->checked;
-				r->checked = checked;
+				rc = rpwi_perf_measure(s, &job, o->seconds, &r);
+				checked += r.checked;
+				r.checked = checked;
 			}
+			json_array_append_new(rows, row_json(&r));
 			if (!o->json)
-				print_row(r);
+				print_row(&r);
 		}
 	return rc;
 }
@@ -269,13 +259,12 @@ static const char *title_of(struct perf_side *s, char out[96])
 
 static int run(const struct options *o)
 {
-	struct perf_row rows[ROWS_MAX];
 	struct perf_bare bare = {0};
 	struct perf_distance distance = {.core = {-1, -1}};
 	struct perf_side *s = NULL;
 	int core[2] = {-1, -1};
 	char host[CLI_HOST_LEN], address[CLI_ADDRESS_LEN], title[96];
-	unsigned n = 0, port = 0;
+	unsigned port = 0;
 	pid_t server = 0;
 	if (!o->address) {
 		if (rpwi_perf_cores(core) && o->bare)
@@ -289,17 +278,19 @@ static int run(const struct options *o)
 		return rpwi_cli_usage(
 			PERF_NAME, "invalid peer '%s': expected HOST or HOST:PORT", o->address);
 	}
+	json_t *rows = json_array();
 	rpwi_perf_pin(o->core >= 0 ? o->core : core[0]);
 	int rc = rpwi_perf_connect(address, o->transport, &s);
 	if (!rc && o->bare)
 		rc = rpwi_perf_distance(s, &distance);
 	if (!rc && !o->json)
 		print_head(rpwi_perf_endpoint(s), &bare, &distance, core);
-	rc = rc ? rc : measure_all(o, s, rows, &n);
-	if (s && o->json && print_json(rpwi_perf_endpoint(s), &bare, &distance, rows, n))
+	rc = rc ? rc : measure_all(o, s, rows);
+	if (s && o->json && print_json(rpwi_perf_endpoint(s), &bare, &distance, rows))
 		rc = CLI_FAILED;
 	if (s && !rc && o->plot)
-		rc = rpwi_perf_plot(o->plot, title_of(s, title), rows, n);
+		rc = rpwi_perf_plot(o->plot, title_of(s, title), rows);
+	json_decref(rows);
 	rpwi_perf_close(s);
 	if (server > 0)
 		rpwi_perf_reap(server);

@@ -78,7 +78,6 @@ int rpwi_perf_serve(const char *address, const char *transport, bool once, int r
 /* ---- line.c: a cache line between two processes ---- */
 enum { PERF_NONCE_LEN = 16 };
 struct perf_line;
-struct perf_line *rpwi_perf_line_make(void); /* for a child; NULL: it cannot be */
 /* For a process that gets pid, *fd and nonce, which are to stay as they are until it has taken
  * it. */
 struct perf_line *rpwi_perf_line_offer(int *fd, uint8_t nonce[PERF_NONCE_LEN]);
@@ -102,8 +101,8 @@ pid_t rpwi_perf_spawn(const char *transport, int core, unsigned *port);
 void rpwi_perf_reap(pid_t pid);
 
 /* ---- beside.c: the part that beside.py does ---- */
-/* The curves of rows, as an SVG. An exit status. */
-int rpwi_perf_plot(const char *file, const char *title, const struct perf_row *rows, unsigned n);
+/* The curves of rows as --json has them, as an SVG. An exit status. */
+int rpwi_perf_plot(const char *file, const char *title, json_t *rows);
 /* Peers' programs beside ours. `asked`: the options, which this call takes. Does not return
  * but for an error. */
 int rpwi_perf_against(json_t *asked);

@@ -2,7 +2,6 @@
 /* side.c - what both sides of a job have: see side.h. */
 #include "cli/perf/side.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -169,14 +168,6 @@ int perf_wait(struct perf_side *s, rpw_request *r)
 		}
 	}
 	rpw_request_destroy(r);
-	return rc;
-}
-
-int perf_finish_all(struct perf_side *s, struct flight *f)
-{
-	int rc = 0;
-	for (uint64_t i = 0; i < s->job.window && !rc; i++)
-		rc = perf_finish(s, &f[i]);
 	return rc;
 }
 

@@ -71,10 +71,6 @@ struct offer_wire { /* READY of OP_DISTANCE; fd of none: there is no line */
 };
 #define FD_NONE UINT64_MAX
 
-struct flight {
-	rpw_request *req;
-};
-
 struct perf_side {
 	rpw_context *c;
 	rpw_endpoint *ep; /* of the job; the client's only one */
@@ -85,11 +81,11 @@ struct perf_side {
 	/* of the messages, each 2^few_shift-th has such a buffer: no division while the clock
 	 * runs */
 	unsigned few_shift;
-	char *out, *in;      /* of our own */
-	rpw_memory *memory;  /* what the peer writes and reads */
-	rpw_memory *sending; /* where `out` is; NULL: malloc'ed */
-	rpw_rkey *key;       /* the peer's */
-	struct flight *flight, *flight_in;
+	char *out, *in;                    /* of our own */
+	rpw_memory *memory;                /* what the peer writes and reads */
+	rpw_memory *sending;               /* where `out` is; NULL: malloc'ed */
+	rpw_rkey *key;                     /* the peer's */
+	rpw_request **flight, **flight_in; /* under way, or NULL */
 	uint64_t got, last_ns; /* active messages and notifications; when something came last */
 	uint64_t checked, wrong;
 	uint32_t *ticks; /* of each round trip */
@@ -110,7 +106,6 @@ void perf_check(
 void perf_check_few(struct perf_side *s, const char *base, bool from_client);
 /* A request under way: poll, then sleep. Frees it. */
 int perf_wait(struct perf_side *s, rpw_request *r);
-int perf_finish_all(struct perf_side *s, struct flight *f);
 /* Until so many active messages or notifications of this job have come. */
 int perf_until_got(struct perf_side *s, uint64_t target);
 /* Nothing to poll for a while: sleep until the context has something to do. */
@@ -170,12 +165,12 @@ static inline void perf_arrived(struct perf_side *s, char *base, uint64_t messag
 			s, perf_buffer(s, base, perf_slot(s, message)), message + 1, !s->client, 8);
 }
 
-static inline int perf_finish(struct perf_side *s, struct flight *f)
+static inline int perf_finish(struct perf_side *s, rpw_request **f)
 {
-	rpw_request *r = f->req;
+	rpw_request *r = *f;
 	if (!r)
 		return 0;
-	f->req = NULL;
+	*f = NULL;
 	int rc = rpw_request_test(r, NULL);
 	if (rc == RPW_IN_PROGRESS)
 		return perf_wait(s, r);
