@@ -121,6 +121,10 @@ const char *cli_value_expected(const struct cli_option *o, char out[CLI_EXPECTED
 enum { CLI_HELP, CLI_VERSION, CLI_COMMON };
 extern const struct cli_option cli_options_common[CLI_COMMON];
 void cli_options_help(const struct cli_command *c, FILE *to);
+enum { CLI_HELP_COLUMNS = 80 };
+/* From column `at` on, where the cursor is already; further lines begin at `column`, and none is
+ * longer than `columns`, unless a word is. */
+void cli_help_text(FILE *to, const char *text, unsigned at, unsigned column, unsigned columns);
 /* "  left   text", the text from a column on and broken at 80. */
 void cli_help_row(FILE *to, const char *left, unsigned column, const char *text);
 

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { COLUMNS = 80, TEXT_COLUMN_MOST = 28, LEFT_LEN = 64 };
+enum { TEXT_COLUMN_MOST = 28, LEFT_LEN = 64 };
 
 const struct cli_option cli_options_common[CLI_COMMON] = {
 	[CLI_HELP] = {.name = "help", .letter = 'h', .kind = CLI_FLAG, .help = "print this text"},
@@ -18,14 +18,13 @@ const struct cli_option cli_options_common[CLI_COMMON] = {
 
 static void pad(FILE *to, unsigned n) { fprintf(to, "%*s", (int)n, ""); }
 
-/* From column `at` on, where the cursor is already; further lines begin at `column`. */
-static void print_wrapped(FILE *to, const char *text, unsigned at, unsigned column)
+void cli_help_text(FILE *to, const char *text, unsigned at, unsigned column, unsigned columns)
 {
 	bool first = true;
 
 	while (*text) {
 		size_t word = strcspn(text, " \n");
-		if (!first && at + 1 + word > COLUMNS) {
+		if (!first && at + 1 + word > columns) {
 			putc('\n', to);
 			pad(to, column);
 			at = column;
@@ -56,7 +55,7 @@ void cli_help_row(FILE *to, const char *left, unsigned column, const char *text)
 		at = 0;
 	}
 	pad(to, column - at);
-	print_wrapped(to, text, column, column);
+	cli_help_text(to, text, column, column, CLI_HELP_COLUMNS);
 }
 
 /* "-s, --size N" */
@@ -104,7 +103,7 @@ static void print_usage(FILE *to, const struct cli_command *c)
 		snprintf(line, sizeof(line), "%.*s", (int)len, form);
 		fprintf(to, "%s%s ", first ? "Usage: " : "       ", c->name);
 		unsigned column = (unsigned)(strlen("Usage: ") + strlen(c->name) + 1);
-		print_wrapped(to, line, column, column);
+		cli_help_text(to, line, column, column, CLI_HELP_COLUMNS);
 		form = form[len] ? form + len + 1 : NULL;
 	}
 }
@@ -115,7 +114,7 @@ void cli_options_help(const struct cli_command *c, FILE *to)
 
 	print_usage(to, c);
 	putc('\n', to);
-	print_wrapped(to, c->about, 0, 0);
+	cli_help_text(to, c->about, 0, 0, CLI_HELP_COLUMNS);
 	putc('\n', to);
 	if (c->list)
 		c->list(to);
@@ -125,6 +124,6 @@ void cli_options_help(const struct cli_command *c, FILE *to)
 		print_option(to, &cli_options_common[i], column);
 	if (c->after) {
 		putc('\n', to);
-		print_wrapped(to, c->after, 0, 0);
+		cli_help_text(to, c->after, 0, 0, CLI_HELP_COLUMNS);
 	}
 }

@@ -94,7 +94,7 @@ static bool comm_open(struct bench_side *b, struct bench_comm *l, int receiver, 
 	return true;
 }
 
-static bool open_all(struct bench_side *b, struct result *r)
+static bool open_all(struct bench_side *b, const struct job *j, struct result *r)
 {
 	struct side *s = b->s;
 	char path[512];
@@ -122,7 +122,7 @@ static bool open_all(struct bench_side *b, struct result *r)
 }
 
 /* Every byte of some messages of each comm. */
-static bool verify(struct bench_side *b, const struct job *j)
+static bool verify(struct bench_side *b, const struct job *j, struct result *r)
 {
 	struct stream t[COMMS_MAX];
 	const size_t size = j->size;
@@ -274,7 +274,7 @@ static bool connect_once(struct side *s, double *open_s, double *close_s)
 }
 
 /* The middle of a few. */
-static bool connects(struct bench_side *b, struct result *r)
+static bool connects(struct bench_side *b, const struct job *j, struct result *r)
 {
 	double open[CONNECTS], closing[CONNECTS];
 	for (unsigned i = 0; i < CONNECTS; i++)
@@ -285,21 +285,12 @@ static bool connects(struct bench_side *b, struct result *r)
 	return true;
 }
 
-static bool run_job(struct bench_side *b, const struct job *j, struct result *r)
-{
-	switch (j->kind) {
-	case OPEN:
-		return open_all(b, r);
-	case VERIFY:
-		return verify(b, j);
-	case STREAM:
-		return stream(b, j, r);
-	case TRIPS:
-		return trips(b, j, r);
-	default:
-		return connects(b, r);
-	}
-}
+static bool (*const jobs[])(struct bench_side *b, const struct job *j, struct result *r) = {
+	[OPEN] = open_all,
+	[VERIFY] = verify,
+	[STREAM] = stream,
+	[TRIPS] = trips,
+	[CONNECT] = connects};
 
 static void side_body(struct side *s, void *arg)
 {
@@ -311,7 +302,7 @@ static void side_body(struct side *s, void *arg)
 	while (b->hist && side_asked(s, &j, sizeof(j)) == sizeof(j)) {
 		struct result r = {0};
 		side_step(s);
-		r.ok = run_job(b, &j, &r);
+		r.ok = jobs[j.kind](b, &j, &r);
 		memcpy(r.text, s->text, sizeof(r.text));
 		if (!side_tell(s, &r, sizeof(r)) || !r.ok)
 			break;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* check.c - `ropeway plugin check`: options, and how what the conformance run finds is shown. The
  * cases are ncclnet/check/conform.c's. */
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 
@@ -27,28 +26,6 @@ struct shown {
 };
 
 /* ---- for people ---- */
-
-/* A paragraph, indented, from a column on. */
-static void print_wrapped(const char *text)
-{
-	size_t room = COLUMNS - TEXT_AT, left = strlen(text);
-	while (left) {
-		size_t n = left;
-		if (n > room) {
-			n = room;
-			while (n && text[n] != ' ')
-				n--;
-			n = n ? n : room;
-		}
-		printf("%*s%.*s\n", TEXT_AT, "", (int)n, text);
-		text += n;
-		left -= n;
-		while (*text == ' ') {
-			text++;
-			left--;
-		}
-	}
-}
 
 /* What a release takes: the highest that both know; 0: none. */
 static int taken(const struct ncclnet_release *r, unsigned exported)
@@ -84,8 +61,10 @@ static void print_line(const struct conform_line *l)
 	if (beside && *text)
 		printf(" (%s)", text);
 	putchar('\n');
-	if (!beside)
-		print_wrapped(text);
+	if (!beside && *text) {
+		printf("%*s", TEXT_AT, "");
+		cli_help_text(stdout, text, TEXT_AT, TEXT_AT, COLUMNS);
+	}
 	fflush(stdout);
 }
 
