@@ -61,12 +61,7 @@ static void replace(const char *path, const char *text, size_t len)
 	folder_of(path, 2, folder, sizeof(folder));
 	snprintf(next, sizeof(next), "%s/.counter", folder);
 	unlink(next); /* of a keeper that was killed */
-	int fd = open(next, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444);
-	if (fd < 0)
-		return;
-	bool whole = write(fd, text, len) == (ssize_t)len && !fchmod(fd, 0444);
-	close(fd);
-	if (!whole || rename(next, path))
+	if (rpwi_plan_write(next, text, len, 0444) || rename(next, path))
 		unlink(next);
 }
 

@@ -29,15 +29,13 @@
 /* The number in a file, or `none`. */
 static long setting(const char *path, long none)
 {
-	char text[32];
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (fd >= 0)
-		close(fd);
-	if (n <= 0)
-		return none;
-	text[n] = '\0';
-	return strtol(text, NULL, 10);
+	FILE *f = fopen(path, "re");
+	long n;
+	if (!f || fscanf(f, "%ld", &n) != 1)
+		n = none;
+	if (f)
+		fclose(f);
+	return n;
 }
 
 static bool is_filtered(void)

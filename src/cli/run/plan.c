@@ -58,14 +58,10 @@ static uint64_t mix_text(uint64_t h, const char *text, size_t len)
 static int add(struct maker *m, enum step_kind kind, const char *path, const char *text, size_t len)
 {
 	struct rpwi_plan *p = m->plan;
-	if (p->n == p->room) {
-		unsigned room = p->room ? 2 * p->room : 256;
-		struct rpwi_plan_step *more = realloc(p->step, room * sizeof(*more));
-		if (!more)
-			return no_memory(m->why, m->why_len);
-		p->step = more;
-		p->room = room;
-	}
+	struct rpwi_plan_step *more = realloc(p->step, (p->n + 1) * sizeof(*more));
+	if (!more)
+		return no_memory(m->why, m->why_len);
+	p->step = more;
 	struct rpwi_plan_step *s = &p->step[p->n];
 	*s = (struct rpwi_plan_step){kind, strdup(path), text ? strndup(text, len) : NULL, len};
 	p->n++;
@@ -133,29 +129,19 @@ static int cover(struct maker *m, const char *folder)
 /* Our names in a folder, each once. */
 struct names {
 	char **name;
-	unsigned n, room;
+	unsigned n;
 	bool failed;
 };
 
 static void name_take(void *arg, const char *name, enum rpwi_kind kind)
 {
-	struct names *l = arg;
-	(void)kind; /* a folder's says nothing of what it is in the kernel */
+	struct names *l = arg; /* a folder's kind says nothing of what it is in the kernel */
 	for (unsigned i = 0; i < l->n; i++)
 		if (!strcmp(l->name[i], name))
 			return;
-	if (l->n == l->room) {
-		unsigned room = l->room ? 2 * l->room : 32;
-		char **more = realloc(l->name, room * sizeof(*more));
-		if (!more) {
-			l->failed = true;
-			return;
-		}
-		l->name = more;
-		l->room = room;
-	}
-	l->name[l->n] = strdup(name);
-	if (l->name[l->n])
+	char **more = realloc(l->name, (l->n + 1) * sizeof(*more));
+	l->name = more ? more : l->name;
+	if (more && (more[l->n] = strdup(name)))
 		l->n++;
 	else
 		l->failed = true;
@@ -284,8 +270,7 @@ void rpwi_plan_free(struct rpwi_plan *p)
 
 /* ---- laying ---- */
 
-/* A file that is there from now on; 0 or -errno. */
-static int write_file(const char *path, const char *text, size_t len, mode_t mode)
+int rpwi_plan_write(const char *path, const char *text, size_t len, mode_t mode)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
 	if (fd < 0)
@@ -336,7 +321,8 @@ static int lay_kept(const struct rpwi_plan_step *s, int real)
 {
 	char from[RPWI_TREE_PATH_MAX * 2 + 32];
 	snprintf(from, sizeof(from), "/proc/self/fd/%d/%s", real, strrchr(s->path, '/') + 1);
-	int rc = s->kind == KEEP_FOLDER ? make_folder(s->path) : write_file(s->path, "", 0, 0444);
+	int rc = s->kind == KEEP_FOLDER ? make_folder(s->path)
+					: rpwi_plan_write(s->path, "", 0, 0444);
 	if (!rc && mount(from, s->path, NULL, MS_BIND | MS_REC, NULL)) {
 		rc = -errno;
 		if (rc == -ENOENT && !remove(s->path)) /* unplugged in this moment */
@@ -360,9 +346,9 @@ static int lay_step(
 		return make_folder(s->path);
 	case FILE_TEXT:
 	case FILE_COUNTER:
-		return write_file(s->path, s->text, s->len, 0444);
+		return rpwi_plan_write(s->path, s->text, s->len, 0444);
 	case FILE_MUTE:
-		return write_file(s->path, "", 0, 0);
+		return rpwi_plan_write(s->path, "", 0, 0);
 	case NODE:
 		/* The one device number that everyone may give a name; the older kernels that do
 		 * not let him have no such file. */

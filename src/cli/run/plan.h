@@ -11,11 +11,12 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct rpwi_plan_step;
 struct rpwi_plan {
 	struct rpwi_plan_step *step;
-	unsigned n, room;
+	unsigned n;
 	uint64_t hash; /* of all steps: two of one hash show the same */
 };
 /* Looks at the kernel's folders and the interfaces; changes nothing. 0, or -errno and `why`. End
@@ -29,5 +30,7 @@ const char *rpwi_plan_last(const struct rpwi_plan *p);
 /* The path of the next counter from step *at on, which becomes the one behind it; NULL: none. */
 const char *rpwi_plan_counter(const struct rpwi_plan *p, unsigned *at);
 void rpwi_plan_free(struct rpwi_plan *p);
+/* A file that is there from now on; 0 or -errno. */
+int rpwi_plan_write(const char *path, const char *text, size_t len, mode_t mode);
 
 #endif

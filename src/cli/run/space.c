@@ -19,7 +19,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- this process ---- */
@@ -41,17 +40,26 @@ static bool can(unsigned capability)
 	       data[capability / 32].effective >> capability % 32 & 1;
 }
 
+/* The mounts of the process of this folder of /proc (proc_pid_mountinfo(5)). */
+static FILE *open_mounts(int dir)
+{
+	int fd = openat(dir, "mountinfo", O_RDONLY | O_CLOEXEC);
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+	if (!f && fd >= 0)
+		close(fd);
+	return f;
+}
+
 /* Has the process of this folder of /proc mounts of ours, and one with just this source? */
 static bool has_mounts(int dir, const char *source, bool *same)
 {
 	char *line = NULL;
 	size_t room = 0;
 	bool any = false;
-	int fd = openat(dir, "mountinfo", O_RDONLY | O_CLOEXEC);
-	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+	FILE *f = open_mounts(dir);
 	*same = false;
 	while (f && !*same && getline(&line, &room, f) > 0) {
-		/* proc_pid_mountinfo(5): "... - type source options" */
+		/* "... - type source options" */
 		char *at = strstr(line, " - tmpfs " RPWI_SPACE_PREFIX);
 		if (!at)
 			continue;
@@ -63,8 +71,6 @@ static bool has_mounts(int dir, const char *source, bool *same)
 	free(line);
 	if (f)
 		fclose(f);
-	else if (fd >= 0)
-		close(fd);
 	return any;
 }
 
@@ -195,16 +201,13 @@ static bool has_mounted(int dir, dev_t dev)
 	size_t room = 0;
 	unsigned major, minor;
 	bool has = false;
-	int fd = openat(dir, "mountinfo", O_RDONLY | O_CLOEXEC);
-	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+	FILE *f = open_mounts(dir);
 	while (f && !has && getline(&line, &room, f) > 0)
 		has = sscanf(line, "%*d %*d %u:%u", &major, &minor) == 2 &&
 		      makedev(major, minor) == dev;
 	free(line);
 	if (f)
 		fclose(f);
-	else if (fd >= 0)
-		close(fd);
 	return has;
 }
 
@@ -240,16 +243,9 @@ int rpwi_space_other(dev_t dev)
 
 enum { TURN_NAMES = 4, TURN_MS = 10000, TURN_AGAIN_MS = 5 };
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Until the holder's end, if it is of our user: its listener closes, and so do the connections that
  * wait there. False: another user's. */
-static bool turn_wait(uid_t uid, const char *name, int64_t until_ms)
+static bool turn_wait(uid_t uid, const char *name, uint64_t until_ns)
 {
 	struct rpwi_who who;
 	int fd = rpwi_name_connect(name, &who);
@@ -257,18 +253,18 @@ static bool turn_wait(uid_t uid, const char *name, int64_t until_ms)
 		poll(NULL, 0, TURN_AGAIN_MS);
 		return fd == -ECONNREFUSED || fd == -EAGAIN;
 	}
-	int64_t left = until_ms - now_ms();
+	uint64_t now_ns = rpwi_now_ns();
 	struct pollfd p = {.fd = fd};
-	if (who.uid == uid && left > 0)
-		poll(&p, 1, (int)left);
+	if (who.uid == uid && now_ns < until_ns)
+		poll(&p, 1, (int)((until_ns - now_ns) / RPWI_NS_PER_MS));
 	close(fd);
 	return who.uid == uid;
 }
 
 int rpwi_space_turn(uid_t uid)
 {
-	int64_t until_ms = now_ms() + TURN_MS;
-	for (unsigned i = 0; i < TURN_NAMES && now_ms() < until_ms;) {
+	uint64_t until_ns = rpwi_now_ns() + TURN_MS * RPWI_NS_PER_MS;
+	for (unsigned i = 0; i < TURN_NAMES && rpwi_now_ns() < until_ns;) {
 		char name[RPWI_NAME_MAX];
 		snprintf(name, sizeof(name), "ropeway/%u/namespace/%u", (unsigned)uid, i);
 		int fd = rpwi_name_listen(name);
@@ -276,7 +272,7 @@ int rpwi_space_turn(uid_t uid)
 			return fd;
 		if (fd != -EADDRINUSE)
 			break;
-		if (!turn_wait(uid, name, until_ms))
+		if (!turn_wait(uid, name, until_ns))
 			i++;
 	}
 	return -1;
