@@ -10,7 +10,6 @@
 #include "cli/options.h"
 #include "io/io.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <jansson.h>
 #include <net/if.h>

@@ -9,7 +9,6 @@
 
 static void bash_name(const struct cli_command *c, const struct cli_option *o)
 {
-	(void)c;
 	bool has_value = cli_options_takes_value(o) && !o->bare;
 
 	printf(o == c->option ? "--%s" : " --%s", o->name);
@@ -20,7 +19,6 @@ static void bash_name(const struct cli_command *c, const struct cli_option *o)
 /* Those whose value may be the next word. */
 static void bash_valued(const struct cli_command *c, const struct cli_option *o)
 {
-	(void)c;
 	if (!cli_options_takes_value(o) || o->bare)
 		return;
 	printf(" --%s", o->name);
@@ -28,7 +26,7 @@ static void bash_valued(const struct cli_command *c, const struct cli_option *o)
 		printf(" -%c", o->letter);
 }
 
-static const char *bash_operand(enum cli_operand operand)
+static void bash_command(const struct cli_command *c, const struct cli_subcommand *of)
 {
 	static const char *const kind[] = {[CLI_OPERAND_NONE] = "none",
 		[CLI_OPERAND_FILE] = "file",
@@ -36,12 +34,7 @@ static const char *bash_operand(enum cli_operand operand)
 		[CLI_OPERAND_HOST] = "host",
 		[CLI_OPERAND_PROGRAM] = "program"};
 
-	return kind[operand];
-}
-
-static void bash_command(const struct cli_command *c, const struct cli_subcommand *of)
-{
-	printf("\t'%s')\n\t\tkind=%s\n\t\tcommands='", c->name, bash_operand(c->operand));
+	printf("\t'%s')\n\t\tkind=%s\n\t\tcommands='", c->name, kind[c->operand]);
 	for (const struct cli_subcommand *s = of; s && s->name; s++)
 		if (s->summary)
 			printf("%s ", s->name);
@@ -67,7 +60,6 @@ static void bash_value(const struct cli_command *c, const struct cli_option *o)
 
 static void bash_values(const struct cli_command *c, const struct cli_subcommand *of)
 {
-	(void)of;
 	rpwi_completion_options(c, bash_value);
 }
 

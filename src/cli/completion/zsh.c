@@ -80,7 +80,6 @@ static void zsh_spec(
 
 static void zsh_option(const struct cli_command *c, const struct cli_option *o)
 {
-	(void)c;
 	zsh_spec("--", o->name, o->bare ? "=-" : "=", o);
 	if (o->letter)
 		zsh_spec("-", (char[]){o->letter, '\0'}, o->bare ? "-" : "+", o);

@@ -288,26 +288,20 @@ static const struct cli_command command = {
 	.after = "The files are made in $TMPDIR, /tmp or /var/tmp, whichever has room.",
 };
 
-/* The loopback device, if it is not hidden: both ends are here, whatever the network. It is the
- * last of the software devices. */
-static char *default_device(void)
+/* The loopback device, if it is not hidden: both ends are here, whatever the network. Else the last
+ * of the software devices. False: there is none. */
+static bool default_device(char name[IBV_SYSFS_NAME_MAX])
 {
 	int num;
 	struct ibv_device **list = ibv_get_device_list(&num);
-	char *name = NULL;
 
-	for (int i = 0; list && i < num; i++) {
-		const char *have = ibv_get_device_name(list[i]);
-		if (strncmp(have, "rpw_", 4) != 0)
-			continue;
-		free(name);
-		name = strdup(have);
-		if (!strcmp(have, "rpw_lo"))
-			break;
-	}
+	*name = '\0';
+	for (int i = 0; list && i < num && strcmp(name, "rpw_lo") != 0; i++)
+		if (!strncmp(ibv_get_device_name(list[i]), "rpw_", 4))
+			snprintf(name, IBV_SYSFS_NAME_MAX, "%s", ibv_get_device_name(list[i]));
 	if (list)
 		ibv_free_device_list(list);
-	return name;
+	return *name;
 }
 
 /* Empties it too: its contents afterwards are of this run. */
@@ -354,7 +348,7 @@ static int check_environment(const struct options *o)
 int rpwi_cli_demo(int argc, char **argv)
 {
 	struct options o = {0};
-	char why[512] = "", fallback[PATH_MAX];
+	char why[512] = "", fallback[PATH_MAX], device[IBV_SYSFS_NAME_MAX];
 
 	setenv("ROPEWAY_DEVICES", "all", 0);
 	if (getrandom(&o.seed, 4, 0) != 4)
@@ -362,23 +356,17 @@ int rpwi_cli_demo(int argc, char **argv)
 	int status = cli_options_parse(&command, &o, &argc, &argv);
 	if (status != CLI_GO_ON)
 		return status;
-	char *device = o.device ? strdup(o.device) : default_device();
-	if (!device)
+	if (!o.device && !default_device(device))
 		return rpwi_cli_fail(CLI_FAILED, NAME,
 			"there is no software device: no interface is up with an address; see "
 			"`ropeway devices`");
-	o.device = device;
+	o.device = o.device ? o.device : device;
 	status = check_environment(&o);
-	if (status) {
-		free(device);
+	if (status)
 		return status;
-	}
 	const char *dir = rpwi_demo_dir(2 * o.size, why, sizeof(why));
 	if (!dir)
-		status = rpwi_cli_fail(CLI_FAILED, NAME,
+		return rpwi_cli_fail(CLI_FAILED, NAME,
 			"%s; set TMPDIR to a folder with more room, or give a smaller --size", why);
-	else if (check_pcap(&o, fallback, dir) || run_demo(&o, dir))
-		status = CLI_FAILED;
-	free(device);
-	return status;
+	return check_pcap(&o, fallback, dir) || run_demo(&o, dir) ? CLI_FAILED : CLI_OK;
 }
