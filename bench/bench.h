@@ -165,6 +165,13 @@ static inline int compare_doubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* Sorts them. */
+static inline double median(double *v, unsigned n)
+{
+	qsort(v, n, sizeof *v, compare_doubles);
+	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
 static inline int compare_u64(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;

@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 
+import report
 from processes import RunFailed
 
 KIB = 1 << 10
@@ -85,9 +86,7 @@ def number(x):
 
 
 def text_table(rows):
-    lines = [HEAD] + rows
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
-    return "\n".join("  ".join(cell.ljust(width) if i < 2 else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines)
+    return report.aligned([HEAD] + rows, (2, 3, 4, 5))
 
 
 def markdown_table(rows):

@@ -386,12 +386,6 @@ static double rate(uint64_t n, uint64_t k, uint64_t mask)
 	return (double)n / took;
 }
 
-static double median(double *v, unsigned n)
-{
-	qsort(v, n, sizeof(*v), compare_doubles);
-	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
-
 static unsigned *rows; /* shared by all processes */
 static void row(const char *name, double ours, double peer, double ratio, const char *unit,
 	bool lower, double goal, const char *peer_name)

@@ -85,12 +85,6 @@ def machine(o):
             "load": os.getloadavg()[0], "rounds": o.rounds, "date": datetime.date.today().isoformat(), "commit": commit or "?"}
 
 
-def chosen(groups, only):
-    for group in groups:
-        group.cases = [case for case in group.cases if only in case.name]
-    return [group for group in groups if group.cases]
-
-
 def runner(o, preload=True, prefix=(), env=None, server_prefix=None):
     library = str(pathlib.Path(o.build) / "libropeway-verbs.so")
     if preload and not os.path.exists(library):
@@ -109,7 +103,7 @@ def on_loopback(o, line):
     groups = loopback_groups(o)
     if o.against:
         groups = cases.against(groups, loopback_groups(argparse.Namespace(**(vars(o) | {"build": o.against}))))
-    return measure.measure(chosen(groups, o.only), o.rounds, tell, line)
+    return measure.measure(measure.chosen(groups, o.only), o.rounds, tell, line)
 
 
 @dataclasses.dataclass
@@ -136,7 +130,7 @@ def on_veth(o, line):
                 ip("-n", space, "link", "set", link.name, "up")
         client, server = (("ip", "netns", "exec", space) for space in spaces)
         groups = cases.veth(runner(o, prefix=client, server_prefix=server), runner(o, preload=False, prefix=client, server_prefix=server), links, 0.3 if o.quick else 1.0)
-        return measure.measure(chosen(groups, o.only), o.rounds, tell, line)
+        return measure.measure(measure.chosen(groups, o.only), o.rounds, tell, line)
     finally:
         for space in spaces:
             subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
@@ -158,10 +152,10 @@ def inside_guest(o):
             sys.exit(f"bench: in the guest, {' '.join(command)}: {done.stderr.strip()}")
     if o.cm:
         os.environ["ROPEWAY_FIRST"] = "software"  # the kernel binds 127.0.0.1 to any device that it has, rxe here
-        return measure.measure(chosen(cm.groups(runner(o, prefix=prefix), runner(o, preload=False), "10.78.0.1", o.quick), o.only), o.rounds, tell)
+        return measure.measure(measure.chosen(cm.groups(runner(o, prefix=prefix), runner(o, preload=False), "10.78.0.1", o.quick), o.only), o.rounds, tell)
     groups = cases.guest(runner(o, prefix=prefix), runner(o, preload=False, prefix=prefix), o.device, runner(o, preload=False), "rxe_bench", "10.78.0.1",
                          0.5 if o.quick else 2.0, o.quick)
-    return measure.measure(chosen(groups, o.only), o.rounds, tell)
+    return measure.measure(measure.chosen(groups, o.only), o.rounds, tell)
 
 
 def through_guest(o):
@@ -235,11 +229,9 @@ def main():
         print(report.machine_text(about))
         for line in dict.fromkeys(f"{row['name']}: {row['why']}" for row in rows if row.get("why")):
             print(line)
-    if o.results and (o.msg or o.nccl):
-        if not (msg if o.msg else nccl).write_results(RESULTS, rows, about):
-            sys.exit(f"bench: docs/bench/RESULTS.md has no {report.MSG_BEGIN if o.msg else report.NCCL_BEGIN}")
-    elif o.results and not report.write_results(RESULTS, "cm" if o.cm else "guest" if o.guest else "veth" if o.veth else "loopback", rows, about):
-        sys.exit(f"bench: docs/bench/RESULTS.md has no {report.BEGIN} ... {report.END}")
+    section = next((name for name in ("msg", "nccl", "cm", "guest", "veth") if vars(o)[name]), "loopback")
+    if o.results and not report.write_results(RESULTS, section, rows, about):
+        sys.exit(f"bench: docs/bench/RESULTS.md has no markers for {section}")
     if any(row["verdict"] == "failed" for row in rows):
         return 1
     return 1 if o.check and any(row["verdict"] in ("short", "unsteady") for row in rows) else 0

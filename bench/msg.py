@@ -7,7 +7,6 @@ import sys
 from statistics import median
 
 import measure as interleaved
-import report
 from cases import MIB, Case, Goal, Group, Iterations
 from processes import favour
 
@@ -93,11 +92,5 @@ def verbs_groups(runner, device, seconds):
 
 
 def measure_verbs(runner, device, rounds, quick, only, tell, line):
-    groups = verbs_groups(runner, device, 0.3 if quick else 1.0)
-    for group in groups:
-        group.cases = [case for case in group.cases if only in case.name]
-    return [dict(row, name=WHAT[row["name"]]) for row in interleaved.measure([g for g in groups if g.cases], rounds, tell, line)]
-
-
-def write_results(path, rows, machine):
-    return report.write_between(path, report.MSG_BEGIN, report.MSG_END, f"{report.markdown_table(rows)}\n\n{report.machine_text(machine)}")
+    groups = interleaved.chosen(verbs_groups(runner, device, 0.3 if quick else 1.0), only)
+    return [dict(row, name=WHAT[row["name"]]) for row in interleaved.measure(groups, rounds, tell, line)]

@@ -3,7 +3,6 @@ messaging library does alone over shared memory, and four comms beside one."""
 import pathlib
 
 import measure as interleaved
-import report
 from cases import KIB, MIB, Case, Goal, Group, size_text
 from processes import RunFailed
 
@@ -100,11 +99,4 @@ class Bench:
 
 def measure(runner, build, rounds, quick, only, tell, line):
     bench = Bench(runner, build, 0.05 if quick else 0.15)
-    groups = bench.groups()
-    for group in groups:
-        group.cases = [case for case in group.cases if only in case.name]
-    return bench.stream_rows(rounds, only, tell, line) + interleaved.measure([group for group in groups if group.cases], rounds, tell, line)
-
-
-def write_results(path, rows, machine):
-    return report.write_between(path, report.NCCL_BEGIN, report.NCCL_END, f"{report.markdown_table(rows)}\n\n{report.machine_text(machine)}")
+    return bench.stream_rows(rounds, only, tell, line) + interleaved.measure(interleaved.chosen(bench.groups(), only), rounds, tell, line)

@@ -4,8 +4,7 @@ import pathlib
 import placement
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-MSG_BEGIN, MSG_END = "<!-- bench-msg:begin -->", "<!-- bench-msg:end -->"
-NCCL_BEGIN, NCCL_END = "<!-- bench-nccl:begin -->", "<!-- bench-nccl:end -->"
+APART = ("msg", "nccl")  # sections with markers of their own
 COLUMNS = ("what", "ropeway", "reference", "", "ratio", "goal", "", "bare line", "rounds")
 
 
@@ -35,11 +34,14 @@ def rounds(row):
     return f"{row['rounds']} of {of}" + (f", {row['dropped']} dropped" if row.get("dropped") else "")
 
 
-def text_table(rows):
-    lines = [COLUMNS] + [cells(row) for row in rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
-    right = (1, 3, 4)
+def aligned(lines, right):
+    """Rows of cells as text for a terminal; `right`: the columns that stand at their right edge."""
+    widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join("  ".join(cell.rjust(width) if i in right else cell.ljust(width) for i, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines)
+
+
+def text_table(rows):
+    return aligned([COLUMNS] + [cells(row) for row in rows], (1, 3, 4))
 
 
 def markdown_table(rows):
@@ -52,29 +54,29 @@ def machine_text(machine):
             f"medians of {machine['rounds']} rounds; {machine['date']}, {machine['commit']}. {placement.placements_text(machine.get('placements'))}")
 
 
+def parts(path, begin_mark, end_mark):
+    """A text up to the first mark, between the two, and from the second on; None where they are not."""
+    before, begin, rest = pathlib.Path(path).read_text().partition(begin_mark)
+    between, end, after = rest.partition(end_mark)
+    return (before + begin, between, end + after) if end else None
+
+
 def write_results(path, section, rows, machine):
-    """Between the markers, in the section of this run (loopback, veth, guest or cm); all else is left as it is. False where there are no markers."""
-    path = pathlib.Path(path)
-    text = path.read_text()
-    begin, end = text.find(BEGIN), text.find(END)
-    if begin < 0 or end < begin:
-        return False
+    """Between the markers, in the section of this run (loopback, veth, guest, cm, msg or nccl); all else is left as it is. False where there are no markers."""
+    found = f"{markdown_table(rows)}\n\n{machine_text(machine)}"
+    if section in APART:
+        return write_between(path, f"<!-- bench-{section}:begin -->", f"<!-- bench-{section}:end -->", found)
     sections = dict.fromkeys(("loopback", "veth", "guest", "cm"), "")
-    for part in text[begin + len(BEGIN):end].split("<!-- bench:")[1:]:
+    for part in (parts(path, BEGIN, END) or ("", "", ""))[1].split("<!-- bench:")[1:]:
         name, _, body = part.partition(" -->")
         sections[name] = body.strip()
-    sections[section] = f"{markdown_table(rows)}\n\n{machine_text(machine)}"
-    block = "\n\n".join(f"<!-- bench:{name} -->\n{body}" for name, body in sections.items() if body)
-    path.write_text(f"{text[:begin]}{BEGIN}\n{block}\n{text[end:]}")
-    return True
+    sections[section] = found
+    return write_between(path, BEGIN, END, "\n\n".join(f"<!-- bench:{name} -->\n{body}" for name, body in sections.items() if body))
 
 
 def write_between(path, begin_mark, end_mark, body):
     """A table with markers of its own. False where there are none."""
-    path = pathlib.Path(path)
-    text = path.read_text()
-    begin, end = text.find(begin_mark), text.find(end_mark)
-    if begin < 0 or end < begin:
-        return False
-    path.write_text(f"{text[:begin]}{begin_mark}\n{body}\n{text[end:]}")
-    return True
+    found = parts(path, begin_mark, end_mark)
+    if found:
+        pathlib.Path(path).write_text(f"{found[0]}\n{body}\n{found[2]}")
+    return bool(found)

@@ -197,12 +197,6 @@ static double rate(unsigned threads)
 	return sum;
 }
 
-static double middle(double *v)
-{
-	qsort(v, plan.rounds, sizeof *v, compare_doubles);
-	return v[plan.rounds / 2];
-}
-
 static int measure(int fd)
 {
 	double one[ROUNDS_MAX], all[ROUNDS_MAX], ratio[ROUNDS_MAX];
@@ -217,12 +211,12 @@ static int measure(int fd)
 	meet(fd);
 	if (plan.opcode != WRITE)
 		compare(false);
-	double r = middle(ratio), low = ratio[0], high = ratio[plan.rounds - 1];
+	double r = median(ratio, plan.rounds), low = ratio[0], high = ratio[plan.rounds - 1];
 	printf("{\"name\": \"threads\", \"opcode\": \"%s\", \"bytes\": %u, \"window\": %u, "
 	       "\"threads\": %u, \"one_per_s\": %.0f, \"all_per_s\": %.0f, \"ratio\": %.2f, "
 	       "\"ratio_low\": %.2f, \"ratio_high\": %.2f}\n",
-		opcode_name[plan.opcode], plan.size, plan.window, plan.threads, middle(one),
-		middle(all), r, low, high);
+		opcode_name[plan.opcode], plan.size, plan.window, plan.threads,
+		median(one, plan.rounds), median(all, plan.rounds), r, low, high);
 	fflush(stdout);
 	return 0;
 }
