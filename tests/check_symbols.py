@@ -136,7 +136,9 @@ def main():
     folders = collections.defaultdict(dict)
     for name, facts in symbols(objects).items():
         folder, leaf = file_of(build, name)
-        folders[folder][leaf] = facts
+        defines, takes = folders[folder].setdefault(leaf, (set(), set()))  # one file may be compiled more than once
+        defines |= facts[0]
+        takes |= facts[1]
     folders["python/core"] = python_core()
     wrong = 0
     for folder, files in sorted(folders.items()):

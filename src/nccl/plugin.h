@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plugin.h - the NCCL network plugin: one core for all versions of the plugin API; shim_v<N>.c put
+/* plugin.h - the NCCL network plugin: one core for all versions of the plugin API; shim.c puts
  * a table of each in front of it. DESIGN.md has the rules.
  *
  * Threads: NCCL's proxy thread (isend, irecv, test) and its service thread (regMr, connect, accept,

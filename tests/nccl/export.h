@@ -2,7 +2,7 @@
 /* export.h - for a small plugin of the tests: its calls, written once, exported as
  * ncclNetPlugin_v<V>. Included once for each V after the file's own static functions, all named
  * plugin_...; what V does not have is not called, and the compiler says so unless the function is
- * marked unused. Facts: src/ncclnet/abi/net_v<V>.h.
+ * marked unused. Facts: src/ncclnet/abi/tables.h.
  *
  * 	int plugin_init(nccl_logger log);
  * 	int plugin_devices(int *ndev);

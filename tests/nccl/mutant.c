@@ -11,10 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ncclnet/abi/net.h"
-#include "ncclnet/abi/net_v5.h"
-#include "ncclnet/abi/net_v7.h"
-#include "ncclnet/abi/net_v8.h"
+#include "ncclnet/abi/tables.h"
 
 /* The preprocessor asks for these. */
 #define MIXED_VERSIONS 4

@@ -19,16 +19,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "ncclnet/abi/net.h"
-#include "ncclnet/abi/net_v10.h"
-#include "ncclnet/abi/net_v11.h"
-#include "ncclnet/abi/net_v12.h"
-#include "ncclnet/abi/net_v4.h"
-#include "ncclnet/abi/net_v5.h"
-#include "ncclnet/abi/net_v6.h"
-#include "ncclnet/abi/net_v7.h"
-#include "ncclnet/abi/net_v8.h"
-#include "ncclnet/abi/net_v9.h"
+#include "ncclnet/abi/tables.h"
 
 #ifndef PLUGIN_NAME
 #define PLUGIN_NAME "OneStream"

@@ -6,15 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "ncclnet/abi/net_v10.h"
-#include "ncclnet/abi/net_v11.h"
-#include "ncclnet/abi/net_v12.h"
-#include "ncclnet/abi/net_v4.h"
-#include "ncclnet/abi/net_v5.h"
-#include "ncclnet/abi/net_v6.h"
-#include "ncclnet/abi/net_v7.h"
-#include "ncclnet/abi/net_v8.h"
-#include "ncclnet/abi/net_v9.h"
+#include "ncclnet/abi/tables.h"
 #include "ncclnet/check/conform_priv.h"
 
 enum { DEVICES_LOOKED_AT = 16, PROPERTIES_ROOM = 512, SPEED_MOST = 10000000, SLOT_PROPERTIES = 3 };

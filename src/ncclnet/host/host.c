@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* host.c - loading a plugin, and every call to it, with a line for each where somebody wants to see
- * them. What differs between versions is in shim.h. */
+ * them. What differs between versions is in shim.c. */
 #include "base/hash.h"
 #include "ncclnet/host/host.h"
 

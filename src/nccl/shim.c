@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shim.h - the table of one version of the plugin API, V; included by shim_v<V>.c and nothing else.
- * Every difference between the versions is here, as a condition on V. Facts:
- * ncclnet/abi/net_v<V>.h. */
+/* shim.c - the table of one version of the plugin API, V; meson.build compiles it once for each.
+ * Every difference between the versions is here, as a condition on V. Facts: ncclnet/abi/tables.h.
+ */
+#include "nccl/plugin.h"
+
+#include "ncclnet/abi/tables.h"
+
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 typedef struct CAT(nccl_net_v, V) table_v;

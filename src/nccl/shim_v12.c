@@ -1,7 +1,0 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-/* shim_v12.c - the plugin API's version 12: shim.h, for it. */
-#include "nccl/plugin.h"
-
-#include "ncclnet/abi/net_v12.h"
-#define V 12
-#include "nccl/shim.h"

@@ -1,7 +1,0 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-/* shim_v8.c - the plugin API's version 8: shim.h, for it. */
-#include "nccl/plugin.h"
-
-#include "ncclnet/abi/net_v8.h"
-#define V 8
-#include "nccl/shim.h"
