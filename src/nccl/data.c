@@ -237,7 +237,7 @@ int plugin_isend(
 	return rc;
 }
 
-static int check_group(int n, void **data, const size_t *sizes, const int *int_sizes)
+static int check_group(int n, void **data, const size_t *sizes)
 {
 	if (n < 1 || n > PLUGIN_RECVS_MAX) {
 		plugin_warn("irecv was given a group of %d: 1 to %d (maxRecvs) are possible", n,
@@ -245,10 +245,9 @@ static int check_group(int n, void **data, const size_t *sizes, const int *int_s
 		return NCCL_INVALID_ARGUMENT;
 	}
 	for (int i = 0; i < n; i++)
-		if ((sizes ? sizes[i] > PTRDIFF_MAX : int_sizes[i] < 0) ||
-			((sizes ? sizes[i] != 0 : int_sizes[i] != 0) && !data[i])) {
+		if (sizes[i] > PTRDIFF_MAX || (sizes[i] && !data[i])) {
 			plugin_warn("irecv was given %zd bytes at %p (receive %d of %d)",
-				sizes ? (ssize_t)sizes[i] : int_sizes[i], data[i], i, n);
+				(ssize_t)sizes[i], data[i], i, n);
 			return NCCL_INVALID_ARGUMENT;
 		}
 	return NCCL_SUCCESS;
@@ -264,14 +263,14 @@ static void unpost(struct plugin_request *q, int status)
 	q->result = plugin_comm_failed(q->comm, status, "receiving from");
 }
 
-int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, const int *int_sizes,
-	const int *tags, void **mhandles, void **request)
+int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, const int *tags,
+	void **mhandles, void **request)
 {
 	struct plugin_comm *c = comm;
 	*request = NULL;
 	int rc = plugin_comm_check(comm, PLUGIN_RECV, abi, "irecv");
 	if (!rc)
-		rc = check_group(n, data, sizes, int_sizes);
+		rc = check_group(n, data, sizes);
 	if (RPWI_UNLIKELY(rc))
 		return rc;
 	if (RPWI_UNLIKELY(!comm_context_enter_to_post(c->cc)))
@@ -287,7 +286,7 @@ int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, c
 	q->gone_after = 0;
 	int status = RPW_IN_PROGRESS;
 	for (int i = 0; i < n && status == RPW_IN_PROGRESS; i++) {
-		q->room[i] = sizes ? sizes[i] : (size_t)int_sizes[i];
+		q->room[i] = sizes[i];
 		q->is_long |= q->room[i] >= PLUGIN_LONG_BYTES;
 		q->tags[i] = tags[i];
 		q->sizes[i] = 0;

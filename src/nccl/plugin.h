@@ -243,9 +243,8 @@ int plugin_reg_dmabuf(int abi, void *comm, void *data, size_t size, int type, ui
 int plugin_dereg(int abi, void *comm, void *mhandle);
 int plugin_isend(
 	int abi, void *comm, void *data, size_t size, int tag, void *mhandle, void **request);
-/* One of the two kinds of sizes is given, as the version has it. */
-int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, const int *int_sizes,
-	const int *tags, void **mhandles, void **request);
+int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, const int *tags,
+	void **mhandles, void **request);
 int plugin_iflush(
 	int abi, void *comm, int n, void **data, const int *sizes, void **mhandles, void **request);
 int plugin_test(int abi, void *request, int *done, int *sizes);

@@ -146,7 +146,7 @@ static int shim_isend(
 static int shim_irecv(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
 	void **phandles, void **request)
 {
-	return plugin_irecv(V, comm, n, data, sizes, NULL, tags, mhandles, request);
+	return plugin_irecv(V, comm, n, data, sizes, tags, mhandles, request);
 }
 #elif V == 9
 static int shim_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
@@ -156,18 +156,20 @@ static int shim_isend(void *comm, void *data, size_t size, int tag, void *mhandl
 static int shim_irecv(
 	void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **request)
 {
-	return plugin_irecv(V, comm, n, data, sizes, NULL, tags, mhandles, request);
+	return plugin_irecv(V, comm, n, data, sizes, tags, mhandles, request);
 }
 #else
 static int shim_isend(void *comm, void *data, int size, int tag, void *mhandle, void **request)
 {
-	return plugin_isend(
-		V, comm, data, size < 0 ? SIZE_MAX : (size_t)size, tag, mhandle, request);
+	return plugin_isend(V, comm, data, (size_t)size, tag, mhandle, request);
 }
 static int shim_irecv(
 	void *comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request)
 {
-	return plugin_irecv(V, comm, n, data, NULL, sizes, tags, mhandles, request);
+	size_t own[PLUGIN_RECVS_MAX];
+	for (int i = 0; i < RPWI_MIN(n, (int)PLUGIN_RECVS_MAX); i++)
+		own[i] = (size_t)sizes[i]; /* one below 0 is too large, and refused */
+	return plugin_irecv(V, comm, n, data, own, tags, mhandles, request);
 }
 #endif
 static int shim_iflush(void *comm, int n, void **data, int *sizes, void **mhandles, void **request)
@@ -185,8 +187,9 @@ static int shim_close_listen(void *comm) { return plugin_close(V, comm, PLUGIN_L
 typedef __typeof__(((properties_v *)0)->v_props) vdevice_v;
 static int shim_join(int *dev, vdevice_v *v)
 {
-	bool fits = v && v->ndevs <= (int)RPWI_ARRAY_LEN(v->devs);
-	return plugin_join(V, dev, fits ? v->ndevs : 0, fits ? v->devs : NULL);
+	if (!v || v->ndevs > (int)RPWI_ARRAY_LEN(v->devs))
+		return plugin_join(V, dev, 0, NULL);
+	return plugin_join(V, dev, v->ndevs, v->devs);
 }
 #endif
 
