@@ -103,7 +103,8 @@ static void say(char *out, size_t room, size_t *n, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
-	int k = vsnprintf(*n < room ? out + *n : NULL, *n < room ? room - *n : 0, fmt, ap);
+	size_t left = *n < room ? room - *n : 0;
+	int k = vsnprintf(left ? out + *n : NULL, left, fmt, ap);
 	va_end(ap);
 	*n += (size_t)RPWI_MAX(k, 0);
 }

@@ -62,17 +62,19 @@ void boot_trouble(const struct boot_conn *c, char *out, size_t room)
 			d->tries == 1 ? "try" : "tries");
 }
 
+static const char *colon_before(const char *hint) { return *hint ? ": " : ""; }
+
 static void give_up(struct boot_conn *c)
 {
 	struct boot_dial *d = c->dial;
-	const char *sep = d->hint ? ": " : "", *hint = d->hint ? d->hint : "";
+	const char *hint = d->hint ? d->hint : "";
 	if (d->tries)
 		end(c, d->status, "connecting to %s: no connection within %u ms, %u %s: %s%s%s",
 			d->text, d->timeout_ms, d->tries, d->tries == 1 ? "try" : "tries; the last",
-			d->why, sep, hint);
+			d->why, colon_before(hint), hint);
 	else
 		end(c, d->status, "connecting to %s: its address is not known after %u ms: %s%s%s",
-			d->text, d->timeout_ms, d->why, sep, hint);
+			d->text, d->timeout_ms, d->why, colon_before(hint), hint);
 }
 
 static const struct {
@@ -102,8 +104,7 @@ static void note(struct boot_conn *c, int status, const char *why, const char *h
 	struct boot_dial *d = c->dial;
 	d->status = status;
 	d->hint = hint;
-	snprintf(d->why, sizeof(d->why), "%s%s%s", c->where[0] ? c->where : "",
-		c->where[0] ? ": " : "", why);
+	snprintf(d->why, sizeof(d->why), "%s%s%s", c->where, c->where[0] ? ": " : "", why);
 	rpwi_trace("boot: %s: %s", d->text, d->why);
 }
 
@@ -198,8 +199,9 @@ static void wait_for_next_round(struct boot_conn *c)
 	struct boot_dial *d = c->dial;
 	uint64_t now_ns = rpwi_now_ns();
 	if (d->once || now_ns >= refused_until(d)) {
-		end(c, d->status, "connecting to %s: %s%s%s", d->text, d->why, d->hint ? ": " : "",
-			d->hint ? d->hint : "");
+		const char *hint = d->hint ? d->hint : "";
+		end(c, d->status, "connecting to %s: %s%s%s", d->text, d->why, colon_before(hint),
+			hint);
 		return;
 	}
 	c->b->random = c->b->random * 1664525 + 1013904223;

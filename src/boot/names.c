@@ -185,7 +185,9 @@ struct boot_lookup *boot_names_ask(struct boot_names *n, const char *host, uint1
 	snprintf(l->host, sizeof(l->host), "%s", host);
 	pthread_mutex_lock(&n->lock);
 	rpwi_list_add_tail(&n->asked, &l->link);
-	int rc = !fd_open(n) ? -errno : n->threads < THREADS_MAX ? thread_start(n) : 0;
+	int rc = fd_open(n) ? 0 : -errno;
+	if (!rc && n->threads < THREADS_MAX)
+		rc = thread_start(n);
 	if (rc && (!n->threads || !n->watched)) {
 		rpwi_list_del(&l->link);
 		free(l);

@@ -11,18 +11,20 @@
 
 /* A forked child has its parent's descriptors: sending, shutting down or changing the epoll set
  * there would do it to the parent's. So a child only closes them. */
-static unsigned generation;
-static void forked(void) { generation++; }
+static struct {
+	pthread_once_t once;
+	unsigned generation;
+} process = {PTHREAD_ONCE_INIT, 0};
+static void forked(void) { process.generation++; }
 static void at_fork(void) { pthread_atfork(NULL, NULL, forked); }
 
 void boot_make_ours(struct boot *b)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, at_fork);
-	b->generation = generation;
+	pthread_once(&process.once, at_fork);
+	b->generation = process.generation;
 }
 
-bool boot_is_ours(const struct boot *b) { return b->generation == generation; }
+bool boot_is_ours(const struct boot *b) { return b->generation == process.generation; }
 
 int boot_watch(struct boot *b, int fd, struct boot_source *source, uint32_t events)
 {

@@ -74,7 +74,9 @@ void boot_tls_free(struct boot_tls *t)
 int boot_tls_send(struct boot_conn *c, const void *p, size_t len)
 {
 	ssize_t n = tls_send(c->tls->session, p, len);
-	return n == (ssize_t)len ? 0 : n < 0 ? (int)n : -EMSGSIZE;
+	if (n < 0)
+		return (int)n;
+	return n == (ssize_t)len ? 0 : -EMSGSIZE;
 }
 
 void boot_tls_bye(struct boot_conn *c) { tls_bye(c->tls->session); }

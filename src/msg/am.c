@@ -107,7 +107,9 @@ static bool fetch(rpw_endpoint *ep, struct unexpected *u)
 	if (c->am_bytes && rts->len > c->unexpected_max - RPWI_MIN(c->am_bytes, c->unexpected_max))
 		return false;
 	rpw_request *r = req_new(c, ep, REQ_RECV_AM, false);
-	char *buf = r ? malloc(rts->len ? rts->len : 1) : NULL;
+	char *buf = NULL;
+	if (r)
+		buf = malloc(rts->len ? rts->len : 1);
 	u->rts = NULL;
 	if (!buf) {
 		if (r)
@@ -201,11 +203,12 @@ int am_send_begin(rpw_request *r)
 int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header_len,
 	const void *buf, size_t len, rpw_request **req)
 {
-	if (!ep || (header_len && !header) || (len && !buf))
-		return msg_wrong("rpw_am_send",
-			!ep                     ? "the endpoint is NULL"
-			: header_len && !header ? "the header is NULL, and its length is not 0"
-						: "the buffer is NULL, and its length is not 0");
+	if (!ep)
+		return msg_wrong("rpw_am_send", "the endpoint is NULL");
+	if (header_len && !header)
+		return msg_wrong("rpw_am_send", "the header is NULL, and its length is not 0");
+	if (len && !buf)
+		return msg_wrong("rpw_am_send", "the buffer is NULL, and its length is not 0");
 	if (id >= RPW_AM_IDS || header_len > RPW_AM_HEADER_MAX)
 		return rpwi_fail(RPW_ERR_INVALID,
 			"rpw_am_send: id %u with a header of %zu bytes: ids are 0 to %d, headers "

@@ -13,8 +13,8 @@ struct text {
 static void text_add(struct text *t, const char *sep, const char *name, const char *what)
 {
 	size_t n = strlen(t->s);
-	snprintf(t->s + n, sizeof(t->s) - n, "%s%s%s%s", n ? sep : "", name,
-		*name && *what ? ": " : "", what);
+	const char *colon = *name && *what ? ": " : "";
+	snprintf(t->s + n, sizeof(t->s) - n, "%s%s%s%s", n ? sep : "", name, colon, what);
 }
 
 int choice_index(const char *name, size_t len)
@@ -73,15 +73,16 @@ int choice_plugin(const char *list, char *plugin, size_t room, char *why, size_t
 		size_t len = strcspn(p, ", "), name_len = strcspn(p, ":, ");
 		const char *what = p + name_len + 1;
 		size_t what_len = len > name_len ? len - name_len - 1 : 0;
-		if (what_len >= room || (what_len && *plugin &&
-						(strlen(plugin) != what_len ||
-							memcmp(plugin, what, what_len) != 0))) {
+		if (what_len >= room) {
 			snprintf(why, why_len,
-				what_len >= room ? "\"%.40s...\" is too long: at most %zu bytes "
-						   "may follow the colon"
-						 : "two plugins are named in \"%.160s\": one "
-						   "context hosts one",
-				what_len >= room ? p : list, room - 1);
+				"\"%.40s...\" is too long: at most %zu bytes may follow the colon",
+				p, room - 1);
+			return RPW_ERR_INVALID;
+		}
+		if (what_len && *plugin &&
+			(strlen(plugin) != what_len || memcmp(plugin, what, what_len) != 0)) {
+			snprintf(why, why_len,
+				"two plugins are named in \"%.160s\": one context hosts one", list);
 			return RPW_ERR_INVALID;
 		}
 		if (what_len) {
@@ -185,10 +186,8 @@ void choice_explain(rpw_endpoint *ep, int chosen)
 		if (i == chosen)
 			continue;
 		bool in_software = choice_why_not(ep, i, why, sizeof(why));
-		text_add(&t, "; ", tran_all[i]->name,
-			*why          ? why
-			: in_software ? "would do, in software"
-				      : "would do");
+		const char *would = in_software ? "would do, in software" : "would do";
+		text_add(&t, "; ", tran_all[i]->name, text_or(why, would));
 	}
 	if (boot_has_key(ep->c->boot))
 		text_add(&t, "; ", "",

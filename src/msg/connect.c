@@ -457,9 +457,10 @@ static void on_answer(
 static void on_bye(rpw_endpoint *ep, const struct say_word *w, const char *text)
 {
 	bool orderly = w->flags & SAY_ORDERLY;
-	rpwi_error_say(&ep->error, ep->was_up ? RPW_ERR_PEER_GONE : RPW_ERR_REFUSED,
-		"peer %s closed the endpoint%s%s%.300s", ep->peer,
-		orderly ? " in order, nothing more comes from it" : "", *text ? ": " : "", text);
+	int status = ep->was_up ? RPW_ERR_PEER_GONE : RPW_ERR_REFUSED;
+	const char *how = orderly ? " in order, nothing more comes from it" : "";
+	rpwi_error_say(&ep->error, status, "peer %s closed the endpoint%s%s%.300s", ep->peer, how,
+		*text ? ": " : "", text);
 	/* Who shuts down takes on, and acknowledges by the data path, which may be faster than its
 	 * goodbye. */
 	uint64_t came = orderly ? RPWI_MAX(w->received, ep->link.acked) : w->received;
@@ -549,7 +550,8 @@ static void boot_message(void *user, unsigned type, const uint8_t *m, size_t n)
 	struct say_path p = {0};
 	struct say_word w = {0};
 	memcpy(path ? (void *)&p : (void *)&w, m, head);
-	size_t text_len = path ? p.text_len : w.text_len, handle_len = path ? p.handle_len : 0;
+	size_t text_len = path ? p.text_len : w.text_len;
+	size_t handle_len = path ? p.handle_len : 0;
 	unsigned version = path ? p.version : w.version;
 	if (version != SAY_VERSION || w.flags & ~flags_of(type) ||
 		head + text_len + handle_len + 4 != n || text_len > 1000 ||
@@ -625,11 +627,14 @@ void connect_timers(rpw_context *c, uint64_t now_ns)
 int rpw_listener_create(
 	rpw_context *c, const char *address, rpw_accept_fn fn, void *arg, rpw_listener **out)
 {
-	if (!c || !address || !fn || !out)
-		return msg_wrong("rpw_listener_create", !c         ? "the context is NULL"
-							: !address ? "the address is NULL"
-							: !fn      ? "the callback is NULL"
-								   : "out is NULL");
+	if (!c)
+		return msg_wrong("rpw_listener_create", "the context is NULL");
+	if (!address)
+		return msg_wrong("rpw_listener_create", "the address is NULL");
+	if (!fn)
+		return msg_wrong("rpw_listener_create", "the callback is NULL");
+	if (!out)
+		return msg_wrong("rpw_listener_create", "out is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	rpw_listener *l = calloc(1, sizeof(*l));
@@ -718,10 +723,12 @@ static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_endpoi
 int rpw_endpoint_create(rpw_context *c, const char *address, const rpw_endpoint_options *given,
 	rpw_endpoint **out, rpw_request **req)
 {
-	if (!c || !address || !out)
-		return msg_wrong("rpw_endpoint_create", !c         ? "the context is NULL"
-							: !address ? "the address is NULL"
-								   : "out is NULL");
+	if (!c)
+		return msg_wrong("rpw_endpoint_create", "the context is NULL");
+	if (!address)
+		return msg_wrong("rpw_endpoint_create", "the address is NULL");
+	if (!out)
+		return msg_wrong("rpw_endpoint_create", "out is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	rpw_endpoint_options o = {0};

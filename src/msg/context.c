@@ -51,7 +51,7 @@ static int transports_set(rpw_context *c, const char *wanted)
 	if (!*c->transports)
 		return rpwi_fail(RPW_ERR_UNREACHABLE,
 			"none of the transports (%s) can be used here; the last error: %s",
-			list ? list : "all", n ? why : "none is built in");
+			text_or(list, "all"), n ? why : "none is built in");
 	memcpy(c->own.transports, c->transports, sizeof(c->own.transports));
 	return 0;
 }

@@ -99,7 +99,10 @@ static const struct symbol optional[] = {
 	{"cuDevicePrimaryCtxRelease_v2", &cu.primary_release},
 };
 
-static char missing[256]; /* why the driver cannot be used; "" when it can */
+static struct {
+	pthread_once_t once;
+	char missing[256]; /* why the driver cannot be used; "" when it can */
+} opened = {.once = PTHREAD_ONCE_INIT};
 
 static const char *error_name(int result)
 {
@@ -113,14 +116,14 @@ static void driver_open(void)
 	file = file && *file ? file : "libcuda.so.1";
 	void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	if (!library) {
-		snprintf(missing, sizeof(missing), "the CUDA driver library cannot be opened (%s)",
-			dlerror());
+		snprintf(opened.missing, sizeof(opened.missing),
+			"the CUDA driver library cannot be opened (%s)", dlerror());
 		return;
 	}
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(symbols); i++) {
 		void *fn = dlsym(library, symbols[i].name);
 		if (!fn) {
-			snprintf(missing, sizeof(missing),
+			snprintf(opened.missing, sizeof(opened.missing),
 				"%s has no %s: it is not a CUDA driver library of version 4 or "
 				"later",
 				file, symbols[i].name);
@@ -134,19 +137,19 @@ static void driver_open(void)
 	}
 	int result = cu.init(0);
 	if (result)
-		snprintf(missing, sizeof(missing), "the CUDA driver cannot be started: %s",
-			error_name(result));
+		snprintf(opened.missing, sizeof(opened.missing),
+			"the CUDA driver cannot be started: %s", error_name(result));
 }
 
 static int driver(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, driver_open);
-	return !*missing ? 0
-			 : rpwi_fail(RPW_ERR_NOT_SUPPORTED,
-				   "memory of a GPU cannot be registered: %s; install the NVIDIA "
-				   "driver, or copy to host memory first",
-				   missing);
+	pthread_once(&opened.once, driver_open);
+	if (!*opened.missing)
+		return 0;
+	return rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+		"memory of a GPU cannot be registered: %s; install the NVIDIA driver, or copy to "
+		"host memory first",
+		opened.missing);
 }
 
 static int failed(int result, const char *what)

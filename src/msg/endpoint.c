@@ -10,12 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static uint64_t next_id(void)
-{
-	/* only to tell endpoints apart in a table; contexts share nothing else */
-	static _Atomic uint64_t id;
-	return ++id;
-}
+/* Only to tell endpoints apart in a table; contexts share nothing else. */
+static struct {
+	_Atomic uint64_t last_id;
+} process;
 
 rpw_endpoint *ep_new(rpw_context *c)
 {
@@ -30,7 +28,7 @@ rpw_endpoint *ep_new(rpw_context *c)
 		rpwi_list_init(lists[i]);
 	ep->c = c;
 	/* the class of a receive goes into the low bits: tag.c */
-	ep->id = next_id() * (CLASSES_MAX * 2);
+	ep->id = ++process.last_id * (CLASSES_MAX * 2);
 	ep->tran = -1;
 	ep->message_tag = msg_random();
 	ep->control_tag = msg_random();
@@ -49,6 +47,17 @@ void ep_refresh(rpw_endpoint *ep)
 
 /* ---- what is known of it ---- */
 
+static unsigned protection_of(const rpw_endpoint *ep)
+{
+	if (ep->tran < 0 || !ep->link.te)
+		return RPW_PROTECTION_NONE;
+	if (ep->link.ops->caps & TRAN_GUARDED)
+		return RPW_PROTECTION_KERNEL;
+	if (ep->link.ops->caps & TRAN_SEALS && boot_has_key(ep->c->boot))
+		return RPW_PROTECTION_TLS;
+	return RPW_PROTECTION_NONE;
+}
+
 int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
 {
 	if (!ep || !info)
@@ -60,28 +69,24 @@ int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
 			"rpw_endpoint_information.size is %zu: set it to "
 			"sizeof(rpw_endpoint_information)",
 			info->size);
-	bool has = ep->tran >= 0;
 	rpw_endpoint_information now = {
 		.size = info->size,
-		.transport = has ? ep->link.ops->name : "",
+		.transport = ep->tran >= 0 ? ep->link.ops->name : "",
 		.path = text_or(ep->path_text, ""),
-		.why = ep->state == EP_FAILED ? ep_end_text(ep)
-		       : ep->why              ? ep->why
-					      : "",
+		.why = text_or(ep->why, ""),
 		.peer = text_or(ep->peer, ""),
 		.message_tag = ep->message_tag,
 		.control_tag = ep->control_tag,
 		.peer_message_tag = ep->peer_message_tag,
 		.peer_control_tag = ep->peer_control_tag,
 		.connected = ep->state == EP_UP,
-		.status = ep->state == EP_FAILED ? ep_end_status(ep) : RPW_OK,
 		.eager_bytes_max = ep->eager_max,
-		.protection = !has || !ep->link.te                ? RPW_PROTECTION_NONE
-			      : ep->link.ops->caps & TRAN_GUARDED ? RPW_PROTECTION_KERNEL
-			      : ep->link.ops->caps & TRAN_SEALS && boot_has_key(ep->c->boot)
-				      ? RPW_PROTECTION_TLS
-				      : RPW_PROTECTION_NONE,
+		.protection = protection_of(ep),
 	};
+	if (ep->state == EP_FAILED) {
+		now.status = ep_end_status(ep);
+		now.why = ep_end_text(ep);
+	}
 	memcpy(info, &now, RPWI_MIN(info->size, sizeof(now)));
 	return RPW_OK;
 }

@@ -20,10 +20,12 @@
 
 static int memory_new(rpw_context *c, size_t len, unsigned access, bool has_out, rpw_memory **out)
 {
-	if (!c || !has_out || !len)
-		return msg_wrong("registering memory", !c         ? "the context is NULL"
-						       : !has_out ? "out is NULL"
-								  : "the length is 0");
+	if (!c)
+		return msg_wrong("registering memory", "the context is NULL");
+	if (!has_out)
+		return msg_wrong("registering memory", "out is NULL");
+	if (!len)
+		return msg_wrong("registering memory", "the length is 0");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	if (access & ~(unsigned)(RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC))
@@ -270,10 +272,12 @@ static int key_parse(rpw_rkey *k, const uint8_t *packed, size_t len, const struc
 
 int rpw_rkey_unpack(rpw_endpoint *ep, const void *packed, size_t len, rpw_rkey **out)
 {
-	if (!ep || !packed || !out)
-		return msg_wrong("rpw_rkey_unpack", !ep       ? "the endpoint is NULL"
-						    : !packed ? "the packed key is NULL"
-							      : "out is NULL");
+	if (!ep)
+		return msg_wrong("rpw_rkey_unpack", "the endpoint is NULL");
+	if (!packed)
+		return msg_wrong("rpw_rkey_unpack", "the packed key is NULL");
+	if (!out)
+		return msg_wrong("rpw_rkey_unpack", "out is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(ep->c)))
 		return msg_inherited(ep->c);
 	struct rkey_head h;

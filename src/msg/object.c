@@ -48,7 +48,10 @@ static void keep(rpw_endpoint *ep, struct unexpected *u)
 static bool room_make(rpw_request *r, size_t len)
 {
 	bool outer = msg_callback_begin(r->c); /* rpw_recv_obj itself may be what calls it */
-	r->buf = r->object.alloc ? r->object.alloc(len, r->object.arg) : malloc(len ? len : 1);
+	if (r->object.alloc)
+		r->buf = r->object.alloc(len, r->object.arg);
+	else
+		r->buf = malloc(len ? len : 1);
 	r->c->in_progress = outer;
 	r->len = len;
 	r->done.length = len;
@@ -169,10 +172,10 @@ static bool unexpected_take(rpw_request *r)
 int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf,
 	size_t *len, rpw_request **req)
 {
-	if (!c || (ep && ep->c != c) || !buf || !len)
-		return msg_wrong("rpw_recv_obj", !c || (ep && ep->c != c) ? tag_whose(c)
-						 : !buf                   ? "buf is NULL"
-									  : "len is NULL");
+	if (!c || (ep && ep->c != c))
+		return msg_wrong("rpw_recv_obj", tag_whose(c));
+	if (!buf || !len)
+		return msg_wrong("rpw_recv_obj", buf ? "len is NULL" : "buf is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	if (ep && ep->state == EP_FAILED)

@@ -451,9 +451,14 @@ static inline bool msg_callback_begin(rpw_context *c)
 /* enum rpw_access as enum tran_access */
 static inline unsigned memory_tran_access(unsigned access)
 {
-	return (access & RPW_REMOTE_WRITE ? TRAN_WRITE : 0u) |
-	       (access & RPW_REMOTE_READ ? TRAN_READ : 0u) |
-	       (access & RPW_REMOTE_ATOMIC ? TRAN_ATOMIC : 0u);
+	unsigned out = 0;
+	if (access & RPW_REMOTE_WRITE)
+		out |= TRAN_WRITE;
+	if (access & RPW_REMOTE_READ)
+		out |= TRAN_READ;
+	if (access & RPW_REMOTE_ATOMIC)
+		out |= TRAN_ATOMIC;
+	return out;
 }
 
 static inline const struct proto *proto_of(const rpw_request *r) { return &r->c->protos[r->kind]; }

@@ -119,12 +119,12 @@ static void keep_why(rpw_request *r, int status)
 	if (ep && ep->state == EP_FAILED && ep->error.status == status)
 		rpwi_error_keep(&r->error, &ep->error);
 	const char *peer = ep ? text_or(ep->peer, "") : "";
+	size_t len = r->len ? r->len : r->done.length;
 	if (r->error.status && *r->error.text)
 		r->error.status = status;
 	else
-		rpwi_error_say(&r->error, status, "%s of %zu bytes%s%s: %s", proto_of(r)->name,
-			r->len ? r->len : r->done.length, *peer ? ", peer " : "", peer,
-			in_general(status));
+		rpwi_error_say(&r->error, status, "%s of %zu bytes%s%s: %s", proto_of(r)->name, len,
+			*peer ? ", peer " : "", peer, in_general(status));
 }
 
 void req_say_why(const rpw_request *r)

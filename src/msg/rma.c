@@ -135,11 +135,12 @@ enum { TRANSFER_SIZE_MIN = sizeof(rpw_transfer) }; /* as of version 0.1 */
 
 int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_request **req)
 {
-	if (!ep || (n && !t) || n > UINT32_MAX / 2)
-		return msg_wrong(
-			"rpw_transfer_batch", !ep       ? "the endpoint is NULL"
-					      : n && !t ? "the array of transfers is NULL"
-							: "more transfers than a batch takes");
+	if (!ep)
+		return msg_wrong("rpw_transfer_batch", "the endpoint is NULL");
+	if (n && !t)
+		return msg_wrong("rpw_transfer_batch", "the array of transfers is NULL");
+	if (n > UINT32_MAX / 2)
+		return msg_wrong("rpw_transfer_batch", "more transfers than a batch takes");
 	size_t stride = n ? t->size : 0;
 	if (n && (stride < TRANSFER_SIZE_MIN || stride % _Alignof(rpw_transfer)))
 		return rpwi_fail(RPW_ERR_INVALID,

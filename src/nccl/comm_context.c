@@ -105,9 +105,9 @@ static int tails_look(struct comm_context *l, uint64_t now_ns, bool *any)
 		next_ns = RPWI_MIN(next_ns, until_ns);
 		rpwi_list_add_tail(next, p); /* back where it was */
 	}
-	return next_ns == RPWI_NEVER ? -1
-	       : next_ns <= now_ns   ? 0
-				     : (int)((next_ns - now_ns) / RPWI_NS_PER_MS) + 1;
+	if (next_ns == RPWI_NEVER)
+		return -1;
+	return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / RPWI_NS_PER_MS) + 1;
 }
 
 /* How long until the next look, ms. Not quiet yet: by the clock, and not by the number of looks,
@@ -334,7 +334,11 @@ const char *plugin_transports(
 	const char *own = secure_getenv("ROPEWAY_NCCL_TRANSPORT"),
 		   *all = secure_getenv("ROPEWAY_TRANSPORT");
 	bool chosen = own && *own;
-	const char *from = chosen ? own : all && *all ? all : d->no_rdma ? "shm,tcp" : automatic;
+	const char *from = d->no_rdma ? "shm,tcp" : automatic;
+	if (all && *all)
+		from = all;
+	if (chosen)
+		from = own;
 	size_t n = 0;
 	*list = 0;
 	for (const char *p = from; *p; p += *p ? 1 : 0) {

@@ -235,11 +235,13 @@ static void find_all(void)
 	for (size_t i = 0; !(asked && *asked) && i < RPWI_ARRAY_LEN(choices) && !table.n; i++)
 		find_matching(all, choices[i]);
 	freeifaddrs(all);
-	if (!table.n)
-		plugin_warn("no network interface can be used%s%s%s: one that is up and has an "
-			    "address is needed",
-			asked && *asked ? " (NCCL_SOCKET_IFNAME=" : "",
-			asked && *asked ? asked : "", asked && *asked ? ")" : "");
+	if (!table.n && asked && *asked)
+		plugin_warn("no network interface can be used (NCCL_SOCKET_IFNAME=%s): one that is "
+			    "up and has an address is needed",
+			asked);
+	else if (!table.n)
+		plugin_warn("no network interface can be used: one that is up and has an address "
+			    "is needed");
 }
 
 int plugin_devices(void)

@@ -11,6 +11,10 @@ struct plugin_ctx {
 };
 static const uint64_t ctx_magic = 0x2d7874632d777072; /* "rpw-ctx-" */
 
+static struct {
+	_Atomic bool said; /* that it is no number */
+} timeout;
+
 unsigned plugin_timeout_ms(unsigned otherwise)
 {
 	const char *text = getenv("ROPEWAY_NCCL_TIMEOUT_MS");
@@ -19,8 +23,7 @@ unsigned plugin_timeout_ms(unsigned otherwise)
 		return otherwise;
 	long ms = strtol(text, &end, 10);
 	if (*end || ms < 1 || ms > INT32_MAX) {
-		static _Atomic bool said;
-		if (!atomic_exchange(&said, true))
+		if (!atomic_exchange(&timeout.said, true))
 			plugin_warn("ROPEWAY_NCCL_TIMEOUT_MS=%s: expected milliseconds, 1 or more; "
 				    "using %u",
 				text, otherwise);
@@ -35,11 +38,9 @@ static void say_devices(void)
 	plugin_info("%d device%s", n, n == 1 ? "" : "s");
 	for (int i = 0; i < n; i++) {
 		const struct plugin_device *d = plugin_device(i);
+		const char *rdma = *d->rdma ? d->rdma : "all there are";
 		plugin_info("[%d] %s %s, %d Mbit/s, RDMA devices: %s", i, d->name, d->address,
-			d->speed,
-			d->no_rdma ? "none (NCCL_IB_DISABLE or NCCL_IB_HCA)"
-			: *d->rdma ? d->rdma
-				   : "all there are");
+			d->speed, d->no_rdma ? "none (NCCL_IB_DISABLE or NCCL_IB_HCA)" : rdma);
 	}
 }
 

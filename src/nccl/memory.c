@@ -25,7 +25,8 @@ static struct {
 		int types;
 		char missing[400]; /* why no more than host memory */
 	} of[PLUGIN_DEVICES_MAX];
-} support = {.lock = PTHREAD_MUTEX_INITIALIZER};
+	atomic_flag staged_said; /* that a path copies memory of GPUs through the host */
+} support = {.lock = PTHREAD_MUTEX_INITIALIZER, .staged_said = ATOMIC_FLAG_INIT};
 
 /* By its address means: by a dma-buf that the messaging library gets from the driver, or by peer
  * memory. */
@@ -47,8 +48,20 @@ static int ask(const struct plugin_device *d, char *missing, size_t missing_len)
 		ways > 0 ? "its RDMA devices take no dma-buf" : rpw_last_error());
 	if (made)
 		rpw_context_destroy(c);
-	return NCCL_PTR_HOST | (ways > 0 ? NCCL_PTR_CUDA : 0) |
-	       (ways > 0 && ways & RPW_DIRECT_DMABUF ? NCCL_PTR_DMABUF : 0);
+	if (ways <= 0)
+		return NCCL_PTR_HOST;
+	return NCCL_PTR_HOST | NCCL_PTR_CUDA | (ways & RPW_DIRECT_DMABUF ? NCCL_PTR_DMABUF : 0);
+}
+
+static void types_say(const struct plugin_device *d, int types, const char *missing)
+{
+	if (types & NCCL_PTR_DMABUF)
+		plugin_info("%s: GPU memory by its address and by dma-buf", d->name);
+	else if (types & NCCL_PTR_CUDA)
+		plugin_info("%s: GPU memory by its address", d->name);
+	else
+		plugin_info("%s: GPU memory has to be copied to the host by NCCL: %s", d->name,
+			missing);
 }
 
 int plugin_ptr_support(const struct plugin_device *d)
@@ -58,12 +71,7 @@ int plugin_ptr_support(const struct plugin_device *d)
 	if (!support.of[i].asked) {
 		support.of[i].types = ask(d, support.of[i].missing, sizeof(support.of[i].missing));
 		support.of[i].asked = true;
-		plugin_info("%s: GPU memory %s%s", d->name,
-			support.of[i].types & NCCL_PTR_DMABUF ? "by its address and by dma-buf"
-			: support.of[i].types & NCCL_PTR_CUDA
-				? "by its address"
-				: "has to be copied to the host by NCCL: ",
-			support.of[i].types & NCCL_PTR_CUDA ? "" : support.of[i].missing);
+		types_say(d, support.of[i].types, support.of[i].missing);
 	}
 	int types = support.of[i].types;
 	pthread_mutex_unlock(&support.lock);
@@ -79,10 +87,9 @@ static const char *missing_for(const struct plugin_device *d)
  * promises. */
 static void staged_say(const struct plugin_comm *c)
 {
-	static atomic_flag said = ATOMIC_FLAG_INIT;
 	rpw_endpoint_information i = {.size = sizeof(i)};
 	if (rpw_endpoint_info(c->ep, &i) || !strcmp(i.transport, "verbs") ||
-		atomic_flag_test_and_set(&said))
+		atomic_flag_test_and_set(&support.staged_said))
 		return;
 	plugin_warn("memory of GPUs goes to and from peer %s by %s, copied through host memory "
 		    "(%s): a receive fills in no certain order then, and NCCL's "

@@ -139,17 +139,20 @@ void case_device_handle(struct conform *c)
 
 /* ---- registration ---- */
 
+static struct {
+	char bytes[20000];
+} memory;
+
 void case_reg(struct conform *c)
 {
 	struct side *s = c->s;
 	struct end e;
 	void *mhandle[3] = {NULL};
-	static char memory[20000];
-	const size_t at[3] = {0, 1, 4096}, size[3] = {sizeof(memory), 1, 9001};
+	const size_t at[3] = {0, 1, 4096}, size[3] = {sizeof(memory.bytes), 1, 9001};
 	if (!end_open(s, &e, 0, 4096))
 		return;
 	for (unsigned i = 0; i < 3; i++)
-		side_result(s, end_reg(s, &e, memory + at[i], size[i], &mhandle[i]),
+		side_result(s, end_reg(s, &e, memory.bytes + at[i], size[i], &mhandle[i]),
 			"regMr of %zu bytes of host memory, where others overlap,", size[i]);
 	for (unsigned i = 0; i < 3 && !s->why; i++)
 		side_result(s, end_dereg(s, &e, mhandle[i]), "deregMr");
@@ -165,7 +168,6 @@ void case_reg_bad(struct conform *c)
 	static const int types[] = {0, NCCL_PTR_CUDA, NCCL_PTR_DMABUF, 8, 1 << 20, -1};
 	struct side *s = c->s;
 	struct end e;
-	static char memory[4096];
 	if (!end_open(s, &e, 0, 4096))
 		return;
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(types); i++) {
@@ -174,8 +176,7 @@ void case_reg_bad(struct conform *c)
 		if (types[i] > 0 && (types[i] & s->p.ptr_support) != 0)
 			continue;
 		int rc = SIDE_CALL(s, "regMr",
-			ncclnet_reg(
-				s->n, end_comm(&e), memory, sizeof(memory), types[i], &mhandle));
+			ncclnet_reg(s->n, end_comm(&e), memory.bytes, 4096, types[i], &mhandle));
 		if (!rc)
 			conform_fail(c,
 				"regMr takes memory of type %d, and its properties say 0x%x (1 "
@@ -232,14 +233,13 @@ static char try_connect(struct conform *c, struct link *l)
 static bool fails_later(struct conform *c, const struct link *l)
 {
 	struct side *s = c->s;
-	static char byte[1];
 	struct end e = {.link = *l, .sends = true};
 	void *request = NULL;
 	uint64_t until = rpwi_now_ns() + conform_linger_ms(c) * RPWI_NS_PER_MS;
-	if (end_reg(s, &e, byte, 1, &e.mhandle))
+	if (end_reg(s, &e, memory.bytes, 1, &e.mhandle))
 		return true;
 	while (!request && rpwi_now_ns() < until)
-		if (end_post(s, &e, byte, 1, 0, &request))
+		if (end_post(s, &e, memory.bytes, 1, 0, &request))
 			return true;
 	return request && end_wait(s, request, NULL, conform_linger_ms(c)) < 0;
 }

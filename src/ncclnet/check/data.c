@@ -102,10 +102,12 @@ void case_patterns(struct conform *c)
 		n--;
 	sizes[n - 1] = c->o->size_most;
 	struct stream t = {.n = n + 2, .window = 2, .sizes = sizes, .sizes_n = n, .salt = 8};
-	if (conform_stream(c, &t, 0))
-		conform_note(c, "to %zu %s",
-			c->o->size_most >> 20 ? c->o->size_most >> 20 : c->o->size_most,
-			c->o->size_most >> 20 ? "MiB" : "bytes");
+	if (!conform_stream(c, &t, 0))
+		return;
+	if (c->o->size_most >> 20)
+		conform_note(c, "to %zu MiB", c->o->size_most >> 20);
+	else
+		conform_note(c, "to %zu bytes", c->o->size_most);
 }
 
 /* Of one size, so that nothing but the contents tells them apart; a pause now and then, so that

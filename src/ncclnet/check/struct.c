@@ -263,12 +263,13 @@ void case_properties(struct conform *c)
 		look_at_memory(c, &p);
 		look_at_numbers(c, &p);
 		look_at_device_type(c, &p);
-		if (dev == c->o->device)
-			conform_note(c, "device %d is %.40s: %d Mbit/s, maxRecvs %d, memory %s%s%s",
-				dev, p.name, p.speed, p.max_recvs,
-				p.ptr_support & NCCL_PTR_HOST ? "host" : "",
-				p.ptr_support & NCCL_PTR_CUDA ? " CUDA" : "",
-				p.ptr_support & NCCL_PTR_DMABUF ? " dma-buf" : "");
+		if (dev != c->o->device)
+			continue;
+		const char *host = p.ptr_support & NCCL_PTR_HOST ? "host" : "";
+		const char *cuda = p.ptr_support & NCCL_PTR_CUDA ? " CUDA" : "";
+		const char *dmabuf = p.ptr_support & NCCL_PTR_DMABUF ? " dma-buf" : "";
+		conform_note(c, "device %d is %.40s: %d Mbit/s, maxRecvs %d, memory %s%s%s", dev,
+			p.name, p.speed, p.max_recvs, host, cuda, dmabuf);
 	}
 }
 

@@ -59,8 +59,9 @@ const char *ncclnet_versions(unsigned exported, char *out, size_t room)
 			continue;
 		while (exported >> (last + 1) & 1)
 			last++;
-		n += (size_t)snprintf(out + n, room - n, last > v ? "%sv%d to v%d" : "%sv%d",
-			n ? ", " : "", v, last);
+		const char *comma = n ? ", " : "";
+		n += (size_t)snprintf(
+			out + n, room - n, last > v ? "%sv%d to v%d" : "%sv%d", comma, v, last);
 		v = last;
 	}
 	return out;
@@ -217,16 +218,19 @@ void ncclnet_unload(struct ncclnet *n)
 
 /* ---- a line for each call ---- */
 
+/* A hash, for thread memory is scarce: glibc has 1.6 KB of it for libraries that are loaded late
+ * and keep some at a fixed place, as the Python package and the device in it do. */
+static __thread struct {
+	uint64_t hash;
+	unsigned again;
+} last_line;
+
 /* Polling makes the same line a thousand times: it is written once, and then how often it came
  * again. */
 static void trace(const struct ncclnet *n, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 static void trace(const struct ncclnet *n, const char *fmt, ...)
 {
-	/* A hash, for thread memory is scarce: glibc has 1.6 KB of it for libraries that are loaded
-	 * late and keep some at a fixed place, as the Python package and the device in it do. */
-	static __thread uint64_t last;
-	static __thread unsigned again;
 	char line[400];
 	va_list ap;
 	va_start(ap, fmt);
@@ -235,14 +239,15 @@ static void trace(const struct ncclnet *n, const char *fmt, ...)
 	uint64_t hash = 0;
 	for (const char *c = line; *c; c++)
 		hash = rpwi_mix(hash, (unsigned char)*c);
-	if (hash == last) {
-		again++;
+	if (hash == last_line.hash) {
+		last_line.again++;
 		return;
 	}
-	if (again)
-		fprintf(stderr, "ropeway: plugin v%d: the same %u times more\n", n->abi, again);
-	again = 0;
-	last = hash;
+	if (last_line.again)
+		fprintf(stderr, "ropeway: plugin v%d: the same %u times more\n", n->abi,
+			last_line.again);
+	last_line.again = 0;
+	last_line.hash = hash;
 	fprintf(stderr, "ropeway: plugin v%d: %s\n", n->abi, line);
 }
 #define TRACE(rc, fmt, ...) \

@@ -19,7 +19,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/born.h"
@@ -33,14 +32,6 @@ enum {
 	LOOK_SHARE = 16, /* of the time since something happened */
 };
 
-uint64_t nt_random(void)
-{
-	uint64_t r = 0;
-	while (getrandom(&r, sizeof r, 0) != sizeof r) {
-	}
-	return r;
-}
-
 static int usable(
 	const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
 {
@@ -51,9 +42,14 @@ static int usable(
 		return RPW_ERR_NOT_SUPPORTED;
 	}
 	const struct nt_load *l = nt_load_get(own->plugin);
-	if (!l || l->err)
-		snprintf(why, why_len, "%s", l ? l->why : "no memory to load the plugin");
-	return !l ? RPW_ERR_NO_MEMORY : l->err ? rpwi_status_of_errno(-l->err) : 0;
+	if (!l) {
+		snprintf(why, why_len, "no memory to load the plugin");
+		return RPW_ERR_NO_MEMORY;
+	}
+	if (!l->err)
+		return 0;
+	snprintf(why, why_len, "%s", l->why);
+	return rpwi_status_of_errno(-l->err);
 }
 
 static int nt_open(const struct tran_up *up, const struct tran_facts *own, struct tran **out)

@@ -59,8 +59,9 @@ static void post(struct nt_ep *ep, struct nt_queue *l, struct rpwi_list *queue)
 				l->load->name, l->load->n->abi);
 			return;
 		}
-		struct nt_request *r = nt_queue_post(l, to_sink ? ep->sink : b->buf, b->len,
-			(to_sink ? ep->sink_reg : b->reg)->mhandle);
+		struct nt_request *r =
+			to_sink ? nt_queue_post(l, ep->sink, b->len, ep->sink_reg->mhandle)
+				: nt_queue_post(l, b->buf, b->len, b->reg->mhandle);
 		if (!r)
 			return;
 		r->bulk = b;
@@ -91,10 +92,13 @@ static void announce(struct nt_ep *ep)
 		uint8_t *p = nt_frame_reserve(ep, NT_ITEM_LEN);
 		if (!p)
 			return;
-		nt_put_item(p, &(struct nt_item){.kind = NT_BULK,
-				       .answer = b->refused ? NT_NO_ACCESS : NT_OK,
-				       .id = b->id,
-				       .len = b->refused ? 0 : b->len});
+		struct nt_item item = {
+			.kind = NT_BULK, .answer = NT_OK, .id = b->id, .len = b->len};
+		if (b->refused) {
+			item.answer = NT_NO_ACCESS;
+			item.len = 0;
+		}
+		nt_put_item(p, &item);
 		rpwi_list_del(&b->link);
 		b->state = b->refused ? NT_BULK_FINISHED : NT_BULK_QUEUED;
 		rpwi_list_add_tail(b->refused ? &ep->refused : &ep->to_send, &b->link);
@@ -247,14 +251,14 @@ static void wait_for_plugin(struct nt_ep *ep, const struct tran_bulk *b)
 	}
 	if (!b->reg)
 		return;
+	const char *used = b->sends ? "read it for the peer, which did not take it"
+				    : "wrote to it for the peer, which did not send";
 	if (l->error) /* nothing comes of it any more */
 		nt_ep_lost(ep, l);
 	else
 		nt_ep_fail(ep, RPW_ERR_UNREACHABLE,
-			"memory was released while plugin %s v%d still %s it for the peer, which "
-			"did not %s within %d ms",
-			l->load->name, l->load->n->abi, b->sends ? "read" : "wrote to",
-			b->sends ? "take it" : "send", NT_RELEASE_MS);
+			"memory was released while plugin %s v%d still %s within %d ms",
+			l->load->name, l->load->n->abi, used, NT_RELEASE_MS);
 	nt_bulk_close(ep);
 }
 

@@ -152,7 +152,6 @@ struct nt {
 
 static inline struct nt *nt_of(struct tran *t) { return (struct nt *)t; }
 static inline struct nt *nt_of_ep(const struct nt_ep *ep) { return (struct nt *)ep->base.tran; }
-uint64_t nt_random(void);
 
 /* nt_setup.c: what one endpoint listens on. The handle's plugin parts and nonce are filled in. 0 or
  * -errno and a sentence. */

@@ -142,14 +142,16 @@ struct nt_reg *nt_queue_register(struct nt_queue *l, struct tran_home *home, voi
 		rpwi_fail(RPW_ERR_NO_MEMORY, "ncclnet: no memory for a registration");
 		return NULL;
 	}
-	int rc = ncclnet_reg(l->load->n, l->comm, home ? home->addr : data, home ? home->len : len,
-		NCCL_PTR_HOST, &r->mhandle);
+	if (home) {
+		data = home->addr;
+		len = home->len;
+	}
+	int rc = ncclnet_reg(l->load->n, l->comm, data, len, NCCL_PTR_HOST, &r->mhandle);
 	if (rc) {
 		rpwi_fail(RPW_ERR_SYSTEM,
 			"plugin %s v%d: %zu bytes of host memory at %p cannot be registered: %d "
 			"(%s)",
-			l->load->name, l->load->n->abi, home ? home->len : len,
-			home ? home->addr : data, rc, ncclnet_result_name(rc));
+			l->load->name, l->load->n->abi, len, data, rc, ncclnet_result_name(rc));
 		free(r);
 		return NULL;
 	}

@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/thread.h"
@@ -166,10 +167,15 @@ static bool connect_one(struct nt_setup *s, int which)
 			"the peer did not take our connection for %s in time", which_text[which]);
 	nt_put_hello(s->said, (unsigned)s->load->n->abi, (unsigned)which, s->peer_nonce, s->nonce);
 	int rc = one_message(s, c, true, s->said, s->deadline_ns);
-	if (rc <= 0)
-		return CANNOT_CONNECT(rc ? RPW_ERR_UNREACHABLE : RPW_ERR_TIMEOUT,
-			"the peer did not take our first message for %s%s", which_text[which],
-			rc ? ": the plugin reports an error" : " in time");
+	if (rc < 0)
+		return CANNOT_CONNECT(RPW_ERR_UNREACHABLE,
+			"the peer did not take our first message for %s: the plugin reports an "
+			"error",
+			which_text[which]);
+	if (!rc)
+		return CANNOT_CONNECT(RPW_ERR_TIMEOUT,
+			"the peer did not take our first message for %s in time",
+			which_text[which]);
 	return true;
 }
 
@@ -275,9 +281,7 @@ int nt_setup_new(const struct nt_load *load, struct nt_handle *h, struct nt_setu
 	memset(s, 0, sizeof *s);
 	s->load = load;
 	s->inside = 1;
-	for (unsigned i = 0; i < NT_NONCE_LEN; i += 8) {
-		uint64_t r = nt_random();
-		memcpy(s->nonce + i, &r, 8);
+	while (getrandom(s->nonce, NT_NONCE_LEN, 0) != NT_NONCE_LEN) {
 	}
 	memcpy(h->nonce, s->nonce, NT_NONCE_LEN);
 	for (int i = 0; i < 2; i++) {
@@ -327,17 +331,25 @@ int nt_setup_start(struct nt_setup *s, const struct nt_handle *peer, uint64_t de
 	return err;
 }
 
+/* The calls of the plugin that have not come back, or NULL. */
+static const char *still_in(const struct nt_setup *s)
+{
+	const char *accepting = GET(s->accepting_in), *connecting = GET(s->connecting_in);
+	if (accepting && connecting)
+		return "accept and in connect";
+	return accepting ? accepting : connecting;
+}
+
 static bool time_is_up(struct nt_setup *s, char *why, size_t why_len)
 {
 	if (rpwi_now_ns() < s->deadline_ns + STRANGER_MS * RPWI_NS_PER_MS / 5)
 		return false;
-	const char *in = GET(s->accepting_in), *or_in = GET(s->connecting_in);
-	if (in || or_in)
+	const char *in = still_in(s);
+	if (in)
 		snprintf(why, why_len,
-			"time is up, and plugin %s v%d is still in %s%s%s: it blocks until the "
-			"peer comes",
-			s->load->name, s->load->n->abi, in ? in : or_in,
-			in && or_in ? " and in " : "", in && or_in ? or_in : "");
+			"time is up, and plugin %s v%d is still in %s: it blocks until the peer "
+			"comes",
+			s->load->name, s->load->n->abi, in);
 	else
 		snprintf(why, why_len, "the peer did not connect over plugin %s v%d in time",
 			s->load->name, s->load->n->abi);
@@ -374,12 +386,11 @@ void nt_setup_drop(struct nt_setup *s)
 {
 	if (!s)
 		return;
-	const char *in = GET(s->accepting_in), *or_in = GET(s->connecting_in);
-	if (in || or_in)
-		rpwi_info("ncclnet: plugin %s v%d is still in %s%s%s: that is left behind, and "
-			  "cleared away when it comes back",
-			s->load->name, s->load->n->abi, in ? in : or_in,
-			in && or_in ? " and in " : "", in && or_in ? or_in : "");
+	const char *in = still_in(s);
+	if (in)
+		rpwi_info("ncclnet: plugin %s v%d is still in %s: that is left behind, and cleared "
+			  "away when it comes back",
+			s->load->name, s->load->n->abi, in);
 	SET(s->given_up, true);
 	leave(s);
 }

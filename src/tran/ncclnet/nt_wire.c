@@ -74,14 +74,25 @@ void nt_put_item(uint8_t *p, const struct nt_item *i)
 	rpwi_put_be64(p + 8, i->len);
 }
 
+struct limit {
+	uint16_t head_max;
+	uint8_t answer_max;
+	uint64_t value_max;
+	bool carries; /* head_len and len bytes follow */
+};
+
+static const char *beyond(const struct limit *l, const struct nt_item *i)
+{
+	if (i->head_len > l->head_max)
+		return "a head longer than any";
+	if (i->answer > l->answer_max)
+		return "an unknown answer";
+	return i->len > l->value_max ? "a length beyond the limit" : NULL;
+}
+
 int nt_get_item(const uint8_t *p, size_t left, struct nt_item *i, size_t *more, const char **why)
 {
-	static const struct limit {
-		uint16_t head_max;
-		uint8_t answer_max;
-		uint64_t value_max;
-		bool carries; /* head_len and len bytes follow */
-	} limits[] = {
+	static const struct limit limits[] = {
 		{TRAN_HEAD_MAX, 0, NT_FRAME_MAX, true},
 		{0, NT_NO_ACCESS, NT_CHUNK_MAX, false},
 		{0, 0, 0, false},
@@ -101,10 +112,7 @@ int nt_get_item(const uint8_t *p, size_t left, struct nt_item *i, size_t *more, 
 		return -1;
 	}
 	const struct limit *l = &limits[i->kind - NT_FRAME];
-	*why = i->head_len > l->head_max   ? "a head longer than any"
-	       : i->answer > l->answer_max ? "an unknown answer"
-	       : i->len > l->value_max     ? "a length beyond the limit"
-					   : NULL;
+	*why = beyond(l, i);
 	if (*why)
 		return -1;
 	*more = l->carries ? i->head_len + (size_t)i->len : 0;

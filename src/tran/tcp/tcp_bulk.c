@@ -79,10 +79,15 @@ static int bulk_make(struct tran_ep *tran_ep, bool sends, void *buf, size_t len,
 
 static void head_put(struct tran_bulk *b)
 {
-	tcp_put_header(b->head, &(struct tcp_header){.kind = TCP_BULK,
-					.answer = b->refused ? TCP_NO_ACCESS : TCP_OK,
-					.id = b->ep->peer.number,
-					.len = b->refused ? 0 : (uint32_t)b->len});
+	struct tcp_header h = {.kind = TCP_BULK,
+		.answer = TCP_OK,
+		.id = b->ep->peer.number,
+		.len = (uint32_t)b->len};
+	if (b->refused) {
+		h.answer = TCP_NO_ACCESS;
+		h.len = 0;
+	}
+	tcp_put_header(b->head, &h);
 	rpwi_put_be32(b->head + TCP_HEADER_LEN, b->id);
 }
 
@@ -237,12 +242,14 @@ int tcp_bulk_begins(
 		b = expected(ep, rpwi_get_be32(more));
 		if (!b && s->index)
 			return 1;
-		*why = !b ? "bulk data that was not requested"
-		       : (refused ? h->len : h->len != b->len)
-			       ? "bulk data of a length that was not requested"
-			       : NULL;
-		if (*why)
+		if (!b) {
+			*why = "bulk data that was not requested";
 			return -1;
+		}
+		if (h->len != (refused ? 0 : b->len)) {
+			*why = "bulk data of a length that was not requested";
+			return -1;
+		}
 		s->bundle->expecting[is_large(b)]--;
 		rpwi_list_del(&b->link);
 		b->state = TCP_BULK_COMES;

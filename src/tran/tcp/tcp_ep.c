@@ -41,12 +41,16 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 	}
 	ep->base = (struct tran_ep){.tran = tran,
 		.user = user,
-		.limits = {.frame_max = tran->polled ? TCP_POLLED_FRAME_MAX : TCP_FRAME_MAX,
+		.limits = {.frame_max = TCP_FRAME_MAX,
 			.eager_max = EAGER_MAX,
-			.placed_max = tran->polled ? TCP_LONG_MAX : TCP_LONG_MAX / 2,
+			.placed_max = TCP_LONG_MAX / 2,
 			.placed_under_way = PLACED_UNDER_WAY,
 			.bulk_min = BULK_MIN,
 			.bulk_max = TCP_BULK_MAX}};
+	if (tran->polled) {
+		ep->base.limits.frame_max = TCP_POLLED_FRAME_MAX;
+		ep->base.limits.placed_max = TCP_LONG_MAX;
+	}
 	ep->active = active;
 	ep->listener = listener;
 	ep->keyed = control->secret;
@@ -65,10 +69,9 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 		memcpy(ep->nonce + i, &r, 8);
 	}
 	snprintf(ep->peer_address, sizeof ep->peer_address, "%.63s", peer->address);
+	const char *name = peer->hostname[0] ? peer->hostname : "of unknown address";
 	snprintf(ep->peer_name, sizeof ep->peer_name, "%.63s",
-		peer->address[0]    ? peer->address
-		: peer->hostname[0] ? peer->hostname
-				    : "of unknown address");
+		peer->address[0] ? peer->address : name);
 	snprintf(ep->base.path, sizeof ep->base.path, "tcp to %.63s", ep->peer_name);
 	struct tcp_handle h = {.port = active ? 0 : listener->port, .number = ep->number};
 	memcpy(h.nonce, ep->nonce, TCP_NONCE_LEN);
@@ -266,12 +269,16 @@ void tcp_ep_time(struct tcp *t, uint64_t now_ns)
 			continue;
 		}
 		char why[200];
-		snprintf(why, sizeof why,
-			ep->active ? "the peer (%s, tcp port %u) did not answer in time: is the "
-				     "port open in its firewall?"
-				   : "the peer (%s) did not connect to our tcp port %u in time: is "
-				     "the port open in our firewall?",
-			ep->peer_name, ep->active ? ep->peer.port : ep->listener->port);
+		if (ep->active)
+			snprintf(why, sizeof why,
+				"the peer (%s, tcp port %u) did not answer in time: is the port "
+				"open in its firewall?",
+				ep->peer_name, ep->peer.port);
+		else
+			snprintf(why, sizeof why,
+				"the peer (%s) did not connect to our tcp port %u in time: is the "
+				"port open in our firewall?",
+				ep->peer_name, ep->listener->port);
 		fail(ep, RPW_ERR_TIMEOUT, why);
 	}
 }

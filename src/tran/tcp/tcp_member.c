@@ -54,9 +54,10 @@ void tcp_bundle_leave(struct tcp_ep *ep)
 		rpwi_list_del(links[i]);
 	if (b->state == TCP_BUNDLE_FAILED)
 		return; /* it is on its way out */
-	if (!ep->peer_left)
-		say_close(b, ep->was_up || ep->active ? ep->peer.number : ep->claim,
-			ep->was_up || ep->active ? TCP_OK : TCP_NO_ACCESS);
+	if (!ep->peer_left && (ep->was_up || ep->active))
+		say_close(b, ep->peer.number, TCP_OK);
+	else if (!ep->peer_left)
+		say_close(b, ep->claim, TCP_NO_ACCESS);
 	if (rpwi_list_empty(&b->members) && b->state != TCP_BUNDLE_FAILED)
 		bundle_close(b);
 }
@@ -71,8 +72,10 @@ void tcp_bundle_describe(struct tcp_bundle *b)
 		n += b->stream[i] && b->stream[i]->state == TCP_UP;
 	if (!getpeername(b->stream[0]->fd, (struct sockaddr *)&a, &len))
 		getnameinfo((struct sockaddr *)&a, len, host, sizeof host, NULL, 0, NI_NUMERICHOST);
-	snprintf(b->path, sizeof b->path, "%u stream%s to %s%s", n, n == 1 ? "" : "s",
-		strncmp(host, "::ffff:", 7) ? host : host + 7, b->keyed ? ", TLS 1.3" : "");
+	const char *streams = n == 1 ? "stream" : "streams";
+	const char *shown = strncmp(host, "::ffff:", 7) ? host : host + 7;
+	snprintf(b->path, sizeof b->path, "%u %s to %s%s", n, streams, shown,
+		b->keyed ? ", TLS 1.3" : "");
 	for (struct rpwi_list *l = b->members.next; l != &b->members; l = l->next) {
 		struct tcp_ep *ep = RPWI_CONTAINER_OF(l, struct tcp_ep, member);
 		if (ep->state == TCP_EP_UP)

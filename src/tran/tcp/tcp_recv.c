@@ -315,7 +315,8 @@ static ssize_t read_some(struct tcp_stream *s, size_t *asked)
 			room, RPWI_MAX(BOUNCE_MAX, s->rx_need > have ? s->rx_need - have : 0));
 	struct iovec iov[2] = {{s->body, s->body_left}, {s->rx + s->rx_end, room}};
 	*asked = room + (past ? s->body_left : 0);
-	return tcp_io_recv(s, past ? iov : iov + 1, past ? 2 : 1);
+	int first = past ? 0 : 1;
+	return tcp_io_recv(s, iov + first, 2 - first);
 }
 
 static void took(struct tcp_stream *s, size_t n)

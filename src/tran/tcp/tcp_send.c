@@ -326,7 +326,8 @@ static void send_direct(struct tcp_stream *s, struct iovec *iov, int n, size_t f
 {
 	size_t before = tcp_tx_used(s);
 	iov[0] = tx_iov(s);
-	ssize_t r = send_some(s, before ? iov : iov + 1, before ? n : n - 1, 0);
+	int first = before ? 0 : 1;
+	ssize_t r = send_some(s, iov + first, n - first, 0);
 	size_t sent = r > 0 ? (size_t)r : 0;
 	if (sent < before + frame_len) {
 		tx_room(s, frame_len);

@@ -219,9 +219,13 @@ static ssize_t opened(struct tcp_stream *s, const struct iovec *iov, int n)
 	ssize_t r = 1;
 	x->dry = false;
 	for (int i = 0; i < n && r > 0; i++)
-		for (size_t at = 0; at < iov[i].iov_len && r > 0;
-			at += r > 0 ? (size_t)r : 0, done += r > 0 ? (size_t)r : 0)
+		for (size_t at = 0; at < iov[i].iov_len && r > 0;) {
 			r = take(x, (char *)iov[i].iov_base + at, iov[i].iov_len - at);
+			if (r > 0) {
+				at += (size_t)r;
+				done += (size_t)r;
+			}
+		}
 	int err = errno;
 	in_release(x);
 	rpwi_list_del(&s->unread);

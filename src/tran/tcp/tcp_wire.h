@@ -90,6 +90,25 @@ static inline void tcp_put_header(uint8_t *p, const struct tcp_header *h)
 	rpwi_put_be64(p + 8, h->len);
 }
 
+struct tcp_limit {
+	uint16_t head_max;
+	uint8_t answer_max;
+	bool id;
+	uint64_t value_max;
+};
+
+static inline const char *tcp_beyond(
+	const struct tcp_limit *l, const struct tcp_header *h, uint64_t value)
+{
+	if (h->head_len > l->head_max)
+		return "a head longer than any";
+	if (h->answer > l->answer_max)
+		return "an unknown answer";
+	if (value > l->value_max)
+		return "a length beyond the limit";
+	return h->id && !l->id ? "an id where none belongs" : NULL;
+}
+
 /* 0, or -1 with *why: nothing like this comes from a peer that keeps to the rules. */
 static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const char **why)
 {
@@ -99,12 +118,7 @@ static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const c
 		.head_len = rpwi_get_be16(p + 2),
 		.id = rpwi_get_be32(p + 4),
 		.len = (uint32_t)value};
-	static const struct limit {
-		uint16_t head_max;
-		uint8_t answer_max;
-		bool id;
-		uint64_t value_max;
-	} limits[] = {
+	static const struct tcp_limit limits[] = {
 		{TRAN_HEAD_MAX, 0, true, TCP_FRAME_MAX},
 		{0, TCP_NO_ACCESS, true, TCP_BULK_MAX},
 		{0, TCP_NO_ACCESS, true, 0},
@@ -119,12 +133,7 @@ static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const c
 		*why = "an unknown kind of header";
 		return -1;
 	}
-	const struct limit *l = &limits[h->kind - TCP_FRAME];
-	*why = h->head_len > l->head_max   ? "a head longer than any"
-	       : h->answer > l->answer_max ? "an unknown answer"
-	       : value > l->value_max      ? "a length beyond the limit"
-	       : h->id && !l->id           ? "an id where none belongs"
-					   : NULL;
+	*why = tcp_beyond(&limits[h->kind - TCP_FRAME], h, value);
 	return *why ? -1 : 0;
 }
 

@@ -45,24 +45,29 @@ static int devices_look(const char *names, char *why, size_t why_len)
 	return !any ? RPW_ERR_NOT_SUPPORTED : n == software;
 }
 
+/* What the last look for devices found, and when. */
+static struct {
+	pthread_mutex_t lock;
+	uint64_t at_ns;
+	int rc;
+	char names[sizeof(((struct tran_facts *)0)->rdma_devices)], why[256];
+} looked = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 /* Is there any device now? To look takes netlink and /sys, and each endpoint asks several times
  * while it connects: so what was seen holds for a second. */
 static int devices_here(const char *names, char *why, size_t why_len)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static uint64_t looked_ns;
-	static char said[256], looked_for[sizeof(((struct tran_facts *)0)->rdma_devices)];
-	static int rc;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&looked.lock);
 	uint64_t now_ns = rpwi_now_ns();
-	if (!looked_ns || now_ns - looked_ns > RPWI_NS_PER_S || strcmp(looked_for, names) != 0) {
-		rc = devices_look(names, said, sizeof(said));
-		snprintf(looked_for, sizeof(looked_for), "%s", names);
-		looked_ns = now_ns;
+	if (!looked.at_ns || now_ns - looked.at_ns > RPWI_NS_PER_S ||
+		strcmp(looked.names, names) != 0) {
+		looked.rc = devices_look(names, looked.why, sizeof(looked.why));
+		snprintf(looked.names, sizeof(looked.names), "%s", names);
+		looked.at_ns = now_ns;
 	}
-	int found = rc;
-	snprintf(why, why_len, "%s", found < 0 ? said : "");
-	pthread_mutex_unlock(&lock);
+	int found = looked.rc;
+	snprintf(why, why_len, "%s", found < 0 ? looked.why : "");
+	pthread_mutex_unlock(&looked.lock);
 	return found;
 }
 

@@ -388,11 +388,13 @@ static bool fail_size(struct verbs_ep *ep, bool in_rma)
 	if (!known && !starting && !(in_rma && !ep->rma_done && ep->wide_due))
 		return false;
 	bool smaller = rpwi_verbs_way_narrow(ep->t, ep->host, ep->mtu, known ? bytes : 0);
+	if (!known || !bytes)
+		*word = 0;
 	if (smaller)
 		rpwi_warn("verbs: packets with an MTU of %u do not pass to %s%s%s; the next path "
 			  "takes %u at most",
-			own, ep->remote.name, known && bytes ? ": " : "",
-			known && bytes ? word : "", 128u << rpwi_verbs_way_mtu(ep->t, ep->host));
+			own, ep->remote.name, *word ? ": " : "", word,
+			128u << rpwi_verbs_way_mtu(ep->t, ep->host));
 	rpwi_verbs_ep_fail(ep, RPW_ERR_UNREACHABLE,
 		"packets with an MTU of %u do not pass, shorter ones do%s (%s)", own,
 		smaller ? "; a smaller one is tried" : "", ep->base.path);
@@ -420,13 +422,15 @@ static void fail_retries(struct verbs_ep *ep, const char *what, bool in_rma)
 	if (!ended && fail_size(ep, in_rma))
 		return;
 	path_word(ep, ep->sq.qp, &bytes, word);
-	rpwi_verbs_ep_fail(ep, ended ? RPW_ERR_PEER_GONE : RPW_ERR_UNREACHABLE,
-		"%s: %s from QPN 0x%06x (%s) to QPN 0x%06x (%s, GID %s) was not acknowledged",
-		ended   ? "the peer's process has ended"
-		: *word ? word
-			: "the peer's process ended or is stopped, its interface is down, UDP port "
+	const char *why = "the peer's process ended or is stopped, its interface is down, UDP port "
 			  "4791 is blocked on the way, a NAT lies between, or a link whose MTU is "
-			  "too small",
+			  "too small";
+	if (*word)
+		why = word;
+	if (ended)
+		why = "the peer's process has ended";
+	rpwi_verbs_ep_fail(ep, ended ? RPW_ERR_PEER_GONE : RPW_ERR_UNREACHABLE,
+		"%s: %s from QPN 0x%06x (%s) to QPN 0x%06x (%s, GID %s) was not acknowledged", why,
 		what, ep->sq.qp->qp_num, ep->base.path, ep->remote.qpn, ep->remote.name,
 		rpwi_verbs_gid_text(ep->remote_gid, to, sizeof(to)));
 }

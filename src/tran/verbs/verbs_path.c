@@ -245,7 +245,8 @@ bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *
 {
 	/* Both walk the two offers in one order, the active side's first, and the first of equals
 	 * wins. */
-	const struct verbs_offer *a = own_active ? own : peer, *b = own_active ? peer : own;
+	const struct verbs_offer *a = own_active ? own : peer;
+	const struct verbs_offer *b = own_active ? peer : own;
 	struct verbs_choice best = {0};
 	uint64_t best_score = 0;
 	unsigned ways = 0;

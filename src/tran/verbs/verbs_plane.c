@@ -50,6 +50,13 @@ static bool sysfs_gid_type(const char *device, unsigned port, unsigned index, ui
 	return got > 0;
 }
 
+static uint8_t type_of(const struct ibv_gid_entry *e)
+{
+	if (e->gid_type == IBV_GID_TYPE_ROCE_V2)
+		return VERBS_GID_ROCE_V2;
+	return e->gid_type == IBV_GID_TYPE_ROCE_V1 ? VERBS_GID_ROCE_V1 : VERBS_GID_IB;
+}
+
 static bool gid_query(const struct verbs_plane *p, const struct verbs_port *port, unsigned index,
 	struct verbs_gid *g)
 {
@@ -60,9 +67,7 @@ static bool gid_query(const struct verbs_plane *p, const struct verbs_port *port
 	if (p->v->_ibv_query_gid_ex &&
 		!p->v->_ibv_query_gid_ex(p->ctx, port->port, index, &e, 0, sizeof(e))) {
 		memcpy(g->raw, e.gid.raw, 16);
-		g->type = e.gid_type == IBV_GID_TYPE_ROCE_V2   ? VERBS_GID_ROCE_V2
-			  : e.gid_type == IBV_GID_TYPE_ROCE_V1 ? VERBS_GID_ROCE_V1
-							       : VERBS_GID_IB;
+		g->type = type_of(&e);
 		return memcmp(g->raw, zero, 16) != 0;
 	}
 	if (p->v->_ibv_query_gid_ex || p->v->ibv_query_gid(p->ctx, port->port, (int)index, &gid) ||
@@ -408,7 +413,9 @@ void rpwi_verbs_rx_fill(struct verbs_plane *p)
 			break;
 		bad = NULL;
 		int rc = ibv_post_srq_recv(p->srq, wr, &bad);
-		unsigned good = !rc ? n : bad ? (unsigned)(bad - wr) : 0;
+		unsigned good = n;
+		if (rc)
+			good = bad ? (unsigned)(bad - wr) : 0;
 		p->rx_posted += good;
 		for (unsigned i = good; i < n; i++)
 			verbs_slot_put(&p->rx, slot[i]);
@@ -474,7 +481,8 @@ int rpwi_verbs_map_add(struct verbs_plane *p, struct verbs_sq *q)
 {
 	if (!p->map || p->map_used * 2 >= p->map_mask) {
 		struct verbs_sq **old = p->map;
-		uint32_t old_size = old ? p->map_mask + 1 : 0, size = old ? old_size * 2 : 16;
+		uint32_t old_size = old ? p->map_mask + 1 : 0;
+		uint32_t size = old ? old_size * 2 : 16;
 		struct verbs_sq **map = calloc(size, sizeof(struct verbs_sq *));
 		if (!map)
 			return rpwi_fail(

@@ -187,12 +187,13 @@ static struct ibv_mr *gpu_reg(
 
 static int gpu_refused(const struct verbs_plane *p, const struct tran_gpu_memory *w, int error)
 {
-	const char *missing =
-		p->software ? "it is ropeway's software device, which the processor works; a NIC "
-			      "is needed"
-		: w->dmabuf < 0 ? "by its address that takes the kernel module nvidia-peermem"
-				: "by dma-buf that takes a kernel of 5.12 or later, rdma-core of "
-				  "34 or later, and a driver of the device that can";
+	const char *missing = "by dma-buf that takes a kernel of 5.12 or later, rdma-core of 34 or "
+			      "later, and a driver of the device that can";
+	if (w->dmabuf < 0)
+		missing = "by its address that takes the kernel module nvidia-peermem";
+	if (p->software)
+		missing = "it is ropeway's software device, which the processor works; a NIC is "
+			  "needed";
 	return rpwi_fail(RPW_ERR_NOT_SUPPORTED,
 		"%s does not reach memory of the GPU by itself (%s: %s): %s", p->name,
 		w->dmabuf < 0 ? "ibv_reg_mr" : "ibv_reg_dmabuf_mr", strerror(error), missing);
@@ -218,12 +219,13 @@ int rpwi_verbs_gpu_add(
 {
 	struct verbs *t = verbs_of(base);
 	int rc = t->planes ? 0 : rpwi_verbs_planes_open(t);
-	struct verbs_mem *m = rc || !w->len ? NULL : calloc(1, sizeof(*m));
+	if (rc)
+		return rc;
+	if (!w->len)
+		return rpwi_fail(RPW_ERR_INVALID, "verbs: no memory of a GPU to register");
+	struct verbs_mem *m = calloc(1, sizeof(*m));
 	if (!m)
-		return rc       ? rc
-		       : w->len ? tran_no_memory(base, "one more registration")
-				: rpwi_fail(
-					  RPW_ERR_INVALID, "verbs: no memory of a GPU to register");
+		return tran_no_memory(base, "one more registration");
 	m->base = (struct tran_mem){.addr = w->addr, .len = w->len, .access = access};
 	m->gpu = true;
 	rpwi_list_init(&m->link);
@@ -360,11 +362,12 @@ void rpwi_verbs_op_refused(
 	struct verbs_ep *ep, const struct verbs_op *op, enum ibv_wc_status status)
 {
 	bool ours = status == IBV_WC_LOC_PROT_ERR;
+	const char *device = ours ? "our own device" : "the peer's device ";
 	rpwi_fail(RPW_ERR_ACCESS,
 		"verbs: %s%s refused the access to %llu bytes (%s): outside of what is registered, "
 		"or the memory was released",
-		ours ? "our own device" : "the peer's device ", ours ? "" : ep->remote.name,
-		(unsigned long long)op->len, ep->p->v->ibv_wc_status_str(status));
+		device, ours ? "" : ep->remote.name, (unsigned long long)op->len,
+		ep->p->v->ibv_wc_status_str(status));
 }
 
 bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain)
@@ -435,8 +438,9 @@ static int post_transfer(struct verbs_ep *ep, struct verbs_op *op)
 	struct ibv_send_wr wr = {.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = op->kind == OP_GET ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
-		.send_flags = inlined ? IBV_SEND_INLINE : 0,
 		.wr.rdma = {.remote_addr = op->remote + op->posted, .rkey = op->rkey}};
+	if (inlined)
+		wr.send_flags = IBV_SEND_INLINE;
 	int rc = rpwi_verbs_post(&l->sq, &wr, VERBS_SQE_OP, op);
 	if (rc)
 		return rc;
@@ -454,12 +458,16 @@ static int post_atomic(struct verbs_ep *ep, struct verbs_op *op)
 		.addr = (uintptr_t)op->slot->buf, .length = 8, .lkey = op->slot->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge,
 		.num_sge = 1,
-		.opcode = op->kind == OP_ADD ? IBV_WR_ATOMIC_FETCH_AND_ADD
-					     : IBV_WR_ATOMIC_CMP_AND_SWP,
+		.opcode = IBV_WR_ATOMIC_CMP_AND_SWP,
 		.wr.atomic = {.remote_addr = op->remote,
-			.compare_add = op->kind == OP_ADD ? op->operand : op->compare,
-			.swap = op->kind == OP_ADD ? 0 : op->operand,
+			.compare_add = op->compare,
+			.swap = op->operand,
 			.rkey = op->rkey}};
+	if (op->kind == OP_ADD) {
+		wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+		wr.wr.atomic.compare_add = op->operand;
+		wr.wr.atomic.swap = 0;
+	}
 	int rc = rpwi_verbs_post(&ep->rma_qp->sq, &wr, VERBS_SQE_OP, op);
 	op->posted += rc ? 0 : 8;
 	return rc;

@@ -71,10 +71,13 @@ void rpwi_verbs_rma_qp_body(const struct verbs_ep *ep, uint8_t *out)
 
 void rpwi_verbs_rma_qp_came(struct verbs_ep *ep, const uint8_t *body, size_t len)
 {
-	uint32_t epoch = len == VERBS_RMA_QP_BYTES ? rpwi_get_le32(body) : 0,
-		 qpn = epoch ? rpwi_get_le32(body + 4) : 0,
-		 psn = epoch ? rpwi_get_le32(body + 8) : 0;
+	uint32_t epoch = 0, qpn = 0, psn = 0;
 	uint32_t own = ep->rma_qp ? ep->rma_qp->epoch : 0;
+	if (len == VERBS_RMA_QP_BYTES) {
+		epoch = rpwi_get_le32(body);
+		qpn = rpwi_get_le32(body + 4);
+		psn = rpwi_get_le32(body + 8);
+	}
 	if (!epoch || epoch > own + EPOCH_AHEAD_MAX || qpn > 0xffffff || psn > 0xffffff) {
 		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL,
 			"the peer offers a queue pair 0x%x of epoch %u after %u, which cannot be",
