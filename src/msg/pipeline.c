@@ -251,8 +251,8 @@ struct pipeline *pipeline_new(rpw_endpoint *ep, rpw_request *r, enum pipeline_ki
 	return s;
 }
 
-/* Nothing of it is under way any more, and its request has ended. */
-bool pipeline_release(struct pipeline *s)
+/* True, and s is gone: nothing of it is under way any more, and its request has ended. */
+static bool release(struct pipeline *s)
 {
 	if (s->r || s->under_way)
 		return false;
@@ -303,7 +303,7 @@ void pipeline_request_ends(rpw_request *r)
 	if (s->gpu)
 		copies_end(s);
 	ready_drop(s);
-	pipeline_release(s);
+	release(s);
 }
 
 /* Everything that was to come has come. */
@@ -334,7 +334,7 @@ static void landed(struct bounce *p, int status)
 	s->under_way--;
 	s->landed += p->counts;
 	bounce_put(p);
-	if (!pipeline_release(s))
+	if (!release(s))
 		pipeline_go(s);
 }
 
@@ -596,6 +596,6 @@ void pipeline_member_done(rpw_request *child, const rpw_completion *done, void *
 	fault(s, child_failed(child, done->status));
 	s->under_way--;
 	s->landed++;
-	if (!pipeline_release(s))
+	if (!release(s))
 		pipeline_go(s);
 }

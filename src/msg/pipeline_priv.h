@@ -60,8 +60,6 @@ struct pipeline *pipeline_new(rpw_endpoint *ep, rpw_request *r, enum pipeline_ki
 	size_t len, size_t room);
 /* Begin what can begin; finish it when all of it has come. */
 void pipeline_go(struct pipeline *s);
-/* True, and s is gone: nothing of it is under way any more, and its request has ended. */
-bool pipeline_release(struct pipeline *s);
 /* The callback of a batch's members. */
 void pipeline_member_done(rpw_request *child, const rpw_completion *done, void *arg);
 

@@ -182,7 +182,7 @@ int req_return(rpw_request *r, rpw_request **out)
 	return RPW_IN_PROGRESS;
 }
 
-int iov_total(const struct iovec *iov, int iovcnt, size_t *total)
+static int iov_total(const struct iovec *iov, int iovcnt, size_t *total)
 {
 	if (iovcnt < 0 || iovcnt > IOV_MAX_COUNT || (iovcnt && !iov))
 		return rpwi_fail(RPW_ERR_INVALID,

@@ -89,7 +89,6 @@ int req_return(rpw_request *r, rpw_request **out);
 /* up: by rpwi_copy_up */
 size_t iov_scatter(const struct iovec *iov, int iovcnt, const void *flat, size_t n, bool up);
 size_t iov_gather(const struct iovec *iov, int iovcnt, size_t skip, void *flat, size_t n);
-int iov_total(const struct iovec *iov, int iovcnt, size_t *total);
 static inline struct iovec *req_iov(rpw_request *r, struct iovec *one)
 {
 	if (r->iovcnt != 1)

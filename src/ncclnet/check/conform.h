@@ -37,7 +37,6 @@ struct conform_options {
 	void (*line)(void *arg, const struct conform_line *l);
 	void *arg;
 };
-enum { CONFORM_TIMEOUT_MS = 5000, CONFORM_SIZE_MOST = 64 << 20 };
 
 /* How many lines of each verdict. 0, or negative and `why` if there is no plugin, or none of that
  * version, to check (as ncclnet_load), or no processes. */

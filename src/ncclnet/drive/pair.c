@@ -181,7 +181,7 @@ bool link_take(struct side *s, struct link *l)
 	return side_take(s, l->handle, s->n->handle_bytes);
 }
 
-bool link_open(struct side *s, struct link *l, int receiver)
+static bool link_open(struct side *s, struct link *l, int receiver)
 {
 	bool accepts = s->role == receiver;
 	memset(l, 0, sizeof(*l));

@@ -74,8 +74,7 @@ bool side_tell(struct side *s, const void *message, size_t len);
 size_t side_asked(struct side *s, void *message, size_t room);
 
 /* ---- a connection: `receiver` listens and accepts, the other connects, within a step ---- */
-bool link_open(struct side *s, struct link *l, int receiver);
-/* Its parts: one side listens and gives the handle away, the other one takes it. */
+/* One side listens and gives the handle away, the other one takes it. */
 bool link_offer(struct side *s, struct link *l);
 bool link_take(struct side *s, struct link *l);
 /* With `bytes` of registered host memory. */

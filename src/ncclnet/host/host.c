@@ -420,13 +420,6 @@ int ncclnet_close_listen(const struct ncclnet *n, void *comm)
 	TRACE(rc, "closeListen(%p)", comm);
 }
 
-int ncclnet_device_mr(const struct ncclnet *n, void *comm, void *mhandle, void **device_mhandle)
-{
-	*device_mhandle = NULL;
-	int rc = n->calls->device_mr(n->table, comm, mhandle, device_mhandle);
-	TRACE(rc, "getDeviceMr(comm %p, mhandle %p), %p", comm, mhandle, *device_mhandle);
-}
-
 int ncclnet_irecv_consumed(const struct ncclnet *n, void *comm, int count, void *request)
 {
 	int rc = n->calls->irecv_consumed(n->table, comm, count, request);
@@ -444,10 +437,4 @@ int ncclnet_finalize(const struct ncclnet *n, void *ctx)
 {
 	int rc = n->calls->finalize(n->table, ctx);
 	TRACE(rc, "finalize(ctx %p)", ctx);
-}
-
-int ncclnet_set_attr(const struct ncclnet *n, void *ctx, struct nccl_net_attr *attr)
-{
-	int rc = n->calls->set_attr(n->table, ctx, attr);
-	TRACE(rc, "setNetAttr(ctx %p)", ctx);
 }

@@ -63,11 +63,9 @@ struct ncclnet_calls {
 	int (*close_send)(const void *table, void *comm);
 	int (*close_recv)(const void *table, void *comm);
 	int (*close_listen)(const void *table, void *comm);
-	int (*device_mr)(const void *table, void *comm, void *mhandle, void **device_mhandle);
 	int (*irecv_consumed)(const void *table, void *comm, int n, void *request);
 	int (*make_vdevice)(const void *table, int *dev, const struct nccl_net_vdevice_v12 *v);
 	int (*finalize)(const void *table, void *ctx);
-	int (*set_attr)(const void *table, void *ctx, struct nccl_net_attr *attr);
 	unsigned slots;          /* how many pointers its table has, the name included */
 	unsigned optional_slots; /* bit i: slot i may be NULL (NCCL asks before it calls) */
 };
@@ -149,10 +147,8 @@ int ncclnet_test(const struct ncclnet *n, void *request, int *done, int *sizes);
 int ncclnet_close_send(const struct ncclnet *n, void *comm);
 int ncclnet_close_recv(const struct ncclnet *n, void *comm);
 int ncclnet_close_listen(const struct ncclnet *n, void *comm);
-int ncclnet_device_mr(const struct ncclnet *n, void *comm, void *mhandle, void **device_mhandle);
 int ncclnet_irecv_consumed(const struct ncclnet *n, void *comm, int count, void *request);
 int ncclnet_make_vdevice(const struct ncclnet *n, int *dev, const struct nccl_net_vdevice_v12 *v);
 int ncclnet_finalize(const struct ncclnet *n, void *ctx);
-int ncclnet_set_attr(const struct ncclnet *n, void *ctx, struct nccl_net_attr *attr);
 
 #endif

@@ -34,8 +34,6 @@ enum {
 	/* What NCCL itself has under way on a comm at most up to 2.18 (v4 to v6), so every plugin
 	 * takes it: NCCL_NET_MAX_REQUESTS was 8 before it was 32. */
 	NCCLNET_REQUESTS_SAFE = 8,
-	/* a connect or accept that gives no comm and took longer is one that blocks */
-	NCCLNET_BLOCKING_MS = 20,
 };
 
 #endif

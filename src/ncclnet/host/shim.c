@@ -207,15 +207,6 @@ static int shim_close_send(const void *table, void *comm) { return T->closeSend(
 static int shim_close_recv(const void *table, void *comm) { return T->closeRecv(comm); }
 static int shim_close_listen(const void *table, void *comm) { return T->closeListen(comm); }
 
-static int shim_device_mr(const void *table, void *comm, void *mhandle, void **device_mhandle)
-{
-#if V >= 7
-	return T->getDeviceMr ? T->getDeviceMr(comm, mhandle, device_mhandle) : NCCLNET_ABSENT;
-#else
-	return NCCLNET_ABSENT;
-#endif
-}
-
 static int shim_irecv_consumed(const void *table, void *comm, int n, void *request)
 {
 #if V >= 7
@@ -251,15 +242,6 @@ static int shim_finalize(const void *table, void *ctx)
 #endif
 }
 
-static int shim_set_attr(const void *table, void *ctx, struct nccl_net_attr *attr)
-{
-#if V >= 11
-	return T->setNetAttr ? T->setNetAttr(ctx, attr) : NCCLNET_ABSENT;
-#else
-	return NCCLNET_ABSENT;
-#endif
-}
-
 extern const struct ncclnet_calls CAT(ncclnet_calls_v, V);
 const struct ncclnet_calls CAT(ncclnet_calls_v, V) = {
 	.name = shim_name,
@@ -279,11 +261,9 @@ const struct ncclnet_calls CAT(ncclnet_calls_v, V) = {
 	.close_send = shim_close_send,
 	.close_recv = shim_close_recv,
 	.close_listen = shim_close_listen,
-	.device_mr = shim_device_mr,
 	.irecv_consumed = shim_irecv_consumed,
 	.make_vdevice = shim_make_vdevice,
 	.finalize = shim_finalize,
-	.set_attr = shim_set_attr,
 	.slots = sizeof(table_v) / sizeof(void *),
 	.optional_slots = 0
 #if V >= 6

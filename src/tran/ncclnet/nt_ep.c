@@ -159,14 +159,8 @@ void nt_ep_lost(struct nt_ep *ep, const struct nt_queue *l)
 	ep->deadline_ns = rpwi_now_ns() + NT_LOST_MS * RPWI_NS_PER_MS;
 }
 
-void nt_ep_left(struct nt_ep *ep)
-{
-	ep->leave_heard = true;
-	nt_ep_goodbye(ep);
-	nt_ep_fail(ep, RPW_ERR_UNREACHABLE, "the peer closed its side of the ncclnet endpoint");
-}
-
-void nt_ep_goodbye(struct nt_ep *ep)
+/* As soon as there is room. */
+static void goodbye(struct nt_ep *ep)
 {
 	if (ep->leave_placed)
 		return;
@@ -179,6 +173,13 @@ void nt_ep_goodbye(struct nt_ep *ep)
 	nt_frame_flush(ep);
 }
 
+void nt_ep_left(struct nt_ep *ep)
+{
+	ep->leave_heard = true;
+	goodbye(ep);
+	nt_ep_fail(ep, RPW_ERR_UNREACHABLE, "the peer closed its side of the ncclnet endpoint");
+}
+
 void nt_ep_report(struct nt *t)
 {
 	while (!rpwi_list_empty(&t->failing)) {
@@ -188,7 +189,7 @@ void nt_ep_report(struct nt *t)
 	}
 }
 
-void nt_ep_free(struct nt_ep *ep)
+static void ep_free(struct nt_ep *ep)
 {
 	struct nt *t = nt_of_ep(ep);
 	if (t->cursor == &ep->link)
@@ -219,7 +220,7 @@ void nt_ep_close(struct tran_ep *tran_ep)
 	emulate_ep_close(tran_ep);
 	ep->corked = false;
 	if (!has_to_leave(ep)) {
-		nt_ep_free(ep);
+		ep_free(ep);
 		return;
 	}
 	if (t->cursor == &ep->link)
@@ -229,19 +230,19 @@ void nt_ep_close(struct tran_ep *tran_ep)
 	rpwi_list_add_tail(&t->leaving, &ep->link);
 	ep->state = NT_LEAVING;
 	ep->deadline_ns = rpwi_now_ns() + NT_LINGER_MS * RPWI_NS_PER_MS;
-	nt_ep_goodbye(ep);
+	goodbye(ep);
 }
 
 bool nt_ep_leave_progress(struct nt_ep *ep, uint64_t now_ns)
 {
 	nt_frame_progress(ep);
 	if (ep->leave_owed)
-		nt_ep_goodbye(ep);
+		goodbye(ep);
 	nt_frame_flush(ep);
 	bool gone = ep->in.error || ep->out.error || now_ns >= ep->deadline_ns ||
 		    (ep->leave_placed && ep->leave_heard && nt_frame_idle(ep));
 	if (gone)
-		nt_ep_free(ep);
+		ep_free(ep);
 	return gone;
 }
 
@@ -303,7 +304,7 @@ unsigned nt_ep_progress(struct nt_ep *ep)
 		if (ep->leave_heard) { /* our goodbye, which the peer waits for */
 			nt_frame_progress(ep);
 			if (ep->leave_owed)
-				nt_ep_goodbye(ep);
+				goodbye(ep);
 			nt_frame_flush(ep);
 		}
 		return 0;

@@ -131,7 +131,7 @@ struct nt_ep {
 	struct nt_reg *out_reg, *in_reg;
 	uint32_t fill, post, done;
 	size_t filled; /* bytes in slot `fill`; 0: none yet */
-	uint32_t in_number, in_posted;
+	uint32_t in_number;
 
 	bool corked;            /* frames wait for what goes with them */
 	struct rpwi_list bulks; /* all messages of bulk data: */
@@ -177,11 +177,8 @@ void nt_ep_fail(struct nt_ep *ep, int status, const char *fmt, ...)
 void nt_ep_lost(struct nt_ep *ep, const struct nt_queue *l);
 void nt_ep_report(struct nt *t);
 unsigned nt_ep_progress(struct nt_ep *ep);
-void nt_ep_free(struct nt_ep *ep);
 /* The peer has said goodbye. */
 void nt_ep_left(struct nt_ep *ep);
-/* So do we, as soon as there is room. */
-void nt_ep_goodbye(struct nt_ep *ep);
 /* Of one that leaves: true: it is gone. */
 bool nt_ep_leave_progress(struct nt_ep *ep, uint64_t now_ns);
 

@@ -106,6 +106,16 @@ static void uncork(struct tcp_bundle *b)
 	tcp_bulk_kick(b);
 }
 
+/* Streams that stopped before bulk data that nobody expected look again. */
+static void resume(struct tcp_bundle *b)
+{
+	for (unsigned i = 1; i < TCP_STREAMS_MAX; i++) {
+		struct tcp_stream *s = b->stream[i];
+		if (s && s->stalled && rpwi_list_empty(&s->unread))
+			rpwi_list_add_tail(&s->t->unread, &s->unread);
+	}
+}
+
 static void bulk_go(struct tran_bulk *b, uint32_t id)
 {
 	struct tcp_ep *ep = b->ep;
@@ -115,7 +125,7 @@ static void bulk_go(struct tran_bulk *b, uint32_t id)
 		b->state = TCP_BULK_EXPECTED;
 		rpwi_list_add_tail(&ep->expected, &b->link);
 		all->expecting[is_large(b)]++;
-		tcp_bulk_resume(all);
+		resume(all);
 		return;
 	}
 	head_put(b);
@@ -207,19 +217,10 @@ void tcp_bulk_leave(struct tcp_ep *ep)
 	if (all && all->stream[0])
 		tcp_long_leave(all->stream[0], ep->number);
 	if (all) /* what comes for it is for nobody now */
-		tcp_bulk_resume(all);
+		resume(all);
 }
 
 /* ---- what comes ---- */
-
-void tcp_bulk_resume(struct tcp_bundle *b)
-{
-	for (unsigned i = 1; i < TCP_STREAMS_MAX; i++) {
-		struct tcp_stream *s = b->stream[i];
-		if (s && s->stalled && rpwi_list_empty(&s->unread))
-			rpwi_list_add_tail(&s->t->unread, &s->unread);
-	}
-}
 
 static struct tran_bulk *expected(const struct tcp_ep *ep, uint32_t id)
 {

@@ -364,8 +364,6 @@ void tcp_bulk_tell(struct tcp *t);
 /* The endpoint leaves its bundle, or has none: its memory is not touched any more, and its remote
  * memory is over. */
 void tcp_bulk_leave(struct tcp_ep *ep);
-/* Streams that stopped before bulk data that nobody expected look again. */
-void tcp_bulk_resume(struct tcp_bundle *b);
 /* Its header; its end. -1: against the rules, *why says which. 1: nobody expects it yet, the stream
  * is to wait. */
 int tcp_bulk_begins(
@@ -440,7 +438,5 @@ void tcp_ep_time(struct tcp *t, uint64_t now_ns);
 unsigned tcp_stream_read(struct tcp_stream *s);
 /* How much a read asks for at most where the program may look at its place: see tcp_recv.c. */
 size_t tcp_polled_read_max(void);
-/* Take apart what is in rx. For tests too. */
-unsigned tcp_stream_parse(struct tcp_stream *s);
 
 #endif

@@ -265,7 +265,8 @@ static void against_the_rules(struct tcp_stream *s, const char *why)
 		why);
 }
 
-unsigned tcp_stream_parse(struct tcp_stream *s)
+/* Takes apart what is in rx. How many things happened. */
+static unsigned parse(struct tcp_stream *s)
 {
 	unsigned things = 0;
 	size_t need = 0;
@@ -349,7 +350,7 @@ static void read_ended(struct tcp_stream *s, ssize_t r)
 static unsigned resumed(struct tcp_stream *s)
 {
 	s->stalled = false;
-	unsigned things = tcp_stream_parse(s);
+	unsigned things = parse(s);
 	if (s->state == TCP_UP && !s->stalled && !s->hot) {
 		tcp_stream_watch(s, true);
 		tcp_hot_add(s);
@@ -387,7 +388,7 @@ unsigned tcp_stream_read(struct tcp_stream *s)
 			break;
 		things++;
 		took(s, (size_t)r);
-		things += tcp_stream_parse(s);
+		things += parse(s);
 		if ((size_t)r < asked)
 			break;
 	}

@@ -209,10 +209,10 @@ struct verbs_ep {
 	enum verbs_ep_state state;
 	bool active, same_host, want_room, bye_said, bye_heard;
 	uint32_t peer_pid;
-	uint8_t peer_sees[16], own_sees[16];
+	uint8_t own_sees[16];
 	struct verbs_port remote; /* and remote_gid: the peer's side of the choice */
 	uint8_t remote_gid[16];
-	uint32_t peer_nonce, own_nonce;
+	uint32_t peer_nonce;
 	uint64_t deadline_ns, look_ns;
 	unsigned looks;
 	uint8_t own_port, own_gid_index, mtu, mtu_max;
