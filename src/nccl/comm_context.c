@@ -326,32 +326,6 @@ static void __attribute__((destructor)) at_exit(void)
 
 /* ---- comm contexts ---- */
 
-/* Other people's plugins are no transport of our own: the one that ROPEWAY_TRANSPORT names may be
- * this one, and there would be no end. */
-const char *plugin_transports(
-	const struct plugin_device *d, const char *automatic, char *list, size_t len)
-{
-	const char *own = secure_getenv("ROPEWAY_NCCL_TRANSPORT"),
-		   *all = secure_getenv("ROPEWAY_TRANSPORT");
-	bool chosen = own && *own;
-	const char *from = d->no_rdma ? "shm,tcp" : automatic;
-	if (all && *all)
-		from = all;
-	if (chosen)
-		from = own;
-	size_t n = 0;
-	*list = 0;
-	for (const char *p = from; *p; p += *p ? 1 : 0) {
-		size_t k = strcspn(p, ",");
-		bool hosted = !chosen && !strncmp(p, "ncclnet", 7),
-		     verbs = k == 5 && !memcmp(p, "verbs", 5);
-		if (!hosted && !(verbs && d->no_rdma) && n + k + 2 < len)
-			n += (size_t)snprintf(list + n, len - n, "%s%.*s", n ? "," : "", (int)k, p);
-		p += k;
-	}
-	return n || !d->no_rdma ? list : "shm,tcp";
-}
-
 /* "": as the messaging library chooses by itself. Memory of GPUs goes directly by verbs only, while
  * shared memory would be the choice within a host. */
 static int cc_open(struct comm_context *l, const struct plugin_device *d)

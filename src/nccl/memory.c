@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory.c - what kinds of memory a device takes, and registration of it. All that is about GPUs
- * goes here. */
+/* memory.c - registration of memory. */
 #include "nccl/plugin.h"
 
 #include <stdio.h>
@@ -16,72 +15,9 @@ struct plugin_memory {
 	rpw_memory *gpu; /* of a GPU */
 };
 
-/* ---- what a device takes: asked of its RDMA devices once ---- */
-
 static struct {
-	pthread_mutex_t lock;
-	struct {
-		bool asked;
-		int types;
-		char missing[400]; /* why no more than host memory */
-	} of[PLUGIN_DEVICES_MAX];
-	atomic_flag staged_said; /* that a path copies memory of GPUs through the host */
-} support = {.lock = PTHREAD_MUTEX_INITIALIZER, .staged_said = ATOMIC_FLAG_INIT};
-
-/* By its address means: by a dma-buf that the messaging library gets from the driver, or by peer
- * memory. */
-static int ask(const struct plugin_device *d, char *missing, size_t missing_len)
-{
-	char list[512];
-	rpw_context_options o = {.size = sizeof(o),
-		.transports = plugin_transports(d, "verbs", list, sizeof(list)),
-		.rdma_devices = d->rdma};
-	rpw_context *c;
-	snprintf(missing, missing_len, "NCCL_IB_DISABLE or NCCL_IB_HCA leave it no RDMA device");
-	if (d->no_rdma)
-		return NCCL_PTR_HOST;
-	int ways = rpw_context_create(&o, &c);
-	bool made = !ways;
-	if (made)
-		ways = rpw_memory_direct(c);
-	snprintf(missing, missing_len, "%s",
-		ways > 0 ? "its RDMA devices take no dma-buf" : rpw_last_error());
-	if (made)
-		rpw_context_destroy(c);
-	if (ways <= 0)
-		return NCCL_PTR_HOST;
-	return NCCL_PTR_HOST | NCCL_PTR_CUDA | (ways & RPW_DIRECT_DMABUF ? NCCL_PTR_DMABUF : 0);
-}
-
-static void types_say(const struct plugin_device *d, int types, const char *missing)
-{
-	if (types & NCCL_PTR_DMABUF)
-		plugin_info("%s: GPU memory by its address and by dma-buf", d->name);
-	else if (types & NCCL_PTR_CUDA)
-		plugin_info("%s: GPU memory by its address", d->name);
-	else
-		plugin_info("%s: GPU memory has to be copied to the host by NCCL: %s", d->name,
-			missing);
-}
-
-int plugin_ptr_support(const struct plugin_device *d)
-{
-	size_t i = (size_t)(d - plugin_device(0));
-	pthread_mutex_lock(&support.lock);
-	if (!support.of[i].asked) {
-		support.of[i].types = ask(d, support.of[i].missing, sizeof(support.of[i].missing));
-		support.of[i].asked = true;
-		types_say(d, support.of[i].types, support.of[i].missing);
-	}
-	int types = support.of[i].types;
-	pthread_mutex_unlock(&support.lock);
-	return types;
-}
-
-static const char *missing_for(const struct plugin_device *d)
-{
-	return support.of[d - plugin_device(0)].missing;
-}
+	atomic_flag said;
+} staged = {ATOMIC_FLAG_INIT};
 
 /* Of a path that fell back: what copies then are the GPU's engines, in no order that CUDA
  * promises. */
@@ -89,7 +25,7 @@ static void staged_say(const struct plugin_comm *c)
 {
 	rpw_endpoint_information i = {.size = sizeof(i)};
 	if (rpw_endpoint_info(c->ep, &i) || !strcmp(i.transport, "verbs") ||
-		atomic_flag_test_and_set(&support.staged_said))
+		atomic_flag_test_and_set(&staged.said))
 		return;
 	plugin_warn("memory of GPUs goes to and from peer %s by %s, copied through host memory "
 		    "(%s): a receive fills in no certain order then, and NCCL's "
@@ -141,7 +77,7 @@ static int check_type(const struct plugin_comm *c, int type, bool dmabuf)
 		plugin_warn("memory type %d (%s) cannot be registered on device %s, which says so "
 			    "in ptrSupport (0x%x): %s",
 			type, types[i].name, c->device->name, plugin_ptr_support(c->device),
-			missing_for(c->device));
+			plugin_gpu_missing(c->device));
 		return NCCL_INVALID_ARGUMENT;
 	}
 	plugin_warn("unknown memory type %d: NCCL_PTR_HOST is %d, NCCL_PTR_CUDA %d, "

@@ -59,6 +59,17 @@ int plugin_devices(void);
 const struct plugin_device *plugin_device(int dev);       /* NULL: no such one */
 int plugin_device_join(const int *devs, int n, int *dev); /* enum nccl_result */
 
+/* ---- support.c ---- */
+
+/* What contexts of that device may use: as the environment has it, else `automatic`, less what is
+ * none of its. Written to `list`, or static. */
+const char *plugin_transports(
+	const struct plugin_device *d, const char *automatic, char *list, size_t len);
+/* enum nccl_ptr bits: the kinds of memory that comms of this device take. */
+int plugin_ptr_support(const struct plugin_device *d);
+/* Why memory of GPUs is not among them; after plugin_ptr_support. */
+const char *plugin_gpu_missing(const struct plugin_device *d);
+
 /* ---- handle.c ---- */
 
 enum { PLUGIN_NONCE_BYTES = 16, PLUGIN_HANDLE_LAYOUT = 1 };
@@ -116,10 +127,6 @@ struct comm_context {
 };
 /* enum rpw_status; one user */
 int comm_context_new(const struct plugin_device *d, struct comm_context **out);
-/* What contexts of that device may use: as the environment has it, else `automatic`, less what is
- * none of its. Written to `list`, or static. */
-const char *plugin_transports(
-	const struct plugin_device *d, const char *automatic, char *list, size_t len);
 void comm_context_enter(struct comm_context *l);
 bool comm_context_try(struct comm_context *l);
 /* For isend and irecv. False: a helper thread is in it; they say so to NCCL, which calls again. */
@@ -256,7 +263,5 @@ unsigned plugin_timeout_ms(unsigned otherwise);
 /* Parts of plugin_close. */
 void plugin_listen_close(struct plugin_comm *c);
 void plugin_memories_free(struct plugin_comm *c);
-/* enum nccl_ptr bits: the kinds of memory that comms of this device take. */
-int plugin_ptr_support(const struct plugin_device *d);
 
 #endif

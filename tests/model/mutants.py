@@ -64,7 +64,7 @@ MUTANTS = [
     ("emulate: a short put loses its last byte", "src/tran/emulate.c",
      "tran_place(t->emulated->pid, region_at(m, a), body, a->len, t->polled)", "tran_place(t->emulated->pid, region_at(m, a), body, a->len - (a->len > 900), t->polled)"),
     ("tcp: bytes of a body are put 8 bytes late", "src/tran/tcp/tcp_recv.c", "\t\tmemcpy(s->body, from, n);\n", "\t\tmemcpy(s->body + (n > 16 && n < s->body_left ? 8 : 0), from, n);\n"),
-    ("verbs: a short get gives one byte less", "src/tran/verbs/verbs_rma.c", "rpwi_copy_up(op->local, op->slot->buf, op->len);", "rpwi_copy_up(op->local, op->slot->buf, op->len - (op->len > 200));"),
+    ("verbs: a short get gives one byte less", "src/tran/verbs/verbs_op.c", "rpwi_copy_up(op->local, op->slot->buf, op->len);", "rpwi_copy_up(op->local, op->slot->buf, op->len - (op->len > 200));"),
     ("verbs: an offset counts from the wrong end", "src/tran/verbs/verbs_rma.c", "\t*addr = get_le64(d + 8) + offset;\n", "\t*addr = get_le64(d + 8) + (len == 8 ? offset : size - len > offset ? offset : offset - 1);\n"),
     ("emulate: a short get gives one byte less", "src/tran/emulate.c",
      "tran_place(ep->tran->emulated->pid, c->local, body, len, ep->tran->polled))", "tran_place(ep->tran->emulated->pid, c->local, body, len - (len > 700), ep->tran->polled))"),

@@ -13,7 +13,6 @@
 #include "tran/ncclnet/nt_priv.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -121,65 +120,6 @@ static void up(struct nt_ep *ep, struct nt_comm c[4])
 
 /* ---- ending ---- */
 
-void nt_ep_fail(struct nt_ep *ep, int status, const char *fmt, ...)
-{
-	va_list ap;
-	if (ep->state == NT_EP_FAILED || ep->state == NT_LEAVING)
-		return;
-	char why[320];
-	va_start(ap, fmt);
-	vsnprintf(why, sizeof why, fmt, ap);
-	va_end(ap);
-	rpwi_debug("ncclnet: %s", why);
-	rpwi_error_keep(&ep->error, &(struct rpwi_error){status, 0, why});
-	ep->state = NT_EP_FAILED;
-	ep->base.closed = true;
-	rpwi_list_add_tail(&nt_of_ep(ep)->failing, &ep->failing);
-}
-
-void nt_ep_breach(struct tran_ep *tran_ep, const struct rpwi_error *e)
-{
-	struct nt_ep *ep = (struct nt_ep *)tran_ep;
-	if (e->status != RPW_ERR_PROTOCOL)
-		nt_ep_fail(ep, e->status, "%s", e->text);
-	else
-		nt_ep_fail(ep, e->status,
-			"%s sent %s over plugin %s v%d: are both ropeways whole, and is the "
-			"plugin?",
-			ep->peer, e->text, ep->out.load->name, ep->out.load->n->abi);
-}
-
-void nt_ep_lost(struct nt_ep *ep, const struct nt_queue *l)
-{
-	if (ep->state != NT_UP || ep->deadline_ns != RPWI_NEVER)
-		return;
-	snprintf(ep->lost_why, sizeof ep->lost_why,
-		"plugin %s v%d: the connection to %s broke: %s gave %d (%s)", l->load->name,
-		l->load->n->abi, ep->peer, l->error_call, l->error, ncclnet_result_name(l->error));
-	ep->deadline_ns = rpwi_now_ns() + NT_LOST_MS * RPWI_NS_PER_MS;
-}
-
-/* As soon as there is room. */
-static void goodbye(struct nt_ep *ep)
-{
-	if (ep->leave_placed)
-		return;
-	uint8_t *p = nt_frame_reserve(ep, NT_ITEM_LEN);
-	ep->leave_owed = !p;
-	if (!p)
-		return;
-	nt_put_item(p, &(struct nt_item){.kind = NT_LEAVE});
-	ep->leave_placed = true;
-	nt_frame_flush(ep);
-}
-
-void nt_ep_left(struct nt_ep *ep)
-{
-	ep->leave_heard = true;
-	goodbye(ep);
-	nt_ep_fail(ep, RPW_ERR_UNREACHABLE, "the peer closed its side of the ncclnet endpoint");
-}
-
 void nt_ep_report(struct nt *t)
 {
 	while (!rpwi_list_empty(&t->failing)) {
@@ -230,14 +170,14 @@ void nt_ep_close(struct tran_ep *tran_ep)
 	rpwi_list_add_tail(&t->leaving, &ep->link);
 	ep->state = NT_LEAVING;
 	ep->deadline_ns = rpwi_now_ns() + NT_LINGER_MS * RPWI_NS_PER_MS;
-	goodbye(ep);
+	nt_frame_goodbye(ep);
 }
 
 bool nt_ep_leave_progress(struct nt_ep *ep, uint64_t now_ns)
 {
-	nt_frame_progress(ep);
+	nt_batch_progress(ep);
 	if (ep->leave_owed)
-		goodbye(ep);
+		nt_frame_goodbye(ep);
 	nt_frame_flush(ep);
 	bool gone = ep->in.error || ep->out.error || now_ns >= ep->deadline_ns ||
 		    (ep->leave_placed && ep->leave_heard && nt_frame_idle(ep));
@@ -275,7 +215,7 @@ static void look_for_loss(struct nt_ep *ep)
 
 static unsigned working(struct nt_ep *ep)
 {
-	unsigned n = nt_frame_progress(ep);
+	unsigned n = nt_batch_progress(ep);
 	if (ep->state == NT_UP)
 		n += nt_bulk_progress(ep);
 	if (ep->state != NT_UP)
@@ -302,9 +242,9 @@ unsigned nt_ep_progress(struct nt_ep *ep)
 		return working(ep);
 	case NT_EP_FAILED:
 		if (ep->leave_heard) { /* our goodbye, which the peer waits for */
-			nt_frame_progress(ep);
+			nt_batch_progress(ep);
 			if (ep->leave_owed)
-				goodbye(ep);
+				nt_frame_goodbye(ep);
 			nt_frame_flush(ep);
 		}
 		return 0;

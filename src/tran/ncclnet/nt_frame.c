@@ -10,7 +10,6 @@
 #include "tran/ncclnet/nt_priv.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <sys/mman.h>
 
 enum { UNDER_WAY_GATHER = 2, BUFFERS_LEN = 2 * NT_REQUESTS * NT_SLOT_LEN };
@@ -24,7 +23,7 @@ static uint8_t *in_slot(const struct nt_ep *ep, uint32_t n)
 	return ep->buffers + (size_t)(NT_REQUESTS + n % NT_REQUESTS) * NT_SLOT_LEN;
 }
 
-static void receive(struct nt_ep *ep)
+void nt_frame_receive(struct nt_ep *ep)
 {
 	while (nt_queue_under_way(&ep->in) < NT_REQUESTS &&
 		nt_queue_post(
@@ -44,7 +43,7 @@ int nt_frame_open(struct nt_ep *ep)
 	ep->in_reg = nt_queue_register(&ep->in, NULL, in_slot(ep, 0), BUFFERS_LEN / 2);
 	if (!ep->out_reg || !ep->in_reg)
 		return -EIO;
-	receive(ep);
+	nt_frame_receive(ep);
 	return ep->in.error ? -EIO : 0;
 }
 
@@ -131,73 +130,15 @@ bool nt_frame_idle(const struct nt_ep *ep)
 	return ep->filled <= NT_BATCH_LEN && ep->done == ep->fill;
 }
 
-/* ---- what comes ---- */
-
-static const char *item_take(struct nt_ep *ep, const struct nt_item *i, const uint8_t *more)
+void nt_frame_goodbye(struct nt_ep *ep)
 {
-	if (i->kind == NT_BULK)
-		return nt_bulk_announced(ep, i);
-	emulate_frame_up(&ep->base, more, i->head_len, more + i->head_len, (size_t)i->len);
-	return NULL;
-}
-
-static const char *batch_take(struct nt_ep *ep, const uint8_t *p, size_t len)
-{
-	const char *why = NULL;
-	for (size_t at = NT_BATCH_LEN; at < len;) {
-		struct nt_item i;
-		size_t more;
-		if (nt_get_item(p + at, len - at, &i, &more, &why))
-			return why;
-		at += NT_ITEM_LEN;
-		if (i.kind == NT_LEAVE)
-			nt_ep_left(ep);
-		/* what comes after ep_close, or after a failure, is for nobody */
-		else if (ep->state == NT_UP)
-			why = item_take(ep, &i, p + at);
-		if (why)
-			return why;
-		at += more;
-	}
-	return NULL;
-}
-
-static void take(struct nt_ep *ep, const struct nt_request *r)
-{
-	const uint8_t *p = r->data;
-	uint32_t len = rpwi_get_be32(p), number = rpwi_get_be32(p + 4);
-	const char *why = NULL;
-	if (len < NT_BATCH_LEN || len > NT_SLOT_LEN || (r->size > 0 && (uint32_t)r->size != len))
-		why = "a batch that is not as long as it says";
-	else if (number != ep->in_number++)
-		why = "a batch out of order";
-	else
-		why = batch_take(ep, p, len);
-	if (why)
-		nt_ep_breach(&ep->base, &(struct rpwi_error){RPW_ERR_PROTOCOL, 0, why});
-}
-
-unsigned nt_frame_progress(struct nt_ep *ep)
-{
-	unsigned n = 0;
-	/* One by one: behind a goodbye comes nothing but the end of the connection, which is no
-	 * failure. */
-	while (!ep->leave_heard && (ep->state == NT_UP || ep->state == NT_LEAVING) &&
-		n < 2 * NT_REQUESTS && nt_queue_poll(&ep->in, 1)) {
-		take(ep, nt_queue_oldest(&ep->in));
-		nt_queue_take(&ep->in);
-		n++;
-		if (!ep->leave_heard)
-			receive(ep);
-	}
-	if (!n && !ep->leave_heard)
-		receive(ep);
-	if (ep->out.posted != ep->out.taken) {
-		nt_queue_poll(&ep->out, NT_REQUESTS);
-		for (; nt_queue_oldest(&ep->out); n++) {
-			nt_queue_take(&ep->out);
-			ep->done++;
-		}
-	}
-	return n;
+	if (ep->leave_placed)
+		return;
+	uint8_t *p = nt_frame_reserve(ep, NT_ITEM_LEN);
+	ep->leave_owed = !p;
+	if (!p)
+		return;
+	nt_put_item(p, &(struct nt_item){.kind = NT_LEAVE});
+	ep->leave_placed = true;
+	nt_frame_flush(ep);
 }

@@ -165,20 +165,20 @@ int nt_setup_look(struct nt_setup *s, struct nt_comm out[4], char *why, size_t w
 /* Wherever its threads are: what they hold is closed by whoever leaves last. */
 void nt_setup_drop(struct nt_setup *s);
 
-/* nt_ep.c */
-int nt_ep_make(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out,
-	uint8_t *handle, size_t *handle_len);
-int nt_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
-void nt_ep_close(struct tran_ep *ep);
+/* nt_fail.c */
 void nt_ep_breach(struct tran_ep *ep, const struct rpwi_error *e);
 void nt_ep_fail(struct nt_ep *ep, int status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* A comm broke: if the peer has left, its goodbye says so in a moment. */
 void nt_ep_lost(struct nt_ep *ep, const struct nt_queue *l);
+
+/* nt_ep.c */
+int nt_ep_make(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out,
+	uint8_t *handle, size_t *handle_len);
+int nt_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
+void nt_ep_close(struct tran_ep *ep);
 void nt_ep_report(struct nt *t);
 unsigned nt_ep_progress(struct nt_ep *ep);
-/* The peer has said goodbye. */
-void nt_ep_left(struct nt_ep *ep);
 /* Of one that leaves: true: it is gone. */
 bool nt_ep_leave_progress(struct nt_ep *ep, uint64_t now_ns);
 
@@ -212,9 +212,15 @@ int nt_send(struct tran_ep *ep, const void *head, size_t head_len, const struct 
 uint8_t *nt_frame_reserve(struct nt_ep *ep, size_t len);
 /* Send full batches, and others while little is under way. Not while corked. */
 void nt_frame_flush(struct nt_ep *ep);
-unsigned nt_frame_progress(struct nt_ep *ep);
 /* All that was taken has been sent. */
 bool nt_frame_idle(const struct nt_ep *ep);
+/* Receives for all batches that may come. */
+void nt_frame_receive(struct nt_ep *ep);
+/* As soon as there is room. */
+void nt_frame_goodbye(struct nt_ep *ep);
+
+/* nt_batch.c */
+unsigned nt_batch_progress(struct nt_ep *ep);
 
 /* nt_bulk.c */
 extern const struct tran_bulk_ops nt_bulk_ops;

@@ -1,69 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verbs_ep.c - endpoints: queue pairs, their states, how they end and why. */
+/* verbs_ep.c - endpoints: how they begin, how they end and why. */
 #include "tran/verbs/verbs_priv.h"
 
-#include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum {
-	PSN_MASK = 0xffffff,
-	TIMEOUT = 14,    /* 4.096 us * 2^14 = 67 ms until an unanswered packet is sent again, */
-	RETRIES = 7,     /* so often */
-	RNR_FOREVER = 7, /* a receive will be there: see VERBS_RX_RESERVE */
-	RNR_TIMER = 12,  /* 0.64 ms */
-	HOP_LIMIT = 64,
 	/* measured on the software device: at 8 KiB fetching still takes a quarter longer, */
 	EAGER_MAX = VERBS_FRAME_MAX,
 	LOOKS_MAX = 6,
 	PUT_MIN = 512 << 10, /* at 256 KiB putting a twentieth; at 1 MiB it takes an eighth less */
 };
 
-uint32_t rpwi_verbs_psn(void) { return (uint32_t)rpwi_random64() & PSN_MASK; }
-
 /* ---- making ---- */
-
-struct ibv_qp *rpwi_verbs_qp_new(struct verbs_plane *p)
-{
-	/* What inline data a device can take is found by asking: less each time. */
-	unsigned inlines = RPWI_MIN(p->inline_max, (unsigned)VERBS_INLINE_MAX);
-	if (rpwi_verbs_cq_reserve(p))
-		return NULL;
-	for (;;) {
-		struct ibv_qp_init_attr a = {.send_cq = p->cq,
-			.recv_cq = p->cq,
-			.srq = p->srq,
-			.cap = {.max_send_wr = VERBS_SQ_DEPTH,
-				.max_send_sge = 1,
-				.max_inline_data = inlines},
-			.qp_type = IBV_QPT_RC};
-		struct ibv_qp *qp = p->v->ibv_create_qp(p->pd, &a);
-		if (qp) {
-			p->inline_max = RPWI_MIN(inlines, a.cap.max_inline_data);
-			p->qps++;
-			return qp;
-		}
-		if (!inlines || errno == ENOMEM) {
-			rpwi_fail(RPW_ERR_SYSTEM, "verbs: %s gives no queue pair beside its %u: %s",
-				p->name, p->qps, strerror(errno));
-			return NULL;
-		}
-		inlines = inlines > 32 ? inlines / 2 : 0;
-	}
-}
-
-static void qp_free(struct verbs_plane *p, struct ibv_qp *qp)
-{
-	p->v->ibv_destroy_qp(qp);
-	p->qps--;
-}
 
 static void made_free(struct verbs_ep *ep)
 {
 	for (unsigned i = 0; i < ep->t->planes; i++)
 		if (ep->made[i])
-			qp_free(ep->t->plane[i], ep->made[i]);
+			rpwi_verbs_qp_free(ep->t->plane[i], ep->made[i]);
 	memset(ep->made, 0, sizeof(ep->made));
 }
 
@@ -129,106 +83,6 @@ int rpwi_verbs_ep_make(struct tran *base, const struct tran_control *control, vo
 	*handle_len = rpwi_verbs_offer_write(&offer, handle, TRAN_HANDLE_MAX);
 	*out = &ep->base;
 	return 0;
-}
-
-/* ---- what the software device knows of the way ---- */
-
-/* Bits of its answer: packets are too big, or lost for their size. */
-enum { PATH_WORD_BYTES = 400, WORD_OF_SIZE = 1 << 0 | 1 << 6 };
-
-/* *bytes: the largest MTU that passes, 0 not known; *word: a sentence, or "". */
-static unsigned path_word(
-	const struct verbs_ep *ep, struct ibv_qp *qp, unsigned *bytes, char word[PATH_WORD_BYTES])
-{
-	*bytes = 0;
-	*word = 0;
-	return ep->p->v->ropeway_path_word && qp
-		       ? ep->p->v->ropeway_path_word(qp, bytes, word, PATH_WORD_BYTES)
-		       : 0;
-}
-
-/* ---- RESET -> INIT -> RTR -> RTS ---- */
-
-static int modify(
-	struct verbs_ep *ep, struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, const char *state)
-{
-	char word[PATH_WORD_BYTES];
-	unsigned bytes;
-	int rc = ep->p->v->ibv_modify_qp(qp, a, mask);
-	if (!rc)
-		return 0;
-	rc = rc > 0 ? rc : errno; /* some libraries give -1 */
-	path_word(ep, qp, &bytes, word);
-	if (rc == EADDRINUSE)
-		return rpwi_fail(RPW_ERR_UNREACHABLE, "the queue pair on %s cannot go to %s: %s",
-			ep->base.path, state,
-			*word ? word
-			      : "another program holds UDP port 4791 (`ss -uanp sport = :4791` "
-				"says "
-				"which)");
-	return rpwi_fail(RPW_ERR_UNREACHABLE,
-		"the queue pair on %s cannot go to %s: %s; is there a route between the two "
-		"addresses?",
-		ep->base.path, state, strerror(rc));
-}
-
-static int to_init(struct verbs_ep *ep, struct ibv_qp *qp)
-{
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
-		.port_num = ep->own_port,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-				   (ep->p->atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0)};
-	return modify(ep, qp, &a,
-		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
-}
-
-/* Frames need no READs: each one that a device is to answer at a time costs memory there. */
-static uint8_t reads_max(const struct verbs_ep *ep, const struct ibv_qp *qp, uint8_t of_lane)
-{
-	return qp == ep->sq.qp ? 1 : of_lane;
-}
-
-static int to_rtr(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t peer_qpn, uint32_t peer_psn)
-{
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
-		.path_mtu = (enum ibv_mtu)ep->mtu,
-		.dest_qp_num = peer_qpn,
-		.rq_psn = peer_psn,
-		.max_dest_rd_atomic = reads_max(ep, qp, ep->p->rd_in),
-		.min_rnr_timer = RNR_TIMER,
-		.ah_attr = {.dlid = ep->remote.lid,
-			.port_num = ep->own_port,
-			.is_global = 1,
-			.grh = {.sgid_index = ep->own_gid_index, .hop_limit = HOP_LIMIT}}};
-	memcpy(a.ah_attr.grh.dgid.raw, ep->remote_gid, 16);
-	return modify(ep, qp, &a,
-		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-		"RTR");
-}
-
-static int to_rts(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn)
-{
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTS,
-		.timeout = TIMEOUT,
-		.retry_cnt = RETRIES,
-		.rnr_retry = RNR_FOREVER,
-		.sq_psn = psn,
-		.max_rd_atomic =
-			reads_max(ep, qp, RPWI_MIN(ep->p->rd_out, RPWI_MAX(ep->remote.rd_in, 1)))};
-	return modify(ep, qp, &a,
-		IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-			IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
-		"RTS");
-}
-
-int rpwi_verbs_qp_connect(
-	struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn, uint32_t peer_qpn, uint32_t peer_psn)
-{
-	int rc = to_init(ep, qp);
-	if (!rc)
-		rc = to_rtr(ep, qp, peer_qpn, peer_psn);
-	return rc ? rc : to_rts(ep, qp, psn);
 }
 
 /* ---- starting ---- */
@@ -309,42 +163,7 @@ int rpwi_verbs_ep_start(
 	return 0;
 }
 
-void rpwi_verbs_ep_up(struct verbs_ep *ep)
-{
-	ep->state = VERBS_EP_UP;
-	rpwi_list_del(&ep->in_starting);
-	rpwi_debug("verbs: %s to QPN 0x%06x is up", ep->base.path, ep->remote.qpn);
-	ep->t->base.up->ready(ep->base.user, NULL);
-}
-
 /* ---- the end ---- */
-
-void rpwi_verbs_ep_fail(struct verbs_ep *ep, int status, const char *fmt, ...)
-{
-	char why[600];
-	enum verbs_ep_state was = ep->state;
-	va_list args;
-	if (was == VERBS_EP_FAILED)
-		return;
-	va_start(args, fmt);
-	vsnprintf(why, sizeof(why), fmt, args);
-	va_end(args);
-	ep->state = VERBS_EP_FAILED;
-	rpwi_debug("verbs: %s: %s", ep->base.path, why);
-	if (was == VERBS_EP_CLOSING)
-		return; /* nobody wants to know; it is freed by the next progress */
-	rpwi_list_del(&ep->in_starting);
-	rpwi_list_del(&ep->in_todo);
-	/* What is posted comes back, and the peer's requests are not answered any more; one who
-	 * said good-bye still waits for the answer to that. */
-	if (ep->sq.qp && !ep->bye_heard)
-		ep->p->v->ibv_modify_qp(
-			ep->sq.qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
-	rpwi_fail(status, "verbs: %s", why);
-	const struct tran_up *up = ep->t->base.up;
-	(was == VERBS_EP_UP ? up->failed : up->ready)(
-		ep->base.user, &(struct rpwi_error){status, 0, why});
-}
 
 /* What a completion's status means for people; for the peer's side, what it refused. */
 static const struct {
@@ -380,11 +199,11 @@ static const struct {
  * it. */
 static bool fail_size(struct verbs_ep *ep, bool in_rma)
 {
-	char word[PATH_WORD_BYTES];
+	char word[VERBS_PATH_WORD_BYTES];
 	unsigned bytes, own = 128u << ep->mtu;
-	unsigned said = path_word(ep, ep->sq.qp, &bytes, word);
+	unsigned said = rpwi_verbs_path_word(ep, ep->sq.qp, &bytes, word);
 	bool starting = ep->state == VERBS_EP_STARTING && ep->greeted && ep->wide_said;
-	bool known = (said & WORD_OF_SIZE) && (!bytes || bytes < own);
+	bool known = (said & VERBS_WORD_OF_SIZE) && (!bytes || bytes < own);
 	if (!known && !starting && !(in_rma && !ep->rma_done && ep->wide_due))
 		return false;
 	bool smaller = rpwi_verbs_way_narrow(ep->t, ep->host, ep->mtu, known ? bytes : 0);
@@ -403,12 +222,12 @@ static bool fail_size(struct verbs_ep *ep, bool in_rma)
 
 void rpwi_verbs_ep_look(struct verbs_ep *ep, bool late)
 {
-	char word[PATH_WORD_BYTES];
+	char word[VERBS_PATH_WORD_BYTES];
 	unsigned bytes;
 	if (!ep->greeted || !ep->wide_due)
 		return;
 	rpwi_verbs_say_wide(ep);
-	bool size = path_word(ep, ep->sq.qp, &bytes, word) & WORD_OF_SIZE;
+	bool size = rpwi_verbs_path_word(ep, ep->sq.qp, &bytes, word) & VERBS_WORD_OF_SIZE;
 	/* That a larger size was lost before is a reason not to wait for all retries. */
 	if (late || (size && (bytes || ++ep->looks > LOOKS_MAX) && bytes < 128u << ep->mtu))
 		fail_size(ep, false);
@@ -416,12 +235,12 @@ void rpwi_verbs_ep_look(struct verbs_ep *ep, bool late)
 
 static void fail_retries(struct verbs_ep *ep, const char *what, bool in_rma)
 {
-	char to[VERBS_GID_TEXT], word[PATH_WORD_BYTES];
+	char to[VERBS_GID_TEXT], word[VERBS_PATH_WORD_BYTES];
 	unsigned bytes;
 	bool ended = ep->peer && rpwi_verbs_peer_ended(ep->peer);
 	if (!ended && fail_size(ep, in_rma))
 		return;
-	path_word(ep, ep->sq.qp, &bytes, word);
+	rpwi_verbs_path_word(ep, ep->sq.qp, &bytes, word);
 	const char *why = "the peer's process ended or is stopped, its interface is down, UDP port "
 			  "4791 is blocked on the way, a NAT lies between, or a link whose MTU is "
 			  "too small";
@@ -450,67 +269,6 @@ void rpwi_verbs_ep_fail_wc(struct verbs_ep *ep, const struct ibv_wc *wc, const c
 		}
 	rpwi_verbs_ep_fail(ep, status, "%s on %s failed (%s, vendor 0x%x): %s", what, ep->base.path,
 		ep->p->v->ibv_wc_status_str(wc->status), wc->vendor_err, text);
-}
-
-static bool wc_is_recv(const struct ibv_wc *wc) { return !(wc->wr_id & 1); }
-
-/* Completions of a QP number that may be used again soon: the receives among them give their buffer
- * back. */
-static void wcs_forget(struct verbs_plane *p, struct ibv_wc *wc, int n, uint32_t qpn)
-{
-	for (int i = 0; i < n; i++) {
-		if (wc[i].qp_num != qpn || !wc[i].wr_id)
-			continue;
-		if (wc_is_recv(&wc[i])) {
-			struct verbs_slot *s = (struct verbs_slot *)(uintptr_t)wc[i].wr_id;
-			s->next = p->repost;
-			p->repost = s;
-			p->rx_posted--;
-		}
-		wc[i].wr_id = 0;
-	}
-	while (p->wc_count > p->wc_at && !p->wc[p->wc_count - 1].wr_id)
-		p->wc_count--;
-}
-
-/* To destroy a queue pair drops its completions, and with them the receive that a message half came
- * into: so they are taken before. */
-static void wcs_take(struct verbs_plane *p)
-{
-	for (unsigned i = 0; i < VERBS_SQ_DEPTH; i++) {
-		if (p->wc_count + VERBS_POLL_BATCH > p->wc_size) {
-			struct ibv_wc *more =
-				realloc(p->wc, sizeof(*more) * (size_t)p->wc_size * 2);
-			if (!more)
-				return;
-			p->wc = more;
-			p->wc_size *= 2;
-		}
-		int n = ibv_poll_cq(p->cq, VERBS_POLL_BATCH, p->wc + p->wc_count);
-		if (n <= 0)
-			return;
-		p->wc_count += n;
-	}
-}
-
-void rpwi_verbs_sq_free(struct verbs_ep *ep, struct verbs_sq *q)
-{
-	struct verbs_plane *p = ep->p;
-	uint32_t qpn = q->qp->qp_num;
-	/* Unknown from here on: completions polled of it later are dropped, and its receives are
-	 * posted again. */
-	if (q->mapped)
-		rpwi_verbs_map_del(p, q);
-	p->v->ibv_modify_qp(q->qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
-	wcs_take(p);
-	qp_free(p, q->qp);
-	wcs_forget(p, p->wc + p->wc_at, p->wc_count - p->wc_at, qpn);
-	for (; q->head != q->tail; q->head++)
-		if (q->sqe[q->head % VERBS_SQ_DEPTH].kind == VERBS_SQE_SLOT)
-			verbs_slot_put(&p->tx, q->sqe[q->head % VERBS_SQ_DEPTH].p);
-	q->qp = NULL;
-	q->mapped = false;
-	q->unsignalled = 0;
 }
 
 void rpwi_verbs_ep_free(struct verbs_ep *ep)

@@ -8,31 +8,8 @@
  */
 #include "tran/verbs/verbs_priv.h"
 
-#include <errno.h>
-
 enum { WINDOW_STEP_MAX = 1024, ROOM_FOR_CONTROL = 2, HELLO_BYTES = 8 };
 _Static_assert((int)HELLO_BYTES <= (int)VERBS_RMA_QP_BYTES, "the longest of our own frames");
-
-/* ---- posting ---- */
-
-int rpwi_verbs_post(
-	struct verbs_sq *q, struct ibv_send_wr *wr, enum verbs_sqe_kind kind, void *what)
-{
-	struct ibv_send_wr *bad;
-	if (!verbs_sq_room(q))
-		return RPWI_LATER;
-	if (kind != VERBS_SQE_PLAIN || q->unsignalled + 1 >= VERBS_SQ_SIGNAL)
-		wr->send_flags |= IBV_SEND_SIGNALED;
-	wr->wr_id = (uint64_t)q->tail << 1 | 1;
-	int rc = ibv_post_send(q->qp, wr, &bad);
-	if (RPWI_UNLIKELY(rc)) {
-		return rpwi_fail(RPW_ERR_SYSTEM, "verbs: %s takes no work request: %s",
-			q->ep->base.path, strerror(rc > 0 ? rc : errno));
-	}
-	q->sqe[q->tail++ % VERBS_SQ_DEPTH] = (struct verbs_sqe){.p = what, .kind = kind};
-	q->unsignalled = wr->send_flags & IBV_SEND_SIGNALED ? 0 : q->unsignalled + 1;
-	return 0;
-}
 
 /* ---- credits ---- */
 
@@ -101,14 +78,14 @@ static int post_inline(struct verbs_ep *ep, const uint8_t *buf, size_t len, bool
 		.num_sge = 1,
 		.opcode = IBV_WR_SEND,
 		.send_flags = IBV_SEND_INLINE | (signal ? IBV_SEND_SIGNALED : 0)};
-	return rpwi_verbs_post(&ep->sq, &wr, VERBS_SQE_PLAIN, NULL);
+	return verbs_post(&ep->sq, &wr, VERBS_SQE_PLAIN, NULL);
 }
 
 static int post_slot(struct verbs_ep *ep, struct verbs_slot *s, size_t len)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)s->buf, .length = (uint32_t)len, .lkey = s->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};
-	int rc = rpwi_verbs_post(&ep->sq, &wr, VERBS_SQE_SLOT, s);
+	int rc = verbs_post(&ep->sq, &wr, VERBS_SQE_SLOT, s);
 	if (rc)
 		verbs_slot_put(&ep->p->tx, s);
 	return rc;

@@ -15,6 +15,8 @@
 #ifndef ROPEWAY_TRAN_VERBS_PRIV_H
 #define ROPEWAY_TRAN_VERBS_PRIV_H
 
+#include <errno.h>
+
 #include "base/error.h"
 #include "ropeway.h"
 #include "tran/tran.h"
@@ -249,6 +251,26 @@ static inline unsigned verbs_sq_room(const struct verbs_sq *q)
 {
 	return VERBS_SQ_DEPTH - (q->tail - q->head);
 }
+/* Posts with the next place of the shadow queue. 0, RPWI_LATER or an error. */
+static inline int verbs_post(
+	struct verbs_sq *q, struct ibv_send_wr *wr, enum verbs_sqe_kind kind, void *what)
+{
+	struct ibv_send_wr *bad;
+	if (!verbs_sq_room(q))
+		return RPWI_LATER;
+	if (kind != VERBS_SQE_PLAIN || q->unsignalled + 1 >= VERBS_SQ_SIGNAL)
+		wr->send_flags |= IBV_SEND_SIGNALED;
+	wr->wr_id = (uint64_t)q->tail << 1 | 1;
+	int rc = ibv_post_send(q->qp, wr, &bad);
+	if (RPWI_UNLIKELY(rc)) {
+		return rpwi_fail(RPW_ERR_SYSTEM, "verbs: %s takes no work request: %s",
+			q->ep->base.path, strerror(rc > 0 ? rc : errno));
+	}
+	q->sqe[q->tail++ % VERBS_SQ_DEPTH] = (struct verbs_sqe){.p = what, .kind = kind};
+	q->unsignalled = wr->send_flags & IBV_SEND_SIGNALED ? 0 : q->unsignalled + 1;
+	return 0;
+}
+
 static inline void verbs_todo(struct verbs_ep *ep)
 {
 	if (rpwi_list_empty(&ep->in_todo))
@@ -279,27 +301,37 @@ void rpwi_verbs_map_del(struct verbs_plane *p, const struct verbs_sq *q);
 struct verbs_sq *rpwi_verbs_map_find(const struct verbs_plane *p, uint32_t qpn);
 void rpwi_verbs_events_drain(struct verbs_plane *p);
 
+/* ---- verbs_state.c ---- */
+void rpwi_verbs_ep_up(struct verbs_ep *ep);
+/* Tells msg, once. No up-calls after it. */
+void rpwi_verbs_ep_fail(struct verbs_ep *ep, int status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* ---- verbs_qp.c ---- */
+struct ibv_qp *rpwi_verbs_qp_new(struct verbs_plane *p);
+void rpwi_verbs_qp_free(struct verbs_plane *p, struct ibv_qp *qp);
+uint32_t rpwi_verbs_psn(void);
+/* RESET to RTS, towards that QP of the peer. 0 or an error. */
+int rpwi_verbs_qp_connect(
+	struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn, uint32_t peer_qpn, uint32_t peer_psn);
+/* Bits of the device's answer: packets are too big, or lost for their size. */
+enum { VERBS_PATH_WORD_BYTES = 400, VERBS_WORD_OF_SIZE = 1 << 0 | 1 << 6 };
+/* *bytes: the largest MTU that passes, 0 not known; *word: a sentence, or "". */
+unsigned rpwi_verbs_path_word(const struct verbs_ep *ep, struct ibv_qp *qp, unsigned *bytes,
+	char word[VERBS_PATH_WORD_BYTES]);
+/* The queue pair goes, with what is posted on it; completions polled of it are forgotten. */
+void rpwi_verbs_sq_free(struct verbs_ep *ep, struct verbs_sq *q);
+
 /* ---- verbs_ep.c ---- */
 int rpwi_verbs_ep_make(struct tran *t, const struct tran_control *control, void *user,
 	struct tran_ep **out, uint8_t *handle, size_t *handle_len);
 int rpwi_verbs_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 void rpwi_verbs_ep_close(struct tran_ep *ep);
-/* Tells msg, once. No up-calls after it. */
-void rpwi_verbs_ep_fail(struct verbs_ep *ep, int status, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
 void rpwi_verbs_ep_fail_wc(struct verbs_ep *ep, const struct ibv_wc *wc, const char *what);
 /* It waits for frames of full width: do they pass, as far as the device knows? If not, it fails,
  * and the next one has a smaller MTU. late: its time is up. */
 void rpwi_verbs_ep_look(struct verbs_ep *ep, bool late);
-void rpwi_verbs_ep_up(struct verbs_ep *ep);
 void rpwi_verbs_ep_free(struct verbs_ep *ep); /* closed: all of it */
-/* RESET to RTS, towards that QP of the peer. 0 or an error. */
-int rpwi_verbs_qp_connect(
-	struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn, uint32_t peer_qpn, uint32_t peer_psn);
-struct ibv_qp *rpwi_verbs_qp_new(struct verbs_plane *p);
-/* The queue pair goes, with what is posted on it; completions polled of it are forgotten. */
-void rpwi_verbs_sq_free(struct verbs_ep *ep, struct verbs_sq *q);
-uint32_t rpwi_verbs_psn(void);
 
 /* ---- verbs_peer.c ---- */
 /* NULL: it cannot be watched */
@@ -343,23 +375,27 @@ bool rpwi_verbs_control(struct verbs_ep *ep, enum verbs_frame_type type);
 void rpwi_verbs_frame_came(struct verbs_ep *ep, const uint8_t *buf, size_t len);
 /* Credits to give back, operations to post, room to report. */
 void rpwi_verbs_ep_work(struct verbs_ep *ep);
-/* Post with the next place of the shadow queue. 0, RPWI_LATER or an error. */
-int rpwi_verbs_post(
-	struct verbs_sq *q, struct ibv_send_wr *wr, enum verbs_sqe_kind kind, void *what);
 
-/* ---- verbs_rma.c ---- */
-struct verbs_op;
-int rpwi_verbs_mem_add(
-	struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
-void rpwi_verbs_mem_del(struct tran *t, struct tran_mem *m);
-int rpwi_verbs_gpu_add(
-	struct tran *t, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out);
-int rpwi_verbs_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset,
-	void *local, size_t len, const struct tran_mem *mem, void *cookie);
-int rpwi_verbs_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote,
-	uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before, void *cookie);
-int rpwi_verbs_flush(struct tran_ep *ep, void *cookie);
-void rpwi_verbs_ops_pump(struct verbs_ep *ep);
+/* ---- verbs_op.c ---- */
+enum verbs_op_kind { VERBS_OP_GET, VERBS_OP_PUT, VERBS_OP_ADD, VERBS_OP_SWAP, VERBS_OP_FLUSH };
+struct verbs_op {
+	struct rpwi_list link;
+	enum verbs_op_kind kind;
+	void *cookie;
+	uint8_t *local;
+	uint64_t remote, len, posted;
+	uint32_t rkey, lkey;
+	bool gpu;
+	struct ibv_mr *mr; /* of this operation only */
+	struct verbs_slot *slot;
+	unsigned out; /* work requests under way */
+	uint64_t operand, compare, *before;
+	uint64_t changes; /* of a flush: what it covers */
+};
+/* The last of those that wait, or NULL. */
+struct verbs_op *rpwi_verbs_op_new(struct verbs_ep *ep, enum verbs_op_kind kind, void *cookie);
+/* status: of the last error, or 0. */
+void rpwi_verbs_op_done(struct verbs_ep *ep, struct verbs_op *op, int status);
 /* A work request of it is done. */
 void rpwi_verbs_op_retired(struct verbs_ep *ep, struct verbs_op *op, int status);
 /* its error is the last one */
@@ -371,5 +407,18 @@ bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain);
 /* Everything of an endpoint whose RMA QP is gone: no up-calls. */
 void rpwi_verbs_ops_drop(struct verbs_ep *ep);
 void rpwi_verbs_ops_free(struct verbs *t);
+
+/* ---- verbs_rma.c ---- */
+int rpwi_verbs_mem_add(
+	struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
+void rpwi_verbs_mem_del(struct tran *t, struct tran_mem *m);
+int rpwi_verbs_gpu_add(
+	struct tran *t, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out);
+int rpwi_verbs_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset,
+	void *local, size_t len, const struct tran_mem *mem, void *cookie);
+int rpwi_verbs_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote,
+	uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before, void *cookie);
+int rpwi_verbs_flush(struct tran_ep *ep, void *cookie);
+void rpwi_verbs_ops_pump(struct verbs_ep *ep);
 
 #endif

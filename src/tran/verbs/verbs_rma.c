@@ -44,22 +44,6 @@ struct verbs_mem {
 	struct verbs_mem *lent_by; /* whose keys these are */
 };
 
-enum op_kind { OP_GET, OP_PUT, OP_ADD, OP_SWAP, OP_FLUSH };
-struct verbs_op {
-	struct rpwi_list link;
-	enum op_kind kind;
-	void *cookie;
-	uint8_t *local;
-	uint64_t remote, len, posted;
-	uint32_t rkey, lkey;
-	bool gpu;
-	struct ibv_mr *mr; /* of this operation only */
-	struct verbs_slot *slot;
-	unsigned out; /* work requests under way */
-	uint64_t operand, compare, *before;
-	uint64_t changes; /* of a flush: what it covers */
-};
-
 static void put_le64(uint8_t *p, uint64_t v) { memcpy(p, &v, 8); }
 static uint64_t get_le64(const uint8_t *p)
 {
@@ -280,131 +264,20 @@ static void local_given(const struct verbs_ep *ep, struct verbs_op *op, const st
 			   : 0;
 }
 
-/* ---- operations: life ---- */
-
-static struct verbs_op *op_new(struct verbs_ep *ep, enum op_kind kind, void *cookie)
-{
-	struct verbs *t = ep->t;
-	struct verbs_op *op = t->free_ops;
-	if (op) {
-		t->free_ops = (struct verbs_op *)(void *)op->link.next;
-		t->free_op_count--;
-	} else if (!(op = malloc(sizeof(*op)))) {
-		return NULL;
-	}
-	*op = (struct verbs_op){.kind = kind, .cookie = cookie};
-	rpwi_list_add_tail(&ep->ops, &op->link);
-	ep->op_count++;
-	return op;
-}
-
-static void op_free(struct verbs_ep *ep, struct verbs_op *op)
-{
-	struct verbs *t = ep->t;
-	rpwi_list_del(&op->link);
-	ep->op_count--;
-	if (op->mr)
-		ep->p->v->ibv_dereg_mr(op->mr);
-	if (op->slot)
-		verbs_slot_put(&ep->p->tx, op->slot);
-	if (t->free_op_count >= VERBS_OPS_KEPT) {
-		free(op);
-		return;
-	}
-	op->link.next = (struct rpwi_list *)(void *)t->free_ops;
-	t->free_ops = op;
-	t->free_op_count++;
-}
-
-void rpwi_verbs_ops_free(struct verbs *t)
-{
-	while (t->free_ops) {
-		struct verbs_op *op = t->free_ops;
-		t->free_ops = (struct verbs_op *)(void *)op->link.next;
-		free(op);
-	}
-}
-
-void rpwi_verbs_ops_drop(struct verbs_ep *ep)
-{
-	struct rpwi_list *lists[] = {&ep->ops, &ep->inflight};
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
-		while (!rpwi_list_empty(lists[i]))
-			op_free(ep,
-				RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct verbs_op, link));
-}
-
-/* status: of the last error, or 0. */
-static void op_done(struct verbs_ep *ep, struct verbs_op *op, int status)
-{
-	void *cookie = op->cookie;
-	/* it is short, and the program may poll it */
-	if (status == RPW_OK && op->slot && op->kind == OP_GET)
-		rpwi_copy_up(op->local, op->slot->buf, op->len);
-	if (status == RPW_OK && op->slot && op->before)
-		memcpy(op->before, op->slot->buf, 8);
-	if (status == RPW_OK && op->kind == OP_FLUSH)
-		ep->flushed = op->changes;
-	op_free(ep, op);
-	ep->t->base.up->done(ep->base.user, cookie, status ? rpwi_last_error() : NULL);
-}
-
-void rpwi_verbs_op_retired(struct verbs_ep *ep, struct verbs_op *op, int status)
-{
-	op->out--;
-	if (status != RPW_OK)
-		op->out = 0;
-	if (status != RPW_OK || (!op->out && op->posted == op->len))
-		op_done(ep, op, status);
-}
-
-void rpwi_verbs_op_refused(
-	struct verbs_ep *ep, const struct verbs_op *op, enum ibv_wc_status status)
-{
-	bool ours = status == IBV_WC_LOC_PROT_ERR;
-	const char *device = ours ? "our own device" : "the peer's device ";
-	rpwi_fail(RPW_ERR_ACCESS,
-		"verbs: %s%s refused the access to %llu bytes (%s): outside of what is registered, "
-		"or the memory was released",
-		device, ours ? "" : ep->remote.name, (unsigned long long)op->len,
-		ep->p->v->ibv_wc_status_str(status));
-}
-
-bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain)
-{
-	if (!rpwi_list_empty(&ep->ops)) {
-		struct verbs_op *first = RPWI_CONTAINER_OF(ep->ops.next, struct verbs_op, link);
-		first->posted = first->out = 0; /* it may have been posted in part */
-	}
-	while (!rpwi_list_empty(&ep->inflight)) {
-		struct verbs_op *op = RPWI_CONTAINER_OF(ep->inflight.prev, struct verbs_op, link);
-		if (!certain && (op->kind == OP_ADD || op->kind == OP_SWAP)) {
-			rpwi_verbs_ep_fail(ep, RPW_ERR_SYSTEM,
-				"the peer broke the queue pair with an access that was refused, "
-				"and whether an atomic operation of ours took effect is not "
-				"known");
-			return false;
-		}
-		op->posted = op->out = 0;
-		rpwi_list_del(&op->link);
-		rpwi_list_add_tail(ep->ops.next, &op->link); /* before the first one */
-	}
-	return true;
-}
-
-/* ---- operations: posting ---- */
+/* ---- posting ---- */
 
 /* Where the device finds or puts our bytes. 0, or an enum rpw_status; VERBS_COPY_MAX decides
  * between copying and registering. */
 static int op_local(struct verbs_ep *ep, struct verbs_op *op)
 {
 	struct verbs_plane *p = ep->p;
-	bool is_get = op->kind == OP_GET;
-	if (op->slot || op->mr || op->lkey || (op->kind == OP_PUT && op->len <= p->inline_max))
+	bool is_get = op->kind == VERBS_OP_GET;
+	if (op->slot || op->mr || op->lkey ||
+		(op->kind == VERBS_OP_PUT && op->len <= p->inline_max))
 		return RPW_OK;
 	if (op->len <= VERBS_COPY_MAX &&
 		(op->slot = rpwi_verbs_slot_get(p, &p->tx, VERBS_TX_SLOTS_MAX))) {
-		if (op->kind == OP_PUT)
+		if (op->kind == VERBS_OP_PUT)
 			memcpy(op->slot->buf, op->local, op->len);
 		op->lkey = op->slot->lkey;
 		return RPW_OK;
@@ -426,26 +299,26 @@ static int op_local(struct verbs_ep *ep, struct verbs_op *op)
 static int post_transfer(struct verbs_ep *ep, struct verbs_op *op)
 {
 	uint64_t n = RPWI_MIN(op->len - op->posted,
-		op->kind == OP_GET ? (uint64_t)VERBS_GET_PIECE : (uint64_t)VERBS_PUT_PIECE);
+		op->kind == VERBS_OP_GET ? (uint64_t)VERBS_GET_PIECE : (uint64_t)VERBS_PUT_PIECE);
 	struct verbs_rma_qp *l = ep->rma_qp;
-	if (op->kind == OP_GET && l->reading + n > VERBS_READING_MAX)
+	if (op->kind == VERBS_OP_GET && l->reading + n > VERBS_READING_MAX)
 		return RPWI_LATER; /* until one of those is done */
-	bool inlined = op->kind == OP_PUT && op->len <= ep->p->inline_max && !op->gpu;
+	bool inlined = op->kind == VERBS_OP_PUT && op->len <= ep->p->inline_max && !op->gpu;
 	struct ibv_sge sge = {
 		.addr = (uintptr_t)(op->slot ? op->slot->buf : op->local) + op->posted,
 		.length = (uint32_t)n,
 		.lkey = op->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge,
 		.num_sge = 1,
-		.opcode = op->kind == OP_GET ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+		.opcode = op->kind == VERBS_OP_GET ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
 		.wr.rdma = {.remote_addr = op->remote + op->posted, .rkey = op->rkey}};
 	if (inlined)
 		wr.send_flags = IBV_SEND_INLINE;
-	int rc = rpwi_verbs_post(&l->sq, &wr, VERBS_SQE_OP, op);
+	int rc = verbs_post(&l->sq, &wr, VERBS_SQE_OP, op);
 	if (rc)
 		return rc;
 	op->posted += n;
-	if (op->kind == OP_GET) {
+	if (op->kind == VERBS_OP_GET) {
 		l->sq.sqe[(l->sq.tail - 1) % VERBS_SQ_DEPTH].reading = (uint32_t)n;
 		l->reading += (uint32_t)n;
 	}
@@ -463,12 +336,12 @@ static int post_atomic(struct verbs_ep *ep, struct verbs_op *op)
 			.compare_add = op->compare,
 			.swap = op->operand,
 			.rkey = op->rkey}};
-	if (op->kind == OP_ADD) {
+	if (op->kind == VERBS_OP_ADD) {
 		wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
 		wr.wr.atomic.compare_add = op->operand;
 		wr.wr.atomic.swap = 0;
 	}
-	int rc = rpwi_verbs_post(&ep->rma_qp->sq, &wr, VERBS_SQE_OP, op);
+	int rc = verbs_post(&ep->rma_qp->sq, &wr, VERBS_SQE_OP, op);
 	op->posted += rc ? 0 : 8;
 	return rc;
 }
@@ -476,15 +349,15 @@ static int post_atomic(struct verbs_ep *ep, struct verbs_op *op)
 static int post_flush(struct verbs_ep *ep, struct verbs_op *op)
 {
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_READ};
-	return rpwi_verbs_post(&ep->rma_qp->sq, &wr, VERBS_SQE_OP, op);
+	return verbs_post(&ep->rma_qp->sq, &wr, VERBS_SQE_OP, op);
 }
 
 /* One work request. 0; RPWI_LATER; an error: the device refuses it. */
 static int op_post(struct verbs_ep *ep, struct verbs_op *op)
 {
-	if (op->kind == OP_FLUSH)
+	if (op->kind == VERBS_OP_FLUSH)
 		return post_flush(ep, op);
-	if (op->kind == OP_GET || op->kind == OP_PUT)
+	if (op->kind == VERBS_OP_GET || op->kind == VERBS_OP_PUT)
 		return post_transfer(ep, op);
 	if (!op->slot && !(op->slot = rpwi_verbs_slot_get(ep->p, &ep->p->tx, VERBS_TX_SLOTS_MAX))) {
 		verbs_todo(ep);
@@ -498,9 +371,10 @@ void rpwi_verbs_ops_pump(struct verbs_ep *ep)
 	while (ep->state == VERBS_EP_UP && !rpwi_list_empty(&ep->ops) &&
 		rpwi_verbs_rma_qp_ready(ep) && verbs_sq_room(&ep->rma_qp->sq)) {
 		struct verbs_op *op = RPWI_CONTAINER_OF(ep->ops.next, struct verbs_op, link);
-		int status = op->kind == OP_GET || op->kind == OP_PUT ? op_local(ep, op) : RPW_OK;
+		int status = op->kind == VERBS_OP_GET || op->kind == VERBS_OP_PUT ? op_local(ep, op)
+										  : RPW_OK;
 		if (status) {
-			op_done(ep, op, status);
+			rpwi_verbs_op_done(ep, op, status);
 			continue;
 		}
 		int rc = op_post(ep, op);
@@ -581,7 +455,7 @@ int rpwi_verbs_rma(struct tran_ep *base, bool is_put, const struct tran_desc *re
 		ep->t->base.up->done(ep->base.user, cookie, NULL);
 		return 0;
 	}
-	struct verbs_op *op = op_new(ep, is_put ? OP_PUT : OP_GET, cookie);
+	struct verbs_op *op = rpwi_verbs_op_new(ep, is_put ? VERBS_OP_PUT : VERBS_OP_GET, cookie);
 	if (!op)
 		return tran_no_memory(base->tran, "an operation");
 	op->local = local;
@@ -612,7 +486,8 @@ int rpwi_verbs_atomic(struct tran_ep *base, enum tran_atomic kind, const struct 
 		why = "atomic operations need an address that is a multiple of 8";
 	if (why)
 		return refuse(ep, cookie, why);
-	struct verbs_op *op = op_new(ep, kind == TRAN_FETCH_ADD ? OP_ADD : OP_SWAP, cookie);
+	struct verbs_op *op = rpwi_verbs_op_new(
+		ep, kind == TRAN_FETCH_ADD ? VERBS_OP_ADD : VERBS_OP_SWAP, cookie);
 	if (!op)
 		return tran_no_memory(base->tran, "an operation");
 	op->remote = addr;
@@ -636,7 +511,7 @@ int rpwi_verbs_flush(struct tran_ep *base, void *cookie)
 		ep->t->base.up->done(ep->base.user, cookie, NULL);
 		return 0;
 	}
-	struct verbs_op *op = op_new(ep, OP_FLUSH, cookie);
+	struct verbs_op *op = rpwi_verbs_op_new(ep, VERBS_OP_FLUSH, cookie);
 	if (!op)
 		return tran_no_memory(base->tran, "an operation");
 	op->changes = ep->changes;
