@@ -35,9 +35,7 @@ static bool run(rpw_endpoint *ep, uint64_t word, const void *header, size_t head
 {
 	rpw_context *c = ep->c;
 	unsigned id = word & 0xff;
-	c->stat.received++;
-	c->stat.bytes_received += len;
-	trace_recv(ep, id, len);
+	trace_received(c, ep, id, len);
 	if (!c->am[id].fn) {
 		rpwi_debug("%s: an active message with id %u, which has no handler here", ep->peer,
 			id);
@@ -160,13 +158,6 @@ void am_fetched(rpw_request *r, int status)
 	}
 }
 
-static void sent(rpw_endpoint *ep, uint64_t word, size_t len)
-{
-	ep->c->stat.sent++;
-	ep->c->stat.bytes_sent += len;
-	trace_send(ep, word & 0xff, len);
-}
-
 int am_send_begin(rpw_request *r)
 {
 	rpw_endpoint *ep = r->ep;
@@ -186,17 +177,13 @@ int am_send_begin(rpw_request *r)
 		if (rc == RPWI_LATER)
 			return rc;
 		if (!rc)
-			sent(ep, r->tag, r->len);
+			trace_sent(ep, r->tag & 0xff, r->len);
 		req_sent(r, rc);
 		return 0;
 	}
-	if (units)
-		credit_need(&ep->link, units);
-	if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
-		return RPWI_LATER;
-	int rc = rndv_offer(r, RTS_AM, r->tag);
+	int rc = rndv_offer(r, units, RTS_AM, r->tag);
 	if (!rc && !r->complete)
-		sent(ep, r->tag, r->len);
+		trace_sent(ep, r->tag & 0xff, r->len);
 	return rc;
 }
 
@@ -225,7 +212,7 @@ int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header
 									  .iovcnt = len ? 1 : 0,
 									  .len = len,
 									  .units = units})) {
-		sent(ep, word, len);
+		trace_sent(ep, id, len);
 		if (req)
 			*req = NULL;
 		return RPW_OK;

@@ -67,13 +67,6 @@ static bool room_make(rpw_request *r, size_t len)
 	return true;
 }
 
-static void taken(rpw_endpoint *ep, size_t len)
-{
-	ep->c->stat.received++;
-	ep->c->stat.bytes_received += len;
-	trace_recv(ep, ep->peer_message_tag, len);
-}
-
 static void deliver(rpw_request *r, rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
 {
 	int status = room_make(r, len) ? RPW_OK : RPW_ERR_NO_MEMORY;
@@ -82,14 +75,14 @@ static void deliver(rpw_request *r, rpw_endpoint *ep, uint64_t number, const voi
 	else if (!status && len)
 		rpwi_copy(r->buf, body, len);
 	r->done.from = ep;
-	taken(ep, len);
+	trace_received(ep->c, ep, ep->peer_message_tag, len);
 	link_reply(&ep->link, FRAME_DONE, done_word(DONE_FETCHED, status), number, NULL, 0);
 	req_complete(r, status);
 }
 
 static void fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts)
 {
-	taken(ep, rts->len);
+	trace_received(ep->c, ep, ep->peer_message_tag, rts->len);
 	if (room_make(r, rts->len)) {
 		rndv_fetch(r, ep, rts, rts->len);
 		return;
@@ -228,17 +221,11 @@ int object_send_begin(rpw_request *r)
 			return rc;
 		r->where = AT_PEER;
 	} else {
-		if (units)
-			credit_need(&ep->link, units);
-		if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
-			return RPWI_LATER;
-		rc = rndv_offer(r, RTS_OBJECT, 0);
+		rc = rndv_offer(r, units, RTS_OBJECT, 0);
 		if (rc || r->complete)
 			return rc;
 	}
-	ep->c->stat.sent++;
-	ep->c->stat.bytes_sent += r->len;
-	trace_send(ep, ep->message_tag, r->len);
+	trace_sent(ep, ep->message_tag, r->len);
 	return 0;
 }
 

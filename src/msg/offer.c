@@ -166,8 +166,13 @@ int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint
 	return 0;
 }
 
-int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag)
+int rndv_offer(rpw_request *r, uint32_t units, enum rts_kind kind, uint64_t tag)
 {
+	rpw_endpoint *ep = r->ep;
+	if (units)
+		credit_need(&ep->link, units);
+	if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
+		return RPWI_LATER;
 	return rndv_offer_as(r, FRAME_RTS, kind, tag, "", 0);
 }
 

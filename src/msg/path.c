@@ -99,21 +99,6 @@ void path_work(rpw_endpoint *ep)
 
 /* ---- what comes ---- */
 
-static void on_tag(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
-{
-	tag_arrived(ep, h->tag, body, len);
-}
-static void on_object(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
-{
-	object_arrived(ep, h->tag, body, len);
-}
-static void on_am(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
-{
-	am_arrived(ep, h->tag, extra, extra_len, body, len);
-}
 /* An offer of a message, which it costs credit to keep. */
 static void message_offered(rpw_endpoint *ep, const struct frame_head *h, struct rts *rts)
 {
@@ -127,8 +112,7 @@ static void message_offered(rpw_endpoint *ep, const struct frame_head *h, struct
 	else
 		am_offered(ep, h->tag, rts, units);
 }
-static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
+static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const void *body, size_t len)
 {
 	if (h->flags == RTS_AGAIN) {
 		ep->lost.again_rx++;
@@ -146,34 +130,14 @@ static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *
 	else
 		pipeline_got(ep, h->tag, rts);
 }
-static void on_put(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
+static void on_put(
+	rpw_endpoint *ep, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
 	struct rts *rts = rndv_parse(body, len);
 	if (rts)
 		pipeline_put_arrived(ep, extra, extra_len, rts);
 	else
 		ep_breach(ep, "a put of %zu bytes that does not add up", len);
-}
-static void on_pull(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
-{
-	pipeline_pulled(ep, h->tag);
-}
-static void on_get(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
-{
-	pipeline_get_arrived(ep, h->tag, body, len);
-}
-static void on_withdraw(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
-{
-	rndv_withdrawn(ep, h->tag);
-}
-static void on_rtr(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
-{
-	rndv_put_invited(ep, h->tag, body, len);
 }
 /* The peer has waited for its device; the GPU has its own idea of when bytes are there. */
 static bool puts_landed(rpw_endpoint *ep)
@@ -183,8 +147,7 @@ static bool puts_landed(rpw_endpoint *ep)
 		ep_doom_by(ep, rpwi_last_error());
 	return !status;
 }
-static void on_notify(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
+static void on_notify(rpw_endpoint *ep, const struct frame_head *h, const void *body, size_t len)
 {
 	uint64_t n;
 	if (len != sizeof(n)) {
@@ -194,15 +157,13 @@ static void on_notify(rpw_endpoint *ep, const struct frame_head *h, const uint8_
 	memcpy(&n, body, sizeof(n));
 	if (!puts_landed(ep))
 		return;
-	if (ep->c->notify_fn) {
+	if (ep->c->notify_fn)
 		ep->c->notify_fn(ep, h->tag, (size_t)n, ep->c->notify_arg);
-	}
 }
-static void on_flush(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
+static void on_flush(rpw_endpoint *ep, uint64_t number)
 {
 	if (puts_landed(ep))
-		link_reply(&ep->link, FRAME_DONE, done_word(DONE_FLUSHED, RPW_OK), h->tag, NULL, 0);
+		link_reply(&ep->link, FRAME_DONE, done_word(DONE_FLUSHED, RPW_OK), number, NULL, 0);
 }
 static void flushed(rpw_endpoint *ep, uint64_t number)
 {
@@ -212,13 +173,7 @@ static void flushed(rpw_endpoint *ep, uint64_t number)
 		msg_todo(ep, TODO_SEND);
 	}
 }
-static void on_atomic(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
-{
-	rma_atomic_arrived(ep, h->tag, body, len);
-}
-static void on_done(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
+static void on_done(rpw_endpoint *ep, const struct frame_head *h, const void *body, size_t len)
 {
 	unsigned code = h->flags % (1 << DONE_STATUS_BITS);
 	int status = code > (unsigned)-RPW_ERR_SYSTEM ? RPW_ERR_PROTOCOL : -(int)code;
@@ -242,50 +197,68 @@ static void on_done(rpw_endpoint *ep, const struct frame_head *h, const uint8_t 
 		ep_breach(ep, "an end of kind %u", h->flags >> DONE_STATUS_BITS);
 	}
 }
-static void on_part(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+
+/* Of all types but FRAME_TAG. */
+static void other_came(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
 	size_t extra_len, const void *body, size_t len)
 {
-	link_part(&ep->link, h, body, len);
-}
-static void on_credit(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
-{
-	if (h->tag)
-		credit_needed(&ep->link, h->tag);
+	switch (h->type) {
+	case FRAME_OBJECT:
+		object_arrived(ep, h->tag, body, len);
+		break;
+	case FRAME_AM:
+		am_arrived(ep, h->tag, extra, extra_len, body, len);
+		break;
+	case FRAME_RTS:
+		on_rts(ep, h, body, len);
+		break;
+	case FRAME_DONE:
+		on_done(ep, h, body, len);
+		break;
+	case FRAME_WITHDRAW:
+		rndv_withdrawn(ep, h->tag);
+		break;
+	case FRAME_NOTIFY:
+		on_notify(ep, h, body, len);
+		break;
+	case FRAME_FLUSH:
+		on_flush(ep, h->tag);
+		break;
+	case FRAME_ATOMIC:
+		rma_atomic_arrived(ep, h->tag, body, len);
+		break;
+	case FRAME_PULL:
+		pipeline_pulled(ep, h->tag);
+		break;
+	case FRAME_PUT:
+		on_put(ep, extra, extra_len, body, len);
+		break;
+	case FRAME_GET:
+		pipeline_get_arrived(ep, h->tag, body, len);
+		break;
+	case FRAME_CREDIT:
+		if (h->tag)
+			credit_needed(&ep->link, h->tag);
+		break;
+	case FRAME_PART:
+		link_part(&ep->link, h, body, len);
+		break;
+	case FRAME_RTR:
+		rndv_put_invited(ep, h->tag, body, len);
+		break;
+	}
 }
 
-static const struct {
-	void (*fn)(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-		size_t extra_len, const void *body, size_t len);
-	bool pays; /* for its body */
-} handlers[FRAME_TYPES] = {
-	[FRAME_TAG] = {on_tag, true},
-	[FRAME_OBJECT] = {on_object, true},
-	[FRAME_AM] = {on_am, true},
-	[FRAME_RTS] = {on_rts, false},
-	[FRAME_DONE] = {on_done, false},
-	[FRAME_WITHDRAW] = {on_withdraw, false},
-	[FRAME_NOTIFY] = {on_notify, false},
-	[FRAME_FLUSH] = {on_flush, false},
-	[FRAME_ATOMIC] = {on_atomic, false},
-	[FRAME_PULL] = {on_pull, false},
-	[FRAME_PUT] = {on_put, false},
-	[FRAME_GET] = {on_get, false},
-	[FRAME_RTR] = {on_rtr, false},
-	[FRAME_CREDIT] = {on_credit, false},
-	[FRAME_PART] = {on_part, false},
-};
-
+/* TAG, OBJECT and AM pay for their bodies. */
 static inline void frame_came(rpw_endpoint *ep, const struct frame_head *h, unsigned type,
 	const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
-	if ((type == FRAME_TAG || handlers[type].pays) &&
-		!credit_charge(&ep->link, credit_units(len)))
+	if (type <= FRAME_AM && !credit_charge(&ep->link, credit_units(len)))
 		return;
 	if (type == FRAME_TAG)
 		tag_arrived(ep, h->tag, body, len);
 	else
-		handlers[type].fn(ep, h, extra, extra_len, body, len);
+		other_came(ep, h, extra, extra_len, body, len);
 }
 
 /* The last bytes of a body that came in parts. */
@@ -332,7 +305,7 @@ bool path_up_frame(void *user, const void *head, size_t head_len, const void *bo
 	ep->c->kept_one = false;
 	if (RPWI_LIKELY(h.type == FRAME_TAG))
 		take(ep, &h, FRAME_TAG, extra, head_len - sizeof(h), body, body_len);
-	else if (RPWI_UNLIKELY(h.type >= FRAME_TYPES || !handlers[h.type].fn))
+	else if (RPWI_UNLIKELY(!h.type || h.type >= FRAME_TYPES))
 		ep_breach(ep, "a frame of type %u", h.type);
 	else
 		take(ep, &h, h.type, extra, head_len - sizeof(h), body, body_len);

@@ -24,7 +24,9 @@ static inline uint32_t credit_units_rts(unsigned pieces, size_t am_header_len)
 		sizeof(struct rts_body) + pieces * sizeof(struct tran_desc) + am_header_len);
 }
 
-int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag); /* RPWI_LATER: later */
+/* What no frame takes now: it waits for `units` of credit if it is short enough (RPWI_LATER), else
+ * the peer is to fetch it. */
+int rndv_offer(rpw_request *r, uint32_t units, enum rts_kind kind, uint64_t tag);
 int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint64_t tag,
 	const void *extra, size_t extra_len);
 void *rndv_flatten(rpw_request *r); /* a list of pieces, in one; NULL: no memory */

@@ -210,9 +210,7 @@ static inline void deliver(
 			copy_body(r->buf, body, n);
 	} else
 		status = req_noted(r, put_into(r, body, n)) ?: status;
-	c->stat.received++;
-	c->stat.bytes_received += len;
-	trace_recv(ep, tag, len);
+	trace_received(c, ep, tag, len);
 	r->done = (rpw_completion){.status = status, .length = len, .tag = tag, .from = ep};
 	if (RPWI_UNLIKELY(!r->plain || r->fn || !r->held)) {
 		req_complete(r, status);
@@ -226,9 +224,7 @@ static inline void deliver(
 static void fetch(rpw_request *r, rpw_endpoint *ep, uint64_t tag, struct rts *rts)
 {
 	r->done.tag = tag;
-	ep->c->stat.received++;
-	ep->c->stat.bytes_received += rts->len;
-	trace_recv(ep, tag, rts->len);
+	trace_received(ep->c, ep, tag, rts->len);
 	rndv_fetch(r, ep, rts, r->len);
 }
 
@@ -392,13 +388,6 @@ int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw
 
 /* ---- send ---- */
 
-static void sent(rpw_endpoint *ep, uint64_t tag, size_t len)
-{
-	ep->c->stat.sent++;
-	ep->c->stat.bytes_sent += len;
-	trace_send(ep, tag, len);
-}
-
 /* Nobody has said how long an eager message may be, and the path knows better now. */
 static bool fetched_rather(const rpw_endpoint *ep, const rpw_request *r)
 {
@@ -470,7 +459,7 @@ static int eager(rpw_request *r, uint32_t units)
 	if (rc == RPWI_LATER)
 		return rc;
 	if (!rc)
-		sent(ep, r->tag, r->len);
+		trace_sent(ep, r->tag, r->len);
 	req_sent(r, rc);
 	return 0;
 }
@@ -483,13 +472,9 @@ int tag_send_begin(rpw_request *r)
 	bool to_fetch = r->gpu || (r->len >= STREAM_BYTES && ep->link.log_kept > 1);
 	if ((!to_fetch && tag_eager(r, &units)) || placed(r, &units))
 		return eager(r, units);
-	if (units)
-		credit_need(&ep->link, units);
-	if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
-		return RPWI_LATER;
-	int rc = rndv_offer(r, RTS_TAG, r->tag);
+	int rc = rndv_offer(r, units, RTS_TAG, r->tag);
 	if (!rc && !r->complete)
-		sent(ep, r->tag, r->len);
+		trace_sent(ep, r->tag, r->len);
 	return rc;
 }
 
@@ -542,7 +527,7 @@ int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_re
 					      .iovcnt = 1,
 					      .len = len,
 					      .units = units})) {
-		sent(ep, tag, len);
+		trace_sent(ep, tag, len);
 		if (req)
 			*req = NULL;
 		return RPW_OK;
