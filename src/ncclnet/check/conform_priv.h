@@ -23,13 +23,14 @@ struct conform {
 	char text[400];
 };
 
-/* ---- verdicts of a case; the worst one stays. conform_fail gives false. ---- */
-bool conform_fail(struct conform *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* id: the entry of quirks.h that it is, or -1. */
-void conform_quirk(struct conform *c, int id, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-void conform_note(struct conform *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void conform_skip(struct conform *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* ---- verdicts of a case; the worst one stays. Each gives false. ---- */
+/* quirk: the entry of quirks.h that it is, or -1. */
+bool conform_judge(struct conform *c, enum conform_verdict verdict, int quirk, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+#define conform_fail(c, ...) conform_judge(c, CONFORM_FAIL, -1, __VA_ARGS__)
+#define conform_quirk(c, quirk, ...) conform_judge(c, CONFORM_QUIRK, quirk, __VA_ARGS__)
+#define conform_note(c, ...) conform_judge(c, CONFORM_PASS, -1, __VA_ARGS__)
+#define conform_skip(c, ...) conform_judge(c, CONFORM_SKIP, -1, __VA_ARGS__)
 
 enum conform_flag {
 	CASE_BARE = 1,           /* before init */

@@ -6,47 +6,17 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static void judge(struct conform *c, enum conform_verdict verdict, const char *fmt, va_list ap)
-{
-	if (verdict <= c->verdict && (verdict || *c->text))
-		return;
-	c->verdict = verdict;
-	vsnprintf(c->text, sizeof(c->text), fmt, ap);
-}
-
-bool conform_fail(struct conform *c, const char *fmt, ...)
+bool conform_judge(struct conform *c, enum conform_verdict verdict, int quirk, const char *fmt, ...)
 {
 	va_list ap;
+	if (verdict <= c->verdict && (verdict || *c->text))
+		return false;
+	c->verdict = verdict;
+	c->quirk = quirk;
 	va_start(ap, fmt);
-	judge(c, CONFORM_FAIL, fmt, ap);
+	vsnprintf(c->text, sizeof(c->text), fmt, ap);
 	va_end(ap);
 	return false;
-}
-
-void conform_note(struct conform *c, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	judge(c, CONFORM_PASS, fmt, ap);
-	va_end(ap);
-}
-
-void conform_quirk(struct conform *c, int id, const char *fmt, ...)
-{
-	va_list ap;
-	if (c->verdict < CONFORM_QUIRK)
-		c->quirk = id;
-	va_start(ap, fmt);
-	judge(c, CONFORM_QUIRK, fmt, ap);
-	va_end(ap);
-}
-
-void conform_skip(struct conform *c, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	judge(c, CONFORM_SKIP, fmt, ap);
-	va_end(ap);
 }
 
 bool conform_stream(struct conform *c, struct stream *t, int receiver)
