@@ -153,4 +153,14 @@ static inline struct rpwi_list *rpwi_list_pop(struct rpwi_list *l)
 	return n;
 }
 
+/* Each element in turn; with _SAFE it may leave the list, or be freed, in the body. */
+#define RPWI_LIST_EACH(type, it, list, member) \
+	for (type *it = RPWI_CONTAINER_OF((list)->next, type, member); &it->member != (list); \
+		it = RPWI_CONTAINER_OF(it->member.next, type, member))
+#define RPWI_LIST_EACH_SAFE(type, it, after, list, member) \
+	for (type *it = RPWI_CONTAINER_OF((list)->next, type, member), \
+		  *after = RPWI_CONTAINER_OF(it->member.next, type, member); \
+		&it->member != (list); \
+		it = after, after = RPWI_CONTAINER_OF(it->member.next, type, member))
+
 #endif

@@ -88,15 +88,13 @@ static unsigned run_timers(struct boot *b, uint64_t now_ns)
 	unsigned did = 0;
 	rpwi_list_init(&due);
 	b->deadline_ns = RPWI_NEVER;
-	for (struct rpwi_list *i = b->timed.next, *next; i != &b->timed; i = next) {
-		struct boot_conn *c = RPWI_CONTAINER_OF(i, struct boot_conn, timer);
-		next = i->next;
+	RPWI_LIST_EACH_SAFE (struct boot_conn, c, next, &b->timed, timer) {
 		if (c->deadline_ns > now_ns) {
 			boot_deadline_lower(b, c->deadline_ns);
 			continue;
 		}
-		rpwi_list_del(i);
-		rpwi_list_add_tail(&due, i);
+		rpwi_list_del(&c->timer);
+		rpwi_list_add_tail(&due, &c->timer);
 	}
 	while (!rpwi_list_empty(&due)) {
 		struct boot_conn *c = RPWI_CONTAINER_OF(due.next, struct boot_conn, timer);

@@ -275,8 +275,7 @@ static void pause_listener(struct boot_listener *l, int err)
 
 void boot_listener_timers(struct boot *b, uint64_t now_ns)
 {
-	for (struct rpwi_list *i = b->listeners.next; i != &b->listeners; i = i->next) {
-		struct boot_listener *l = RPWI_CONTAINER_OF(i, struct boot_listener, link);
+	RPWI_LIST_EACH (struct boot_listener, l, &b->listeners, link) {
 		if (l->paused_until_ns > now_ns) {
 			boot_deadline_lower(b, l->paused_until_ns);
 			continue;

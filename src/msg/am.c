@@ -151,11 +151,9 @@ void am_fetched(rpw_request *r, int status)
 	free(r->buf);
 	ep->am_fetch = NULL;
 	req_complete(r, status);
-	for (struct rpwi_list *n = c->endpoints.next; n != &c->endpoints; n = n->next) {
-		rpw_endpoint *other = RPWI_CONTAINER_OF(n, rpw_endpoint, all);
+	RPWI_LIST_EACH (rpw_endpoint, other, &c->endpoints, all)
 		if (!rpwi_list_empty(&other->ams))
 			msg_todo(other, TODO_AM);
-	}
 }
 
 int am_send_begin(rpw_request *r)

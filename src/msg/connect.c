@@ -613,8 +613,7 @@ static void deadline_passed(rpw_endpoint *ep)
 void connect_timers(rpw_context *c, uint64_t now_ns)
 {
 	uint64_t next = RPWI_NEVER;
-	for (struct rpwi_list *n = c->endpoints.next; n != &c->endpoints; n = n->next) {
-		rpw_endpoint *ep = RPWI_CONTAINER_OF(n, rpw_endpoint, all);
+	RPWI_LIST_EACH (rpw_endpoint, ep, &c->endpoints, all) {
 		if (now_ns >= ep->next.deadline_ns)
 			deadline_passed(ep);
 		next = RPWI_MIN(next, ep->next.deadline_ns);
@@ -672,8 +671,7 @@ void rpw_listener_destroy(rpw_listener *l)
 	if (!l || !msg_is_ours(l->c))
 		return; /* in a forked child it goes with its context */
 	rpw_context *c = l->c;
-	for (struct rpwi_list *n = c->endpoints.next; n != &c->endpoints; n = n->next) {
-		rpw_endpoint *ep = RPWI_CONTAINER_OF(n, rpw_endpoint, all);
+	RPWI_LIST_EACH (rpw_endpoint, ep, &c->endpoints, all) {
 		if (ep->listener != l)
 			continue;
 		ep->listener = NULL;

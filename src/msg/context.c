@@ -316,12 +316,9 @@ static int work_do(rpw_context *c)
 static void closes_do(rpw_context *c)
 {
 	c->closes = false;
-	for (struct rpwi_list *n = c->work.next, *next; n != &c->work; n = next) {
-		next = n->next;
-		rpw_endpoint *ep = RPWI_CONTAINER_OF(n, rpw_endpoint, work);
+	RPWI_LIST_EACH_SAFE (rpw_endpoint, ep, next, &c->work, work)
 		if (ep->todo & TODO_CLOSE)
 			ep_free(ep);
-	}
 }
 
 static int progress_control(rpw_context *c)

@@ -221,11 +221,11 @@ int gpu_of(struct rpwi_list *gpus, const void *addr, size_t len, struct gpu **ou
 	result = context_of(p, &context);
 	if (result)
 		return failed(result, "finding the context of GPU memory");
-	for (struct rpwi_list *l = gpus->next; l != gpus; l = l->next) {
-		*out = RPWI_CONTAINER_OF(l, struct gpu, all);
-		if ((*out)->context == context)
+	RPWI_LIST_EACH (struct gpu, known, gpus, all)
+		if (known->context == context) {
+			*out = known;
 			return 0;
-	}
+		}
 	struct gpu *g = calloc(1, sizeof(*g));
 	if (!g)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a GPU");

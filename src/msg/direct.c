@@ -64,8 +64,7 @@ bool direct_memory(rpw_memory *m, int i)
 
 static rpw_memory *memory_of(rpw_context *c, const void *p, size_t len)
 {
-	for (struct rpwi_list *n = c->memories.next; n != &c->memories; n = n->next) {
-		rpw_memory *m = RPWI_CONTAINER_OF(n, rpw_memory, all);
+	RPWI_LIST_EACH (rpw_memory, m, &c->memories, all) {
 		uintptr_t offset = (uintptr_t)p - (uintptr_t)m->addr;
 		if (m->gpu && (uintptr_t)p >= (uintptr_t)m->addr && offset < m->len &&
 			len <= m->len - offset)
@@ -175,8 +174,7 @@ int direct_landed(rpw_request *r, int status)
 int direct_flush(rpw_context *c)
 {
 	int status = 0;
-	for (struct rpwi_list *n = c->gpus.next; n != &c->gpus; n = n->next) {
-		struct gpu *g = RPWI_CONTAINER_OF(n, struct gpu, all);
+	RPWI_LIST_EACH (struct gpu, g, &c->gpus, all) {
 		int rc = g->exposed ? gpu_flush(g) : 0;
 		status = rc ? rc : status;
 	}

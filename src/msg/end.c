@@ -69,20 +69,13 @@ static void requests_end(rpw_endpoint *ep, int status)
 /* Messages that came whole can still be received; those that would have to be fetched cannot. */
 static void unexpected_end(rpw_endpoint *ep, bool all)
 {
-	for (struct rpwi_list *n = ep->unexpected.next, *next; n != &ep->unexpected; n = next) {
-		next = n->next;
-		struct unexpected *u = RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint);
+	RPWI_LIST_EACH_SAFE (struct unexpected, u, next, &ep->unexpected, in_endpoint)
 		if (all || u->rts)
 			unexpected_free(u, false);
-	}
-	for (struct rpwi_list *n = ep->objects.next, *next; n != &ep->objects; n = next) {
-		next = n->next;
-		unexpected_release(RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint));
-	}
-	for (struct rpwi_list *n = ep->ams.next, *next; n != &ep->ams; n = next) {
-		next = n->next;
-		unexpected_release(RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint));
-	}
+	RPWI_LIST_EACH_SAFE (struct unexpected, u, next, &ep->objects, in_endpoint)
+		unexpected_release(u);
+	RPWI_LIST_EACH_SAFE (struct unexpected, u, next, &ep->ams, in_endpoint)
+		unexpected_release(u);
 }
 
 static void control_close(rpw_endpoint *ep)
@@ -144,11 +137,9 @@ void ep_fail(rpw_endpoint *ep, const struct rpwi_error *e)
 static void callbacks_forget(const rpw_endpoint *ep)
 {
 	const struct rpwi_list *all = &ep->c->callbacks;
-	for (struct rpwi_list *n = all->next; n != all; n = n->next) {
-		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
+	RPWI_LIST_EACH (rpw_request, r, all, link)
 		if (r->done.from == ep)
 			r->done.from = NULL;
-	}
 }
 
 void ep_free(rpw_endpoint *ep)

@@ -61,8 +61,7 @@ static struct unexpected *unexpected_find(
 {
 	struct rpwi_list *lists[] = {&ep->unexpected, &ep->objects, &ep->ams};
 	for (size_t k = 0; k < RPWI_ARRAY_LEN(lists); k++)
-		for (struct rpwi_list *n = lists[k]->next; n != lists[k]; n = n->next) {
-			struct unexpected *u = RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint);
+		RPWI_LIST_EACH (struct unexpected, u, lists[k], in_endpoint) {
 			if (u->rts ? u->rts->number == number : u->number && u->number == number) {
 				*list = lists[k];
 				return u;
@@ -90,8 +89,7 @@ void rndv_withdrawn(rpw_endpoint *ep, uint64_t number)
 
 static struct rts *rts_find(rpw_endpoint *ep, uint64_t number, rpw_request **fetching)
 {
-	for (struct rpwi_list *n = ep->fetching.next; n != &ep->fetching; n = n->next) {
-		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
+	RPWI_LIST_EACH (rpw_request, r, &ep->fetching, link) {
 		if (r->rts && r->rts->number == number) {
 			*fetching = r;
 			return r->rts;

@@ -95,8 +95,8 @@ void rma_flush_bye(rpw_endpoint *ep, uint64_t received)
 
 static bool transfers_of_ours(const rpw_endpoint *ep)
 {
-	for (const struct rpwi_list *n = ep->fetching.next; n != &ep->fetching; n = n->next)
-		if (RPWI_CONTAINER_OF(n, rpw_request, link)->kind == REQ_RMA)
+	RPWI_LIST_EACH (const rpw_request, r, &ep->fetching, link)
+		if (r->kind == REQ_RMA)
 			return true;
 	return !rpwi_list_empty(&ep->settling) || ep->atomics || pipeline_asks(ep);
 }

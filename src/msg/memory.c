@@ -76,8 +76,8 @@ static int memory_of_program(rpw_context *c, void *addr, size_t len, enum rpw_me
 static void gpu_memory_is_there(rpw_memory *m)
 {
 	rpw_context *c = m->c;
-	for (struct rpwi_list *n = c->endpoints.next; n != &c->endpoints; n = n->next)
-		RPWI_CONTAINER_OF(n, rpw_endpoint, all)->link.fast = false;
+	RPWI_LIST_EACH (rpw_endpoint, ep, &c->endpoints, all)
+		ep->link.fast = false;
 	for (int i = 0; i < c->tn; i++)
 		if (c->t[i].endpoints)
 			direct_memory(m, i);

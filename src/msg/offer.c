@@ -199,8 +199,7 @@ void rndv_finished(rpw_endpoint *ep, uint64_t number, int status)
 
 void rndv_describe_all(rpw_endpoint *ep)
 {
-	for (struct rpwi_list *n = ep->active_list.next; n != &ep->active_list; n = n->next) {
-		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
+	RPWI_LIST_EACH (rpw_request, r, &ep->active_list, active) {
 		if (r->rndv && r->where == AT_PEER && !r->keep.in) {
 			r->describe = true;
 			ep->describe = true;

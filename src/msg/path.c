@@ -77,10 +77,8 @@ const struct link_up path_link_up = {
 
 static void fetches_go(rpw_endpoint *ep)
 {
-	for (struct rpwi_list *n = ep->fetching.next, *next; n != &ep->fetching; n = next) {
-		next = n->next;
-		transfer_go(RPWI_CONTAINER_OF(n, rpw_request, link));
-	}
+	RPWI_LIST_EACH_SAFE (rpw_request, r, next, &ep->fetching, link)
+		transfer_go(r);
 }
 
 void path_work(rpw_endpoint *ep)

@@ -54,8 +54,7 @@ void pipeline_gpus_free(rpw_context *c)
 
 struct gpu *pipeline_gpu_find(rpw_context *c, const void *p, size_t len)
 {
-	for (struct rpwi_list *n = c->memories.next; n != &c->memories; n = n->next) {
-		const rpw_memory *m = RPWI_CONTAINER_OF(n, rpw_memory, all);
+	RPWI_LIST_EACH (const rpw_memory, m, &c->memories, all) {
 		uintptr_t at = (uintptr_t)p, from = (uintptr_t)m->addr;
 		if (m->gpu && len && at >= from && at - from < m->len)
 			return m->gpu;
@@ -271,9 +270,7 @@ static void copies_end(struct pipeline *s)
 {
 	struct rpwi_list *list = &s->of->copying[pipeline_direction(s)];
 	bool waited = false;
-	for (struct rpwi_list *n = list->next, *next; n != list; n = next) {
-		next = n->next;
-		struct bounce *p = RPWI_CONTAINER_OF(n, struct bounce, link);
+	RPWI_LIST_EACH_SAFE (struct bounce, p, next, list, link) {
 		if (p->s != s)
 			continue;
 		if (!waited)
@@ -524,9 +521,7 @@ static int copies_look(struct pipelines *g)
 int pipeline_progress(rpw_context *c)
 {
 	int n = 0;
-	for (struct rpwi_list *l = c->pipelines.next, *next; l != &c->pipelines; l = next) {
-		struct pipelines *g = RPWI_CONTAINER_OF(l, struct pipelines, in_context);
-		next = l->next;
+	RPWI_LIST_EACH_SAFE (struct pipelines, g, next, &c->pipelines, in_context) {
 		g->busy++; /* stays while it is looked at */
 		n += copies_look(g);
 		g->busy--;
@@ -537,12 +532,10 @@ int pipeline_progress(rpw_context *c)
 
 void pipeline_end(rpw_context *c)
 {
-	for (struct rpwi_list *l = c->callbacks.next, *next; l != &c->callbacks; l = next) {
-		rpw_request *r = RPWI_CONTAINER_OF(l, rpw_request, link);
-		next = l->next;
+	RPWI_LIST_EACH_SAFE (rpw_request, r, next, &c->callbacks, link) {
 		if (r->fn != child_done && r->fn != pipeline_member_done)
 			continue;
-		rpwi_list_del(l);
+		rpwi_list_del(&r->link);
 		req_call(r, r->fn, r->arg);
 		r->fn = NULL;
 		req_drop(r);
@@ -552,11 +545,9 @@ void pipeline_end(rpw_context *c)
 
 bool pipeline_copying(const rpw_context *c)
 {
-	for (const struct rpwi_list *l = c->pipelines.next; l != &c->pipelines; l = l->next) {
-		const struct pipelines *g = RPWI_CONTAINER_OF(l, struct pipelines, in_context);
+	RPWI_LIST_EACH (const struct pipelines, g, &c->pipelines, in_context)
 		if (!rpwi_list_empty(&g->copying[GPU_OUT]) || !rpwi_list_empty(&g->copying[GPU_IN]))
 			return true;
-	}
 	return false;
 }
 
@@ -582,11 +573,9 @@ void pipeline_path_gone(rpw_endpoint *ep)
 	for (struct rpwi_list *l = ep->pipelines ? ep->pipelines->list.next : NULL;
 		l && l != &ep->pipelines->list; l = l->next) {
 		struct pipeline *s = RPWI_CONTAINER_OF(l, struct pipeline, all);
-		for (struct rpwi_list *n = s->ready.next; n != &s->ready; n = n->next) {
-			rpw_request *child = RPWI_CONTAINER_OF(n, rpw_request, active);
+		RPWI_LIST_EACH (rpw_request, child, &s->ready, active)
 			if (child->rndv)
 				rndv_unregister(child);
-		}
 	}
 }
 

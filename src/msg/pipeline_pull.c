@@ -42,10 +42,8 @@ static struct pipeline *receiving(rpw_endpoint *ep, uint64_t number)
 static unsigned chunks_of(const rpw_endpoint *ep, uint64_t number)
 {
 	unsigned n = 0;
-	for (const struct rpwi_list *l = ep->fetching.next; l != &ep->fetching; l = l->next) {
-		const rpw_request *r = RPWI_CONTAINER_OF(l, rpw_request, link);
+	RPWI_LIST_EACH (const rpw_request, r, &ep->fetching, link)
 		n += r->kind == REQ_RECV_CHUNK && r->tag == number;
-	}
 	return n;
 }
 

@@ -121,10 +121,8 @@ int pipeline_got_begin(rpw_request *r)
 /* The memory is being released: nothing more goes to it or comes from it. */
 void pipeline_memory_gone(rpw_memory *m)
 {
-	for (struct rpwi_list *l = m->c->pipelines.next; l != &m->c->pipelines; l = l->next) {
-		struct pipelines *g = RPWI_CONTAINER_OF(l, struct pipelines, in_context);
-		for (struct rpwi_list *n = g->list.next; n != &g->list; n = n->next) {
-			struct pipeline *s = RPWI_CONTAINER_OF(n, struct pipeline, all);
+	RPWI_LIST_EACH (struct pipelines, g, &m->c->pipelines, in_context) {
+		RPWI_LIST_EACH (struct pipeline, s, &g->list, all) {
 			if (!s->r || s->r->serves != m)
 				continue;
 			gpu_copy_wait(s->gpu, pipeline_direction(s));

@@ -66,8 +66,7 @@ void rndv_fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts, size_t room)
 void rndv_path_gone(rpw_endpoint *ep)
 {
 	pipeline_path_gone(ep);
-	for (struct rpwi_list *n = ep->active_list.next; n != &ep->active_list; n = n->next) {
-		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
+	RPWI_LIST_EACH (rpw_request, r, &ep->active_list, active) {
 		rndv_put_path_gone(r);
 		if (r->rndv)
 			rndv_unregister(r);
@@ -76,18 +75,15 @@ void rndv_path_gone(rpw_endpoint *ep)
 			proto_of(r)->path_gone(r);
 		transfer_restart(r);
 	}
-	for (struct rpwi_list *n = ep->fetching.next; n != &ep->fetching; n = n->next) {
-		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
+	RPWI_LIST_EACH (rpw_request, r, &ep->fetching, link) {
 		rndv_rtr_drop(r);
 		direct_drop(r);
 		transfer_restart(r);
 	}
 	struct rpwi_list *lists[] = {&ep->unexpected, &ep->objects, &ep->ams};
 	for (size_t k = 0; k < RPWI_ARRAY_LEN(lists); k++)
-		for (struct rpwi_list *n = lists[k]->next; n != lists[k]; n = n->next) {
-			struct unexpected *u = RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint);
+		RPWI_LIST_EACH (struct unexpected, u, lists[k], in_endpoint)
 			if (u->rts)
 				u->rts->stale = true;
-		}
 	ep->settle_under_way = 0;
 }

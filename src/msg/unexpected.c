@@ -68,8 +68,8 @@ static void index_make(rpw_context *c, uint64_t mask)
 	x->mask = mask;
 	x->next = c->unexpected_indexes;
 	c->unexpected_indexes = x;
-	for (struct rpwi_list *l = c->unexpected_list.next; l != &c->unexpected_list; l = l->next)
-		index_add(x, RPWI_CONTAINER_OF(l, struct unexpected, in_context));
+	RPWI_LIST_EACH (struct unexpected, u, &c->unexpected_list, in_context)
+		index_add(x, u);
 }
 
 void unexpected_indexes_free(rpw_context *c)

@@ -146,11 +146,9 @@ static int look(struct comm_context *l, uint64_t now_ns)
 
 static void note_fired(uint64_t id)
 {
-	for (struct rpwi_list *n = progress.contexts.next; n != &progress.contexts; n = n->next) {
-		struct comm_context *l = RPWI_CONTAINER_OF(n, struct comm_context, all);
+	RPWI_LIST_EACH (struct comm_context, l, &progress.contexts, all)
 		if (l->id == id)
 			l->fired = true;
-	}
 }
 
 /* With the progress thread's lock held: nobody finds it any more. */
@@ -180,10 +178,7 @@ static int look_at_all(const struct epoll_event *ev, int n)
 		if (ev[i].data.u64 > SOON)
 			note_fired(ev[i].data.u64);
 	/* -1 is the longest */
-	for (struct rpwi_list *p = progress.contexts.next, *after; p != &progress.contexts;
-		p = after) {
-		struct comm_context *l = RPWI_CONTAINER_OF(p, struct comm_context, all);
-		after = p->next;
+	RPWI_LIST_EACH_SAFE (struct comm_context, l, after, &progress.contexts, all) {
 		next = RPWI_MIN(next, (unsigned)look(l, now_ns));
 		if (l->tailed_off) {
 			forget(l);
@@ -292,9 +287,7 @@ static void tails_finish(void)
 	bool any;
 	while (atomic_load(&progress.tails) && rpwi_is_ours(progress.born) &&
 		rpwi_now_ns() < until_ns)
-		for (struct rpwi_list *p = progress.contexts.next; p != &progress.contexts;
-			p = p->next) {
-			struct comm_context *l = RPWI_CONTAINER_OF(p, struct comm_context, all);
+		RPWI_LIST_EACH (struct comm_context, l, &progress.contexts, all) {
 			if (rpwi_list_empty(&l->tails) || pthread_mutex_trylock(&l->lock))
 				continue;
 			rpw_context_progress(l->c);

@@ -121,13 +121,11 @@ static void sweep(void)
 	rpwi_list_init(&old);
 	uint64_t now_ns = rpwi_now_ns();
 	pthread_mutex_lock(&dials.lock);
-	for (struct rpwi_list *n = dials.all.next, *next; n != &dials.all; n = next) {
-		next = n->next;
-		struct dial *d = RPWI_CONTAINER_OF(n, struct dial, all);
+	RPWI_LIST_EACH_SAFE (struct dial, d, next, &dials.all, all) {
 		if (d->in_use || now_ns < d->until_ns + d->timeout_ms * RPWI_NS_PER_MS)
 			continue;
-		rpwi_list_del(n);
-		rpwi_list_add_tail(&old, n);
+		rpwi_list_del(&d->all);
+		rpwi_list_add_tail(&old, &d->all);
 		dials.count--;
 	}
 	pthread_mutex_unlock(&dials.lock);

@@ -139,9 +139,9 @@ static void memory_free(struct plugin_memory *m)
 
 static struct plugin_memory *find(struct plugin_comm *c, const void *mhandle)
 {
-	for (struct rpwi_list *n = c->memories.next; n != &c->memories; n = n->next)
-		if (RPWI_CONTAINER_OF(n, struct plugin_memory, all) == mhandle)
-			return RPWI_CONTAINER_OF(n, struct plugin_memory, all);
+	RPWI_LIST_EACH (struct plugin_memory, m, &c->memories, all)
+		if (m == mhandle)
+			return m;
 	return NULL;
 }
 

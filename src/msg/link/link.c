@@ -364,11 +364,9 @@ void link_end(struct link *l)
 {
 	link_close(l);
 	l->ended = true;
-	for (struct rpwi_list *n = l->log.next; n != &l->log; n = n->next) {
-		struct link_kept *k = RPWI_CONTAINER_OF(n, struct link_kept, link);
+	RPWI_LIST_EACH (struct link_kept, k, &l->log, link)
 		if (k->keep)
 			link_forget(k->keep);
-	}
 	while (!rpwi_list_empty(&l->log))
 		log_drop(l);
 	while (!rpwi_list_empty(&l->replies))

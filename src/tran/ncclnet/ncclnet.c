@@ -77,10 +77,8 @@ static int nt_open(const struct tran_up *up, const struct tran_facts *own, struc
 
 static void leave_progress(struct nt *t, uint64_t now_ns)
 {
-	for (struct rpwi_list *l = t->leaving.next, *next; l != &t->leaving; l = next) {
-		next = l->next;
-		nt_ep_leave_progress(RPWI_CONTAINER_OF(l, struct nt_ep, link), now_ns);
-	}
+	RPWI_LIST_EACH_SAFE (struct nt_ep, ep, next, &t->leaving, link)
+		nt_ep_leave_progress(ep, now_ns);
 }
 
 /* ---- the end: what the peer has not taken yet goes on for a while, without the program that has

@@ -164,8 +164,7 @@ unsigned nt_bulk_progress(struct nt_ep *ep)
 
 const char *nt_bulk_announced(struct nt_ep *ep, const struct nt_item *i)
 {
-	for (struct rpwi_list *l = ep->expected.next; l != &ep->expected; l = l->next) {
-		struct tran_bulk *b = RPWI_CONTAINER_OF(l, struct tran_bulk, link);
+	RPWI_LIST_EACH (struct tran_bulk, b, &ep->expected, link) {
 		if (b->id != i->id)
 			continue;
 		if (i->len != (i->answer == NT_OK ? b->len : 0))
@@ -292,8 +291,7 @@ void nt_bulk_close(struct nt_ep *ep)
 {
 	if (!ep->has_comms)
 		return;
-	for (struct rpwi_list *l = ep->bulks.next; l != &ep->bulks; l = l->next) {
-		struct tran_bulk *b = RPWI_CONTAINER_OF(l, struct tran_bulk, of_ep);
+	RPWI_LIST_EACH (struct tran_bulk, b, &ep->bulks, of_ep) {
 		rpwi_list_del(&b->link);
 		b->state = NT_BULK_FINISHED; /* and never told */
 		b->reg = NULL;

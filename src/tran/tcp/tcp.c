@@ -307,9 +307,7 @@ static unsigned tcp_progress(struct tran *tran)
 static int tcp_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 {
 	struct tcp *t = tcp_of(tran);
-	for (struct rpwi_list *l = t->sending.next, *next; l != &t->sending; l = next) {
-		struct tcp_stream *s = RPWI_CONTAINER_OF(l, struct tcp_stream, sending);
-		next = l->next;
+	RPWI_LIST_EACH_SAFE (struct tcp_stream, s, next, &t->sending, sending) {
 		if (s->state == TCP_LINGERING) {
 			if (tcp_stream_flush(s, true))
 				tcp_stream_watch_out(s, true);

@@ -224,11 +224,9 @@ void tcp_bulk_leave(struct tcp_ep *ep)
 
 static struct tran_bulk *expected(const struct tcp_ep *ep, uint32_t id)
 {
-	for (struct rpwi_list *l = ep->expected.next; l != &ep->expected; l = l->next) {
-		struct tran_bulk *b = RPWI_CONTAINER_OF(l, struct tran_bulk, link);
+	RPWI_LIST_EACH (struct tran_bulk, b, &ep->expected, link)
 		if (b->id == id)
 			return b;
-	}
 	return NULL;
 }
 

@@ -161,10 +161,7 @@ void tcp_bundle_lost(struct tcp_stream *s, int status, const char *fmt, ...)
 
 void tcp_bundle_time(struct tcp *t, uint64_t now_ns)
 {
-	struct rpwi_list *next;
-	for (struct rpwi_list *l = t->opening.next; l != &t->opening; l = next) {
-		struct tcp_bundle *b = RPWI_CONTAINER_OF(l, struct tcp_bundle, opening);
-		next = l->next;
+	RPWI_LIST_EACH_SAFE (struct tcp_bundle, b, next, &t->opening, opening) {
 		if (now_ns < b->deadline_ns) {
 			tcp_deadline_lower(t, b->deadline_ns);
 			continue;

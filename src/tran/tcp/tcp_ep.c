@@ -260,10 +260,7 @@ void tcp_ep_report(struct tcp *t)
 
 void tcp_ep_time(struct tcp *t, uint64_t now_ns)
 {
-	struct rpwi_list *next;
-	for (struct rpwi_list *l = t->starting.next; l != &t->starting; l = next) {
-		struct tcp_ep *ep = RPWI_CONTAINER_OF(l, struct tcp_ep, link);
-		next = l->next;
+	RPWI_LIST_EACH_SAFE (struct tcp_ep, ep, next, &t->starting, link) {
 		if (now_ns < ep->deadline_ns) {
 			tcp_deadline_lower(t, ep->deadline_ns);
 			continue;

@@ -18,8 +18,7 @@ bool tcp_bundle_connect(
 	struct tcp_ep *ep, const struct sockaddr_storage *to, socklen_t len, uint64_t attempt_ns)
 {
 	struct tcp *t = tcp_of(ep->base.tran);
-	for (struct rpwi_list *l = t->bundles.next; l != &t->bundles; l = l->next) {
-		struct tcp_bundle *b = RPWI_CONTAINER_OF(l, struct tcp_bundle, link);
+	RPWI_LIST_EACH (struct tcp_bundle, b, &t->bundles, link) {
 		bool open = b->connector && b->state <= TCP_BUNDLE_UP && !b->error.status &&
 			    b->keyed == ep->keyed;
 		if (open && b->to_len == len && !memcmp(&b->to, to, len)) {
@@ -68,8 +67,8 @@ static bool greet_first(struct tcp_stream *s)
 	s->state = TCP_UP;
 	b->state = TCP_BUNDLE_UP;
 	tcp_bundle_deadline(b, RPWI_NEVER);
-	for (struct rpwi_list *l = b->members.next; l != &b->members; l = l->next)
-		tcp_bundle_say_attach(b, RPWI_CONTAINER_OF(l, struct tcp_ep, member));
+	RPWI_LIST_EACH (struct tcp_ep, ep, &b->members, member)
+		tcp_bundle_say_attach(b, ep);
 	return true;
 }
 
@@ -179,8 +178,7 @@ static int accept_bulk(
 	struct tcp *t, struct tcp_stream *s, const struct tcp_greeting *g, const char **why)
 {
 	*why = "it names no endpoint that has streams for bulk data";
-	for (struct rpwi_list *l = t->bundles.next; l != &t->bundles; l = l->next) {
-		struct tcp_bundle *b = RPWI_CONTAINER_OF(l, struct tcp_bundle, link);
+	RPWI_LIST_EACH (struct tcp_bundle, b, &t->bundles, link) {
 		if (b->connector || b->state != TCP_BUNDLE_UP ||
 			b->founder[1].number != g->number ||
 			tcp_nonce_differs(b->founder[1].nonce, g->nonce))

@@ -76,11 +76,9 @@ void tcp_bundle_describe(struct tcp_bundle *b)
 	const char *shown = strncmp(host, "::ffff:", 7) ? host : host + 7;
 	snprintf(b->path, sizeof b->path, "%u %s to %s%s", n, streams, shown,
 		b->keyed ? ", TLS 1.3" : "");
-	for (struct rpwi_list *l = b->members.next; l != &b->members; l = l->next) {
-		struct tcp_ep *ep = RPWI_CONTAINER_OF(l, struct tcp_ep, member);
+	RPWI_LIST_EACH (struct tcp_ep, ep, &b->members, member)
 		if (ep->state == TCP_EP_UP)
 			memcpy(ep->base.path, b->path, sizeof b->path);
-	}
 	rpwi_debug("tcp: %s", b->path);
 }
 

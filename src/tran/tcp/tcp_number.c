@@ -42,11 +42,9 @@ const uint8_t *tcp_bundle_secret(struct tcp *t, uint32_t number, unsigned index)
 		return ep && ep->keyed && !ep->active && ep->state <= TCP_EP_STARTED ? ep->secret
 										     : NULL;
 	}
-	for (struct rpwi_list *l = t->bundles.next; l != &t->bundles; l = l->next) {
-		const struct tcp_bundle *b = RPWI_CONTAINER_OF(l, struct tcp_bundle, link);
+	RPWI_LIST_EACH (const struct tcp_bundle, b, &t->bundles, link)
 		if (!b->connector && b->keyed && b->state == TCP_BUNDLE_UP &&
 			b->founder[1].number && b->founder[1].number == number)
 			return b->secret;
-	}
 	return NULL;
 }

@@ -297,9 +297,7 @@ static unsigned starting_progress(struct verbs *t)
 static void lingering_progress(struct verbs *t)
 {
 	uint64_t now_ns = rpwi_now_ns();
-	for (struct rpwi_list *at = t->lingering.next, *next; at != &t->lingering; at = next) {
-		next = at->next;
-		struct verbs_ep *ep = RPWI_CONTAINER_OF(at, struct verbs_ep, in_starting);
+	RPWI_LIST_EACH_SAFE (struct verbs_ep, ep, next, &t->lingering, in_starting) {
 		if (!ep->bye_said && ep->state == VERBS_EP_CLOSING)
 			ep->bye_said = rpwi_verbs_control(ep, VERBS_FRAME_BYE);
 		if (ep->state == VERBS_EP_FAILED || ep->bye_heard || now_ns >= ep->deadline_ns ||
@@ -311,11 +309,9 @@ static void lingering_progress(struct verbs *t)
 /* Each time from the beginning: the up-call may close others. */
 static struct verbs_ep *next_orphan(struct verbs *t)
 {
-	for (struct rpwi_list *at = t->all.next; at != &t->all; at = at->next) {
-		struct verbs_ep *ep = RPWI_CONTAINER_OF(at, struct verbs_ep, in_all);
+	RPWI_LIST_EACH (struct verbs_ep, ep, &t->all, in_all)
 		if (ep->state != VERBS_EP_FAILED && ep->peer && ep->peer->ended)
 			return ep;
-	}
 	return NULL;
 }
 
@@ -325,8 +321,7 @@ static unsigned peers_progress(struct verbs *t)
 	unsigned ended = 0, n = 0;
 	t->look_at_peers = false;
 	t->idle_rounds = 0;
-	for (struct rpwi_list *at = t->peers.next; at != &t->peers; at = at->next) {
-		struct verbs_peer *peer = RPWI_CONTAINER_OF(at, struct verbs_peer, link);
+	RPWI_LIST_EACH (struct verbs_peer, peer, &t->peers, link) {
 		if (peer->ended || !rpwi_verbs_peer_ended(peer))
 			continue;
 		epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, peer->fd, NULL); /* it stays readable */
@@ -396,8 +391,7 @@ static int verbs_arm(struct tran *base, int *fd, uint64_t *deadline_ns)
 	for (unsigned i = 0; i < t->planes; i++)
 		if (t->plane[i]->eps && plane_arm(t->plane[i]))
 			return 1;
-	for (struct rpwi_list *at = t->starting.next; at != &t->starting; at = at->next) {
-		const struct verbs_ep *ep = RPWI_CONTAINER_OF(at, struct verbs_ep, in_starting);
+	RPWI_LIST_EACH (const struct verbs_ep, ep, &t->starting, in_starting) {
 		*deadline_ns = RPWI_MIN(*deadline_ns, ep->deadline_ns);
 		if (ep->greeted)
 			*deadline_ns = RPWI_MIN(*deadline_ns, ep->look_ns);

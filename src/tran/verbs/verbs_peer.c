@@ -17,13 +17,11 @@ struct verbs_peer *rpwi_verbs_peer_get(struct verbs *t, uint32_t pid)
 	struct epoll_event ev = {.events = EPOLLIN};
 	if (!pid || pid > INT_MAX || pid == (uint32_t)getpid())
 		return NULL;
-	for (struct rpwi_list *at = t->peers.next; at != &t->peers; at = at->next) {
-		p = RPWI_CONTAINER_OF(at, struct verbs_peer, link);
-		if (p->pid == pid && !p->ended) {
-			p->refs++;
-			return p;
+	RPWI_LIST_EACH (struct verbs_peer, known, &t->peers, link)
+		if (known->pid == pid && !known->ended) {
+			known->refs++;
+			return known;
 		}
-	}
 	int fd = rpwi_process_open((pid_t)pid);
 	if (fd < 0 || !(p = calloc(1, sizeof(*p)))) {
 		if (fd >= 0)

@@ -187,8 +187,7 @@ static int gpu_refused(const struct verbs_plane *p, const struct tran_gpu_memory
 static struct verbs_mem *gpu_lender(
 	struct verbs *t, const struct tran_gpu_memory *w, unsigned access)
 {
-	for (struct rpwi_list *at = t->mems.next; at != &t->mems; at = at->next) {
-		struct verbs_mem *m = RPWI_CONTAINER_OF(at, struct verbs_mem, link);
+	RPWI_LIST_EACH (struct verbs_mem, m, &t->mems, link) {
 		uintptr_t offset = (uintptr_t)w->addr - (uintptr_t)m->base.addr;
 		if (m->gpu && m->base.kept && !m->deleted && (m->base.access & access) == access &&
 			(uintptr_t)w->addr >= (uintptr_t)m->base.addr && w->len <= m->base.len &&
