@@ -4,7 +4,6 @@
 #include "boot/boot.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/stat.h>

@@ -13,7 +13,6 @@
 #include "msg/trace.h"
 #include "msg/unexpected.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 int rpw_context_on_am(rpw_context *c, unsigned id, rpw_am_fn fn, void *arg)

@@ -9,9 +9,6 @@
 #include "msg/rma.h"
 #include "msg/transfer.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
 enum { ATOMICS_MAX = 4096 };
 
 static int atomic_as_frame(rpw_request *r)

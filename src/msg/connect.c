@@ -21,7 +21,6 @@
 #include "msg/rma.h"
 #include "msg/rndv.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <zlib.h>

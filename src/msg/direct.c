@@ -3,9 +3,7 @@
  * its registrations, and how far to believe a device that says that it has written there. Where it
  * cannot be reached so, it is staged (pipeline.c): every call here says which of the two it is to
  * be, and a direct transfer on one path may have to be staged on the next. */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "msg/choice.h"

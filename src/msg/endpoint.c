@@ -5,9 +5,6 @@
 #include "msg/ids.h"
 #include "msg/objects.h"
 
-#include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* Only to tell endpoints apart in a table; contexts share nothing else. */

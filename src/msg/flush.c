@@ -10,9 +10,6 @@
 #include "msg/rma.h"
 #include "msg/transfer.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
 int rma_flush_begin(rpw_request *r)
 {
 	r->where = AT_PEER;

@@ -13,7 +13,6 @@
 #include "msg/trace.h"
 #include "msg/unexpected.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 void object_unpost(rpw_request *r)

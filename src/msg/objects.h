@@ -10,7 +10,6 @@
 
 #include "ropeway.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>

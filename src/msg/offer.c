@@ -14,7 +14,6 @@
 #include "msg/rndv.h"
 #include "msg/transfer.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 void rndv_unregister(rpw_request *r)

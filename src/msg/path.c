@@ -13,7 +13,6 @@
 #include "msg/rndv.h"
 #include "msg/transfer.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 

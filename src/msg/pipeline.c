@@ -24,7 +24,6 @@
 #include "msg/rndv.h"
 #include "msg/transfer.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 enum {

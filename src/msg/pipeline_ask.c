@@ -7,7 +7,6 @@
 #include "msg/rndv.h"
 #include "msg/transfer.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 static int ask_put(rpw_request *r)

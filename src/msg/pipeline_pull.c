@@ -7,7 +7,6 @@
 #include "msg/rndv.h"
 #include "msg/transfer.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 static void chunk_done(rpw_request *r) { rndv_fetched(r); }

@@ -8,7 +8,6 @@
 #include "msg/request.h"
 #include "msg/rndv.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 void pipeline_pulled(rpw_endpoint *ep, uint64_t number)

@@ -4,7 +4,6 @@
 #include "msg/objects.h"
 #include "msg/request.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 void post_go(rpw_endpoint *ep)

@@ -8,7 +8,6 @@
 #include "msg/rndv.h"
 #include "msg/transfer.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 static void staged_instead(rpw_request *r, rpw_endpoint *ep)

@@ -8,7 +8,6 @@
 #include "msg/rma.h"
 #include "msg/transfer.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 static void rma_done(rpw_request *r)

@@ -18,7 +18,6 @@
 
 #include "base/copy.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 enum { OTHER = CLASSES_MAX - 1, SEND_IOV_MAX = 8 };

@@ -11,9 +11,6 @@
 
 #include "base/copy.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
 /* A receive may be posted for any endpoint: then it is that of what it fetches. */
 static rpw_endpoint *endpoint_of(const rpw_request *r) { return r->rts ? r->done.from : r->ep; }
 

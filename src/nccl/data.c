@@ -8,7 +8,6 @@
 #include "nccl/plugin.h"
 
 #include <limits.h>
-#include <stdio.h>
 
 enum {
 	/* of progress in a test: a message that moves is moved on, rather than the next comm's a

@@ -2,7 +2,6 @@
 /* memory.c - registration of memory. */
 #include "nccl/plugin.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 /* An mhandle. */

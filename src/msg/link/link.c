@@ -3,7 +3,6 @@
  * wait, and bodies that come in parts. */
 #include "msg/link/link.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,6 @@
 /* connect.c - handles, listening, connecting and registration: nothing here sends a message that
  * matters. */
 #include <arpa/inet.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

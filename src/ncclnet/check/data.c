@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* data.c - messages: sizes, order, groups, how many are under way, and what test says of them. Role
  * 1 sends and role 0 receives, where not both do. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 

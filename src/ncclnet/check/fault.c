@@ -2,10 +2,8 @@
 /* fault.c - several connections and threads at once, and failures: a peer that is killed, a close
  * with work under way, loading again. */
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -15,7 +15,6 @@
  * on: who sleeps looks again after a while, the sooner the less time has passed since something
  * happened.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,7 +13,6 @@
  */
 #include "tran/ncclnet/nt_priv.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -12,7 +12,6 @@
  */
 #include "tran/tcp/tcp_tx.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 #include "tran/emulate.h"

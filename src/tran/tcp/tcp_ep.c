@@ -11,7 +11,6 @@
 #include "tran/tcp/tcp_priv.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,7 +11,6 @@
 #include "tran/tcp/tcp_tx.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -8,7 +8,6 @@
 #include "tran/verbs/verbs_path.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <stdio.h>
 
 #include "base/error.h"

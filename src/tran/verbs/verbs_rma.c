@@ -27,7 +27,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 

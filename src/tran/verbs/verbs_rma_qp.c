@@ -9,7 +9,6 @@
  */
 #include "tran/verbs/verbs_priv.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 enum { EPOCH_AHEAD_MAX = 16 };

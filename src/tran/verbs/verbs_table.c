@@ -6,7 +6,6 @@
 #include "tran/verbs/verbs_table.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
