@@ -272,8 +272,9 @@ static void join(struct plugin_device *v, const struct plugin_device *d, bool fi
 	v->speed += d->speed;
 }
 
-int plugin_device_join(const int *devs, int n, int *dev)
+int plugin_join(int *dev, int n, const int *devs)
 {
+	*dev = -1;
 	int real = (plugin_devices(), table.real);
 	if (n < 1 || n > PLUGIN_VDEVICE_MAX || !devs) {
 		plugin_warn("makeVDevice was given %d devices: 1 to %d can be used as one", n,

@@ -76,20 +76,8 @@ int plugin_finalize(int abi, struct plugin_ctx *ctx)
 	return NCCL_SUCCESS;
 }
 
-int plugin_count(int abi, int *ndev)
-{
-	*ndev = plugin_devices();
-	return NCCL_SUCCESS;
-}
-
 int plugin_no_device(int dev)
 {
 	plugin_warn("there is no device %d: there are %d, counted from 0", dev, plugin_devices());
 	return NCCL_INVALID_ARGUMENT;
-}
-
-int plugin_join(int abi, int *dev, int ndevs, const int *devs)
-{
-	*dev = -1;
-	return plugin_device_join(devs, ndevs, dev);
 }

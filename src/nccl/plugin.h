@@ -56,8 +56,7 @@ struct plugin_device {
 };
 /* Found once, and then as they are for as long as the process lives. Number, or 0. */
 int plugin_devices(void);
-const struct plugin_device *plugin_device(int dev);       /* NULL: no such one */
-int plugin_device_join(const int *devs, int n, int *dev); /* enum nccl_result */
+const struct plugin_device *plugin_device(int dev); /* NULL: no such one */
 
 /* ---- support.c ---- */
 
@@ -239,7 +238,6 @@ void plugin_hello_check(
 struct plugin_ctx; /* v11 on */
 int plugin_init(int abi, nccl_logger log, struct plugin_ctx **ctx /* or NULL */);
 int plugin_finalize(int abi, struct plugin_ctx *ctx);
-int plugin_count(int abi, int *ndev);
 int plugin_no_device(int dev); /* says so */
 int plugin_listen(int abi, int dev, void *handle, void **listen_comm);
 int plugin_connect(int abi, int dev, void *handle, void **send_comm);
@@ -256,7 +254,7 @@ int plugin_iflush(
 	int abi, void *comm, int n, void **data, const int *sizes, void **mhandles, void **request);
 int plugin_test(int abi, void *request, int *done, int *sizes);
 int plugin_close(int abi, void *comm, enum plugin_kind kind);
-int plugin_join(int abi, int *dev, int ndevs, const int *devs);
+int plugin_join(int *dev, int n, const int *devs);
 
 /* ROPEWAY_NCCL_TIMEOUT_MS, or `otherwise`. */
 unsigned plugin_timeout_ms(unsigned otherwise);

@@ -32,7 +32,11 @@ static int shim_init(nccl_logger log, nccl_profiler profiler) { return plugin_in
 static int shim_init(nccl_logger log) { return plugin_init(V, log, NULL); }
 #endif
 
-static int shim_devices(int *ndev) { return plugin_count(V, ndev); }
+static int shim_devices(int *ndev)
+{
+	*ndev = plugin_devices();
+	return NCCL_SUCCESS;
+}
 
 static int shim_properties(int dev, properties_v *p)
 {
@@ -188,8 +192,8 @@ typedef __typeof__(((properties_v *)0)->v_props) vdevice_v;
 static int shim_join(int *dev, vdevice_v *v)
 {
 	if (!v || v->ndevs > (int)RPWI_ARRAY_LEN(v->devs))
-		return plugin_join(V, dev, 0, NULL);
-	return plugin_join(V, dev, v->ndevs, v->devs);
+		return plugin_join(dev, 0, NULL);
+	return plugin_join(dev, v->ndevs, v->devs);
 }
 #endif
 
