@@ -94,18 +94,6 @@ int choice_plugin(const char *list, char *plugin, size_t room, char *why, size_t
 	return 0;
 }
 
-bool choice_has(const char *list, const char *name)
-{
-	size_t len = strlen(name);
-	for (const char *p = list; *p;) {
-		size_t n = strcspn(p, ",");
-		if (n == len && !memcmp(p, name, n))
-			return true;
-		p += n + (p[n] ? 1 : 0);
-	}
-	return false;
-}
-
 void choice_order_by_worth(rpw_context *c, int *order, int n)
 {
 	int last[TRANSPORTS_MAX], lasts = 0, firsts = 0;
@@ -134,9 +122,9 @@ bool choice_why_not(rpw_endpoint *ep, int i, char *why, size_t why_len)
 {
 	const struct tran_facts *peer = boot_peer(ep->boot);
 	*why = 0;
-	if (!choice_has(ep->c->transports, tran_all[i]->name))
+	if (!tran_lists(ep->c->transports, tran_all[i]->name))
 		snprintf(why, why_len, "not usable on this side");
-	else if (!choice_has(peer->transports, tran_all[i]->name))
+	else if (!tran_lists(peer->transports, tran_all[i]->name))
 		snprintf(why, why_len, "the peer has only %.60s", peer->transports);
 	else if ((tran_all[i]->caps & TRAN_SAME_HOST) && !peer_is_here(ep))
 		/* The facts tell no more: `ropeway doctor` does. */

@@ -14,7 +14,6 @@ int choice_plugin(const char *list, char *plugin, size_t room, char *why, size_t
  * (docs/decisions/paths.md). */
 void choice_order_by_worth(rpw_context *c, int *order, int n);
 /* Why not, or "". True: it would do, but in software. */
-bool choice_has(const char *list, const char *name); /* "shm,tcp" has it */
 /* With a key: nobody on the way reads or changes what this transport carries. Without one: true. */
 bool choice_protects(const rpw_context *c, int i);
 bool choice_wanted(rpw_context *c, int i); /* may an endpoint of this context use it? */

@@ -71,7 +71,7 @@ static int rdma_devices_set(rpw_context *c, const char *names)
 static int key_is_of_use(const rpw_context *c)
 {
 	for (int i = 0; i < c->tn; i++)
-		if (choice_has(c->transports, c->t[i].ops->name) && choice_protects(c, i))
+		if (tran_lists(c->transports, c->t[i].ops->name) && choice_protects(c, i))
 			return 0;
 	return rpwi_fail(RPW_ERR_INVALID,
 		"there is a key, and none of the transports asked for (%s) protects what it "

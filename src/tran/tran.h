@@ -311,6 +311,19 @@ static inline int tran_path_over(const struct tran_ep *ep)
 	return rpwi_fail(RPW_ERR_PEER_GONE, "%s: the path has ended", ep->tran->ops->name);
 }
 
+/* Names with commas between them: "shm,tcp" has "tcp". */
+static inline bool tran_lists(const char *list, const char *name)
+{
+	size_t len = strlen(name);
+	for (const char *p = list; *p;) {
+		size_t n = strcspn(p, ",");
+		if (n == len && !memcmp(p, name, n))
+			return true;
+		p += n + (p[n] ? 1 : 0);
+	}
+	return false;
+}
+
 extern const struct tran_ops tran_shm, tran_tcp, tran_verbs, tran_ncclnet;
 /* All of them, in order of preference; ends with NULL. */
 extern const struct tran_ops *const tran_all[];

@@ -13,15 +13,6 @@
 /* of completions, in one progress: then the other planes and frames that wait have their turn */
 enum { BATCHES_MAX = 4 };
 
-static bool lists_verbs(const char *transports)
-{
-	size_t len = strlen(tran_verbs.name);
-	for (const char *at = transports; (at = strstr(at, tran_verbs.name)); at += len)
-		if ((at == transports || at[-1] == ',') && (at[len] == '\0' || at[len] == ','))
-			return true;
-	return false;
-}
-
 /* As `usable` gives it. */
 static int devices_look(const char *names, char *why, size_t why_len)
 {
@@ -74,7 +65,7 @@ static int devices_here(const char *names, char *why, size_t why_len)
 static int verbs_usable(
 	const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
 {
-	if (peer && !lists_verbs(peer->transports)) {
+	if (peer && !tran_lists(peer->transports, tran_verbs.name)) {
 		snprintf(why, why_len, "%s has no verbs device", peer->hostname);
 		return RPW_ERR_NOT_SUPPORTED;
 	}
