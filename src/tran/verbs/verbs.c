@@ -197,10 +197,8 @@ static unsigned handle_polled(struct verbs_plane *p)
 		n++;
 		if (!(wc.wr_id & 1))
 			recv_done(p, q, &wc);
-		else if (q)
+		else if (q) /* else of a queue pair that has been destroyed */
 			send_done(q, &wc);
-		else
-			p->t->stale_completions++;
 	}
 	return n;
 }

@@ -212,7 +212,6 @@ static void credit_came(struct verbs_ep *ep, size_t len)
 {
 	if (ep->state != VERBS_EP_STARTING || len < (size_t)128 << ep->mtu)
 		return;
-	ep->wide_came = true;
 	if (ep->greeted)
 		rpwi_verbs_ep_up(ep);
 }

@@ -146,7 +146,6 @@ struct verbs {
 	struct rpwi_list mems;
 	struct verbs_op *free_ops;
 	unsigned free_op_count;
-	uint64_t stale_completions;
 	struct verbs_way way[VERBS_WAYS_MAX];
 };
 
@@ -222,7 +221,7 @@ struct verbs_ep {
 	/* Before it is up, each side sends one frame that fills a packet: what the path does not
 	 * let pass must not be found out with somebody's message. greeted: the peer's short one
 	 * came. */
-	bool wide_due, greeted, wide_said, wide_came;
+	bool wide_due, greeted, wide_said;
 	bool rma_done; /* an operation on remote memory was */
 	struct rpwi_list in_all, in_starting /* or lingering */, in_todo;
 
