@@ -5,6 +5,7 @@
 #define ROPEWAY_BASE_H
 
 #include <assert.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +19,20 @@
 #define RPWI_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define RPWI_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define RPWI_CONTAINER_OF(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))
+
+/* As calls of libibverbs and of the C library fail: those that give a number, and an object. */
+static inline int rpwi_minus(int error)
+{
+	errno = error;
+	return -1;
+}
+static inline void *rpwi_none(int error)
+{
+	errno = error;
+	return NULL;
+}
+
+static inline const char *rpwi_plural(uint64_t n) { return n == 1 ? "" : "s"; }
 
 enum { RPWI_WHY_LEN = 512 }; /* room for a sentence on what failed, why, and what to do */
 

@@ -8,6 +8,7 @@
  */
 #undef _FORTIFY_SOURCE
 #undef _FILE_OFFSET_BITS
+#include "preload/next.h"
 #include "preload/preload.h"
 #include "tree/tree.h"
 #include "ucma/ucma.h"
@@ -30,30 +31,30 @@ static int open_ours(const struct rpwi_place *p, int flags)
 	switch (p->node.kind) {
 	case RPWI_NODE_CHARDEV:
 		if (!(flags & O_PATH))
-			return rpwi_fail(ENXIO); /* there is no kernel driver behind it */
+			return rpwi_minus(ENXIO); /* there is no kernel driver behind it */
 		break;
 	case RPWI_NODE_RDMA_CM:
 		return rpwi_ucma_open(flags);
 	case RPWI_NODE_LINK: /* it was not to be followed */
 		if (!(flags & O_PATH))
-			return rpwi_fail(ELOOP);
+			return rpwi_minus(ELOOP);
 		break;
 	case RPWI_NODE_DIR:
 		if (!(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY)
-			return rpwi_fail(EISDIR);
+			return rpwi_minus(EISDIR);
 		return rpwi_token_open(p->path, NULL, 0, flags);
 	default:
 		if (flags & O_PATH)
 			break;
 		if ((flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC)
-			return rpwi_fail(EACCES);
+			return rpwi_minus(EACCES);
 		/* The kernel fails the read, we the open. */
 		int rc = flags & O_DIRECTORY ? 0 : rpwi_tree_show(&p->node, text, &len);
 		if (rc)
-			return rpwi_fail(-rc);
+			return rpwi_minus(-rc);
 	}
 	if (flags & O_DIRECTORY)
-		return rpwi_fail(ENOTDIR);
+		return rpwi_minus(ENOTDIR);
 	return rpwi_token_open(p->path, text, len, flags);
 }
 
@@ -87,134 +88,84 @@ static bool open_found(int dir, const char *path, int flags, mode_t mode, int *f
 	bool stay = flags & O_NOFOLLOW || (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
 	int found = rpwi_place_find(&p, dir, path, stay ? RPWI_NOFOLLOW : 0);
 	if (found == RPWI_OURS)
-		*fd = (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) ? rpwi_fail(EEXIST)
+		*fd = (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) ? rpwi_minus(EEXIST)
 									 : open_ours(&p, flags);
 	else if (found == RPWI_REAL)
 		*fd = opened((int)syscall(SYS_openat, AT_FDCWD, p.path, flags | O_LARGEFILE, mode),
 			true);
 	else if (found < 0)
-		*fd = rpwi_fail(found == -ENOENT && flags & O_CREAT ? EACCES : -found);
+		*fd = rpwi_minus(found == -ENOENT && flags & O_CREAT ? EACCES : -found);
 	rpwi_place_done(&p);
 	return found != RPWI_PASS;
 }
 
-typedef int open_fn(const char *path, int flags, ...);
-typedef int openat_fn(int dir, const char *path, int flags, ...);
-typedef int open2_fn(const char *path, int flags);
-typedef int openat2_fn(int dir, const char *path, int flags);
-typedef int creat_fn(const char *path, mode_t mode);
-
-#define HOOK_OPEN(hook, name) \
-	RPWI_EXPORT open_fn hook __asm__(name); \
-	int hook(const char *path, int flags, ...) \
-	{ \
-		static open_fn *next; \
-		mode_t mode = MODE_OF(flags); \
-		int fd = -1; \
-		if (RPWI_UNLIKELY(rpwi_maybe(path)) && \
-			open_found(AT_FDCWD, path, flags, mode, &fd)) \
-			return fd; \
-		if (!next) \
-			next = (open_fn *)rpwi_next(name); \
-		fd = next(path, flags, mode); \
-		return opened(fd, fd >= 0 && rpwi_is_below_sys(path)); \
-	}
-HOOK_OPEN(hook_open, "open")
-HOOK_OPEN(hook_open64, "open64")
-
 static bool is_below(int dir, const char *path)
 {
-	return path[0] == '/'    ? rpwi_is_below_sys(path)
-	       : dir == AT_FDCWD ? rpwi_cwd_state == RPWI_CWD_SYS
-				 : rpwi_fd_state(dir) == RPWI_FD_SYS;
+	if (path[0] == '/')
+		return rpwi_is_below_sys(path);
+	return dir == AT_FDCWD ? rpwi_cwd_state == RPWI_CWD_SYS : rpwi_fd_state(dir) == RPWI_FD_SYS;
 }
 
-#define HOOK_OPENAT(hook, name) \
-	RPWI_EXPORT openat_fn hook __asm__(name); \
-	int hook(int dir, const char *path, int flags, ...) \
+#define HOOK(hook, name, params, args, dir, flags_of, mode_of) \
+	RPWI_HOOK(int, hook, name, params) \
 	{ \
-		static openat_fn *next; \
-		mode_t mode = MODE_OF(flags); \
+		mode_t mode_ = mode_of; \
 		int fd = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe_at(dir, path)) && \
-			open_found(dir, path, flags, mode, &fd)) \
+			open_found(dir, path, flags_of, mode_, &fd)) \
 			return fd; \
-		if (!next) \
-			next = (openat_fn *)rpwi_next(name); \
-		fd = next(dir, path, flags, mode); \
+		fd = RPWI_NEXT(hook, name) args; \
 		return opened(fd, fd >= 0 && is_below(dir, path)); \
 	}
-HOOK_OPENAT(hook_openat, "openat")
-HOOK_OPENAT(hook_openat64, "openat64")
+
+#define HOOK_OPEN(hook, name) \
+	HOOK(hook, name, (const char *path, int flags, ...), (path, flags, mode_), AT_FDCWD, \
+		flags, MODE_OF(flags))
+HOOK_OPEN(hook_open, open)
+HOOK_OPEN(hook_open64, open64)
+
+#define HOOK_OPENAT(hook, name) \
+	HOOK(hook, name, (int dir, const char *path, int flags, ...), (dir, path, flags, mode_), \
+		dir, flags, MODE_OF(flags))
+HOOK_OPENAT(hook_openat, openat)
+HOOK_OPENAT(hook_openat64, openat64)
 
 /* What a fortified program calls when no mode was given. */
 #define HOOK_OPEN2(hook, name) \
-	RPWI_EXPORT open2_fn hook __asm__(name); \
-	int hook(const char *path, int flags) \
-	{ \
-		static open2_fn *next; \
-		int fd = -1; \
-		if (RPWI_UNLIKELY(rpwi_maybe(path)) && open_found(AT_FDCWD, path, flags, 0, &fd)) \
-			return fd; \
-		if (!next) \
-			next = (open2_fn *)rpwi_next(name); \
-		fd = next(path, flags); \
-		return opened(fd, fd >= 0 && rpwi_is_below_sys(path)); \
-	}
-HOOK_OPEN2(hook_open_2, "__open_2")
-HOOK_OPEN2(hook_open64_2, "__open64_2")
+	HOOK(hook, name, (const char *path, int flags), (path, flags), AT_FDCWD, flags, 0)
+HOOK_OPEN2(hook_open_2, __open_2)
+HOOK_OPEN2(hook_open64_2, __open64_2)
 
 #define HOOK_OPENAT2(hook, name) \
-	RPWI_EXPORT openat2_fn hook __asm__(name); \
-	int hook(int dir, const char *path, int flags) \
-	{ \
-		static openat2_fn *next; \
-		int fd = -1; \
-		if (RPWI_UNLIKELY(rpwi_maybe_at(dir, path)) && \
-			open_found(dir, path, flags, 0, &fd)) \
-			return fd; \
-		if (!next) \
-			next = (openat2_fn *)rpwi_next(name); \
-		fd = next(dir, path, flags); \
-		return opened(fd, fd >= 0 && is_below(dir, path)); \
-	}
-HOOK_OPENAT2(hook_openat_2, "__openat_2")
-HOOK_OPENAT2(hook_openat64_2, "__openat64_2")
+	HOOK(hook, name, (int dir, const char *path, int flags), (dir, path, flags), dir, flags, 0)
+HOOK_OPENAT2(hook_openat_2, __openat_2)
+HOOK_OPENAT2(hook_openat64_2, __openat64_2)
 
 #define HOOK_CREAT(hook, name) \
-	RPWI_EXPORT creat_fn hook __asm__(name); \
-	int hook(const char *path, mode_t mode) \
-	{ \
-		static creat_fn *next; \
-		int fd = -1; \
-		if (RPWI_UNLIKELY(rpwi_maybe(path)) && \
-			open_found(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode, &fd)) \
-			return fd; \
-		if (!next) \
-			next = (creat_fn *)rpwi_next(name); \
-		return opened(next(path, mode), false); \
-	}
-HOOK_CREAT(hook_creat, "creat")
-HOOK_CREAT(hook_creat64, "creat64")
+	HOOK(hook, name, (const char *path, mode_t mode), (path, mode), AT_FDCWD, \
+		O_CREAT | O_WRONLY | O_TRUNC, mode)
+HOOK_CREAT(hook_creat, creat)
+HOOK_CREAT(hook_creat64, creat64)
 
 /* ---- fopen ---- */
 
-typedef FILE *fopen_fn(const char *path, const char *mode);
-typedef FILE *freopen_fn(const char *path, const char *mode, FILE *f);
-
 static int flags_of(const char *mode)
 {
-	bool plus = strchr(mode, '+') != NULL;
-	int flags = mode[0] == 'r' ? 0 : O_CREAT | (mode[0] == 'w' ? O_TRUNC : O_APPEND);
-	flags |= plus ? O_RDWR : mode[0] == 'r' ? O_RDONLY : O_WRONLY;
-	return flags | (strchr(mode, 'e') ? O_CLOEXEC : 0) | (strchr(mode, 'x') ? O_EXCL : 0);
+	int flags = mode[0] == 'r' ? O_RDONLY : O_WRONLY;
+	if (strchr(mode, '+'))
+		flags = O_RDWR;
+	if (mode[0] != 'r')
+		flags |= O_CREAT | (mode[0] == 'w' ? O_TRUNC : O_APPEND);
+	if (strchr(mode, 'e'))
+		flags |= O_CLOEXEC;
+	if (strchr(mode, 'x'))
+		flags |= O_EXCL;
+	return flags;
 }
 
 #define HOOK_FOPEN(hook, name) \
-	RPWI_EXPORT fopen_fn hook __asm__(name); \
-	FILE *hook(const char *path, const char *mode) \
+	RPWI_HOOK(FILE *, hook, name, (const char *path, const char *mode)) \
 	{ \
-		static fopen_fn *next; \
 		int fd = -1; \
 		if (RPWI_UNLIKELY(rpwi_maybe(path)) && \
 			open_found(AT_FDCWD, path, flags_of(mode), 0666, &fd)) { \
@@ -223,23 +174,18 @@ static int flags_of(const char *mode)
 				RPWI_KEEP_ERRNO(syscall(SYS_close, fd)); \
 			return f; \
 		} \
-		if (!next) \
-			next = (fopen_fn *)rpwi_next(name); \
-		return next(path, mode); \
+		return RPWI_NEXT(hook, name)(path, mode); \
 	}
-HOOK_FOPEN(hook_fopen, "fopen")
-HOOK_FOPEN(hook_fopen64, "fopen64")
+HOOK_FOPEN(hook_fopen, fopen)
+HOOK_FOPEN(hook_fopen64, fopen64)
 
 /* The C library opens what is open already once more. */
 #define HOOK_FREOPEN(hook, name) \
-	RPWI_EXPORT freopen_fn hook __asm__(name); \
-	FILE *hook(const char *path, const char *mode, FILE *f) \
+	RPWI_HOOK(FILE *, hook, name, (const char *path, const char *mode, FILE *f)) \
 	{ \
-		static freopen_fn *next; \
 		char link[40]; \
 		int fd = -1; \
-		if (!next) \
-			next = (freopen_fn *)rpwi_next(name); \
+		__typeof__(hook) *next = RPWI_NEXT(hook, name); \
 		if (!RPWI_UNLIKELY(rpwi_maybe(path)) || \
 			!open_found(AT_FDCWD, path, flags_of(mode), 0666, &fd)) \
 			return next(path, mode, f); \
@@ -254,5 +200,5 @@ HOOK_FOPEN(hook_fopen64, "fopen64")
 			rpwi_fd_is(fileno(f), RPWI_FD_TOKEN); \
 		return f; \
 	}
-HOOK_FREOPEN(hook_freopen, "freopen")
-HOOK_FREOPEN(hook_freopen64, "freopen64")
+HOOK_FREOPEN(hook_freopen, freopen)
+HOOK_FREOPEN(hook_freopen64, freopen64)

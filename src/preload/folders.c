@@ -8,6 +8,7 @@
  */
 #undef _FORTIFY_SOURCE
 #undef _FILE_OFFSET_BITS
+#include "preload/next.h"
 #include "preload/preload.h"
 #include "tree/tree.h"
 
@@ -45,20 +46,6 @@ static struct stream *stream_of(DIR *d)
 	return RPWI_UNLIKELY(at < sizeof(streams)) ? (struct stream *)(void *)d : NULL;
 }
 
-/* ---- the C library's own ---- */
-
-typedef DIR *opendir_fn(const char *path);
-typedef DIR *fdopendir_fn(int fd);
-typedef struct dirent *readdir_fn(DIR *d);
-typedef int dir_fn(DIR *d);
-#define NEXT(type, name) \
-	({ \
-		static type *next_; \
-		if (!next_) \
-			next_ = (type *)rpwi_next(name); \
-		next_; \
-	})
-
 /* ---- names ---- */
 
 static void names_clear(struct stream *s)
@@ -88,10 +75,16 @@ static void name_add(struct stream *s, const char *text, unsigned char type, ino
 
 static unsigned char type_of(enum rpwi_kind kind)
 {
-	return kind == RPWI_NODE_DIR    ? DT_DIR
-	       : kind == RPWI_NODE_LINK ? DT_LNK
-	       : kind == RPWI_NODE_FILE ? DT_REG
-					: DT_CHR;
+	switch (kind) {
+	case RPWI_NODE_DIR:
+		return DT_DIR;
+	case RPWI_NODE_LINK:
+		return DT_LNK;
+	case RPWI_NODE_FILE:
+		return DT_REG;
+	default:
+		return DT_CHR;
+	}
 }
 
 static void name_ours(void *arg, const char *name, enum rpwi_kind kind)
@@ -111,7 +104,7 @@ static void fill(struct stream *s, const struct rpwi_place *p)
 	names_clear(s);
 	if (s->real) {
 		const struct dirent *e;
-		while ((e = NEXT(readdir_fn, "readdir")(s->real)))
+		while ((e = RPWI_NEXT(readdir, readdir)(s->real)))
 			name_add(s, e->d_name, e->d_type, e->d_ino);
 	} else {
 		char above[RPWI_TREE_PATH_MAX];
@@ -136,8 +129,7 @@ static struct stream *stream_new(const struct rpwi_place *p, DIR *real, int fd)
 		RPWI_KEEP_ERRNO(fill(s, p));
 		return s;
 	}
-	errno = EMFILE;
-	return NULL;
+	return rpwi_none(EMFILE);
 }
 
 /* ---- open ---- */
@@ -145,10 +137,8 @@ static struct stream *stream_new(const struct rpwi_place *p, DIR *real, int fd)
 /* A stream of ours for a place that was found, whose tree is open; or NULL with errno. */
 static DIR *open_ours(const struct rpwi_place *p)
 {
-	if (p->node.kind != RPWI_NODE_DIR) {
-		errno = ENOTDIR;
-		return NULL;
-	}
+	if (p->node.kind != RPWI_NODE_DIR)
+		return rpwi_none(ENOTDIR);
 	int fd = rpwi_token_open(p->path, NULL, 0, O_CLOEXEC);
 	struct stream *s = fd < 0 ? NULL : stream_new(p, NULL, fd);
 	if (!s && fd >= 0)
@@ -161,7 +151,7 @@ static DIR *merge(const struct rpwi_place *p, DIR *real)
 {
 	struct stream *s = real ? stream_new(p, real, -1) : NULL;
 	if (real)
-		rpwi_fd_is(NEXT(dir_fn, "dirfd")(real), RPWI_FD_SYS);
+		rpwi_fd_is(RPWI_NEXT(dirfd, dirfd)(real), RPWI_FD_SYS);
 	return s ? (DIR *)s : real;
 }
 
@@ -172,13 +162,12 @@ static bool is_worth_it(const char *path)
 				       : rpwi_cwd_state != RPWI_CWD_OTHER);
 }
 
-RPWI_EXPORT opendir_fn hook_opendir __asm__("opendir");
-DIR *hook_opendir(const char *path)
+RPWI_HOOK(DIR *, hook_opendir, opendir, (const char *path))
 {
 	struct rpwi_place p;
 	DIR *d = NULL;
 	if (!RPWI_UNLIKELY(is_worth_it(path)))
-		return NEXT(opendir_fn, "opendir")(path);
+		return RPWI_NEXT(hook_opendir, opendir)(path);
 	int found = rpwi_place_find(&p, AT_FDCWD, path, 0);
 	if (found == RPWI_OURS) {
 		d = open_ours(&p);
@@ -188,19 +177,18 @@ DIR *hook_opendir(const char *path)
 		const char *real = found == RPWI_REAL ? p.path : path;
 		struct rpwi_place m;
 		bool merged = rpwi_place_is_merged(&m, AT_FDCWD, real);
-		d = NEXT(opendir_fn, "opendir")(real);
+		d = RPWI_NEXT(hook_opendir, opendir)(real);
 		if (merged)
 			d = merge(&m, d);
 		else if (d)
-			rpwi_fd_is(NEXT(dir_fn, "dirfd")(d), RPWI_FD_SYS);
+			rpwi_fd_is(RPWI_NEXT(dirfd, dirfd)(d), RPWI_FD_SYS);
 		rpwi_place_done(&m);
 	}
 	rpwi_place_done(&p);
 	return d;
 }
 
-RPWI_EXPORT fdopendir_fn hook_fdopendir __asm__("fdopendir");
-DIR *hook_fdopendir(int fd)
+RPWI_HOOK(DIR *, hook_fdopendir, fdopendir, (int fd))
 {
 	struct rpwi_place p;
 	DIR *d = NULL;
@@ -216,7 +204,7 @@ DIR *hook_fdopendir(int fd)
 		if (found == RPWI_OURS)
 			return d;
 	}
-	d = NEXT(fdopendir_fn, "fdopendir")(fd);
+	d = RPWI_NEXT(hook_fdopendir, fdopendir)(fd);
 	if (d && RPWI_UNLIKELY(state == RPWI_FD_SYS) && rpwi_kernel_name(fd, name)) {
 		if (rpwi_place_is_merged(&p, AT_FDCWD, name))
 			d = merge(&p, d);
@@ -241,62 +229,57 @@ static struct dirent *read_ours(struct stream *s)
 }
 
 #define HOOK_READDIR(hook, name) \
-	RPWI_EXPORT readdir_fn hook __asm__(name); \
-	struct dirent *hook(DIR *d) \
+	RPWI_HOOK(struct dirent *, hook, name, (DIR * d)) \
 	{ \
 		struct stream *s = stream_of(d); \
-		return s ? read_ours(s) : NEXT(readdir_fn, name)(d); \
+		return s ? read_ours(s) : RPWI_NEXT(hook, name)(d); \
 	}
-HOOK_READDIR(hook_readdir, "readdir")
-HOOK_READDIR(hook_readdir64, "readdir64")
+HOOK_READDIR(hook_readdir, readdir)
+HOOK_READDIR(hook_readdir64, readdir64)
 
-typedef int readdir_r_fn(DIR *d, struct dirent *e, struct dirent **out);
 #define HOOK_READDIR_R(hook, name) \
-	RPWI_EXPORT readdir_r_fn hook __asm__(name); \
-	int hook(DIR *d, struct dirent *e, struct dirent **out) \
+	RPWI_HOOK(int, hook, name, (DIR * d, struct dirent * e, struct dirent * *out)) \
 	{ \
 		struct stream *s = stream_of(d); \
 		if (!s) \
-			return NEXT(readdir_r_fn, name)(d, e, out); \
+			return RPWI_NEXT(hook, name)(d, e, out); \
 		const struct dirent *got = read_ours(s); \
 		if (got) \
 			memcpy(e, got, sizeof(*e)); \
 		*out = got ? e : NULL; \
 		return 0; \
 	}
-HOOK_READDIR_R(hook_readdir_r, "readdir_r")
-HOOK_READDIR_R(hook_readdir64_r, "readdir64_r")
+HOOK_READDIR_R(hook_readdir_r, readdir_r)
+HOOK_READDIR_R(hook_readdir64_r, readdir64_r)
 
-RPWI_EXPORT dir_fn hook_closedir __asm__("closedir");
-int hook_closedir(DIR *d)
+RPWI_HOOK(int, hook_closedir, closedir, (DIR * d))
 {
 	struct stream *s = stream_of(d);
 	int rc;
 	if (!s)
-		return NEXT(dir_fn, "closedir")(d);
+		return RPWI_NEXT(hook_closedir, closedir)(d);
 	names_clear(s);
-	rc = s->real ? NEXT(dir_fn, "closedir")(s->real) : (int)syscall(SYS_close, s->fd);
+	rc = s->real ? RPWI_NEXT(hook_closedir, closedir)(s->real) : (int)syscall(SYS_close, s->fd);
 	s->real = NULL;
 	s->fd = -1;
 	atomic_store(&s->used, false);
 	return rc;
 }
 
-RPWI_EXPORT dir_fn hook_dirfd __asm__("dirfd");
-int hook_dirfd(DIR *d)
+RPWI_HOOK(int, hook_dirfd, dirfd, (DIR * d))
 {
 	struct stream *s = stream_of(d);
-	return s && !s->real ? s->fd : NEXT(dir_fn, "dirfd")(s ? s->real : d);
+	if (s && !s->real)
+		return s->fd;
+	return RPWI_NEXT(dirfd, dirfd)(s ? s->real : d);
 }
 
-typedef void rewinddir_fn(DIR *d);
-RPWI_EXPORT rewinddir_fn hook_rewinddir __asm__("rewinddir");
-void hook_rewinddir(DIR *d)
+RPWI_HOOK(void, hook_rewinddir, rewinddir, (DIR * d))
 {
 	struct stream *s = stream_of(d);
 	struct rpwi_place p;
 	if (!s || s->real)
-		NEXT(rewinddir_fn, "rewinddir")(s ? s->real : d);
+		RPWI_NEXT(hook_rewinddir, rewinddir)(s ? s->real : d);
 	if (!s)
 		return;
 	memset(&p, 0, sizeof(p));
@@ -305,40 +288,34 @@ void hook_rewinddir(DIR *d)
 	rpwi_place_done(&p);
 }
 
-typedef long telldir_fn(DIR *d);
-RPWI_EXPORT telldir_fn hook_telldir __asm__("telldir");
-long hook_telldir(DIR *d)
+RPWI_HOOK(long, hook_telldir, telldir, (DIR * d))
 {
 	struct stream *s = stream_of(d);
-	return s ? (long)s->at : NEXT(telldir_fn, "telldir")(d);
+	return s ? (long)s->at : RPWI_NEXT(hook_telldir, telldir)(d);
 }
 
-typedef void seekdir_fn(DIR *d, long at);
-RPWI_EXPORT seekdir_fn hook_seekdir __asm__("seekdir");
-void hook_seekdir(DIR *d, long at)
+RPWI_HOOK(void, hook_seekdir, seekdir, (DIR * d, long at))
 {
 	struct stream *s = stream_of(d);
 	if (!s)
-		NEXT(seekdir_fn, "seekdir")(d, at);
+		RPWI_NEXT(hook_seekdir, seekdir)(d, at);
 	else
 		s->at = at < 0 || (size_t)at > s->n ? s->n : (size_t)at;
 }
 
 /* The position is the descriptor's, as with the kernel's folders. */
-typedef ssize_t getdents_fn(int fd, void *buf, size_t size);
-RPWI_EXPORT getdents_fn hook_getdents __asm__("getdents64");
-ssize_t hook_getdents(int fd, void *buf, size_t size)
+RPWI_HOOK(ssize_t, hook_getdents, getdents64, (int fd, void *buf, size_t size))
 {
 	struct rpwi_place p;
 	if (!RPWI_UNLIKELY(rpwi_fd_state(fd) == RPWI_FD_TOKEN))
-		return NEXT(getdents_fn, "getdents64")(fd, buf, size);
+		return RPWI_NEXT(hook_getdents, getdents64)(fd, buf, size);
 	int found = rpwi_place_of_fd(&p, fd);
 	struct stream *s = found == RPWI_OURS && p.node.kind == RPWI_NODE_DIR
 				   ? stream_new(&p, NULL, fd)
 				   : NULL;
 	rpwi_place_done(&p);
 	if (!s)
-		return NEXT(getdents_fn, "getdents64")(fd, buf, size);
+		return RPWI_NEXT(hook_getdents, getdents64)(fd, buf, size);
 	size_t used = 0;
 	off_t at = lseek(fd, 0, SEEK_CUR);
 	s->at = at < 0 ? s->n : (size_t)at;
@@ -357,17 +334,13 @@ ssize_t hook_getdents(int fd, void *buf, size_t size)
 	lseek(fd, (off_t)s->at, SEEK_SET);
 	names_clear(s);
 	atomic_store(&s->used, false);
-	return !used && more ? rpwi_fail(EINVAL) : (ssize_t)used;
+	return !used && more ? rpwi_minus(EINVAL) : (ssize_t)used;
 }
 
 /* ---- scandir, by the calls above ---- */
 
 typedef int filter_fn(const struct dirent *e);
 typedef int compare_fn(const struct dirent **a, const struct dirent **b);
-typedef int scandir_fn(
-	const char *path, struct dirent ***list, filter_fn *filter, compare_fn *compare);
-typedef int scandirat_fn(
-	int dir, const char *path, struct dirent ***list, filter_fn *filter, compare_fn *compare);
 
 static int scan(DIR *d, struct dirent ***list, filter_fn *filter, compare_fn *compare)
 {
@@ -387,7 +360,7 @@ static int scan(DIR *d, struct dirent ***list, filter_fn *filter, compare_fn *co
 				free(all[--n]);
 			free(all);
 			hook_closedir(d);
-			return rpwi_fail(ENOMEM);
+			return rpwi_minus(ENOMEM);
 		}
 		memcpy(copy, e, offsetof(struct dirent, d_name) + strlen(e->d_name) + 1);
 		all[n++] = copy;
@@ -400,31 +373,31 @@ static int scan(DIR *d, struct dirent ***list, filter_fn *filter, compare_fn *co
 }
 
 #define HOOK_SCANDIR(hook, name) \
-	RPWI_EXPORT scandir_fn hook __asm__(name); \
-	int hook(const char *path, struct dirent ***list, filter_fn *filter, compare_fn *compare) \
+	RPWI_HOOK(int, hook, name, \
+		(const char *path, struct dirent ***list, filter_fn *filter, compare_fn *compare)) \
 	{ \
 		return RPWI_UNLIKELY(is_worth_it(path)) \
 			       ? scan(hook_opendir(path), list, filter, compare) \
-			       : NEXT(scandir_fn, name)(path, list, filter, compare); \
+			       : RPWI_NEXT(hook, name)(path, list, filter, compare); \
 	}
-HOOK_SCANDIR(hook_scandir, "scandir")
-HOOK_SCANDIR(hook_scandir64, "scandir64")
+HOOK_SCANDIR(hook_scandir, scandir)
+HOOK_SCANDIR(hook_scandir64, scandir64)
 
 #define HOOK_SCANDIRAT(hook, name) \
-	RPWI_EXPORT scandirat_fn hook __asm__(name); \
-	int hook(int dir, const char *path, struct dirent ***list, filter_fn *filter, \
-		compare_fn *compare) \
+	RPWI_HOOK(int, hook, name, \
+		(int dir, const char *path, struct dirent ***list, filter_fn *filter, \
+			compare_fn *compare)) \
 	{ \
 		bool worth = path && (path[0] == '/' || dir == AT_FDCWD \
 						     ? is_worth_it(path) \
 						     : rpwi_fd_state(dir) != RPWI_FD_OTHER); \
 		if (!RPWI_UNLIKELY(worth)) \
-			return NEXT(scandirat_fn, name)(dir, path, list, filter, compare); \
+			return RPWI_NEXT(hook, name)(dir, path, list, filter, compare); \
 		int fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC); \
 		return fd < 0 ? -1 : scan(hook_fdopendir(fd), list, filter, compare); \
 	}
-HOOK_SCANDIRAT(hook_scandirat, "scandirat")
-HOOK_SCANDIRAT(hook_scandirat64, "scandirat64")
+HOOK_SCANDIRAT(hook_scandirat, scandirat)
+HOOK_SCANDIRAT(hook_scandirat64, scandirat64)
 
 /* ---- glob: the C library lets a program bring its own calls ---- */
 
@@ -432,9 +405,8 @@ static void *glob_opendir(const char *path) { return hook_opendir(path); }
 static struct dirent *glob_readdir(void *d) { return hook_readdir(d); }
 static void glob_closedir(void *d) { hook_closedir(d); }
 
-typedef int glob_fn(const char *pattern, int flags, int (*failed)(const char *, int), glob_t *g);
-static int glob_ours(
-	glob_fn *next, const char *pattern, int flags, int (*failed)(const char *, int), glob_t *g)
+static int glob_ours(__typeof__(glob) *next, const char *pattern, int flags,
+	int (*failed)(const char *, int), glob_t *g)
 {
 	__asm__("" : "+r"(pattern));
 	if (!pattern || !is_worth_it(pattern) || flags & GLOB_ALTDIRFUNC)
@@ -450,10 +422,10 @@ static int glob_ours(
 }
 
 #define HOOK_GLOB(hook, name) \
-	RPWI_EXPORT glob_fn hook __asm__(name); \
-	int hook(const char *pattern, int flags, int (*failed)(const char *, int), glob_t *g) \
+	RPWI_HOOK(int, hook, name, \
+		(const char *pattern, int flags, int (*failed)(const char *, int), glob_t *g)) \
 	{ \
-		return glob_ours(NEXT(glob_fn, name), pattern, flags, failed, g); \
+		return glob_ours(RPWI_NEXT(hook, name), pattern, flags, failed, g); \
 	}
-HOOK_GLOB(hook_glob, "glob")
-HOOK_GLOB(hook_glob64, "glob64")
+HOOK_GLOB(hook_glob, glob)
+HOOK_GLOB(hook_glob64, glob64)

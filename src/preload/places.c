@@ -3,6 +3,7 @@
  * and copies of descriptors, which are what the first one was. */
 #undef _FORTIFY_SOURCE
 #undef _FILE_OFFSET_BITS
+#include "preload/next.h"
 #include "preload/preload.h"
 #include "tree/tree.h"
 
@@ -13,20 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define NEXT(type, name) \
-	({ \
-		static type *next_; \
-		if (!next_) \
-			next_ = (type *)rpwi_next(name); \
-		next_; \
-	})
-
 /* ---- readlink ---- */
 
-typedef ssize_t readlink_fn(const char *path, char *buf, size_t size);
-typedef ssize_t readlinkat_fn(int dir, const char *path, char *buf, size_t size);
-typedef ssize_t readlink_chk_fn(const char *path, char *buf, size_t size, size_t room);
-typedef ssize_t readlinkat_chk_fn(int dir, const char *path, char *buf, size_t size, size_t room);
 void __chk_fail(void) __attribute__((noreturn));
 
 static ssize_t give(const char *text, char *buf, size_t size)
@@ -63,57 +52,51 @@ static bool readlink_found(int dir, const char *path, char *buf, size_t size, ss
 	int found = rpwi_place_find(&p, dir, path, RPWI_NOFOLLOW);
 	if (found == RPWI_OURS && p.node.kind == RPWI_NODE_LINK) {
 		int n = rpwi_tree_target(&p.node, p.path, to, sizeof(to));
-		*rc = n < 0 ? rpwi_fail(-n) : give(to, buf, size);
+		*rc = n < 0 ? rpwi_minus(-n) : give(to, buf, size);
 	} else if (found == RPWI_OURS) {
-		*rc = rpwi_fail(EINVAL);
+		*rc = rpwi_minus(EINVAL);
 	} else if (found == RPWI_REAL) {
 		*rc = syscall(SYS_readlinkat, AT_FDCWD, p.path, buf, size);
 	} else if (found < 0) {
-		*rc = rpwi_fail(-found);
+		*rc = rpwi_minus(-found);
 	}
 	rpwi_place_done(&p);
 	return found != RPWI_PASS;
 }
 
-RPWI_EXPORT readlink_fn hook_readlink __asm__("readlink");
-ssize_t hook_readlink(const char *path, char *buf, size_t size)
+RPWI_HOOK(ssize_t, hook_readlink, readlink, (const char *path, char *buf, size_t size))
 {
 	ssize_t rc = -1;
 	if (RPWI_UNLIKELY(rpwi_maybe(path)) && readlink_found(AT_FDCWD, path, buf, size, &rc))
 		return rc;
-	return NEXT(readlink_fn, "readlink")(path, buf, size);
+	return RPWI_NEXT(hook_readlink, readlink)(path, buf, size);
 }
 
-RPWI_EXPORT readlinkat_fn hook_readlinkat __asm__("readlinkat");
-ssize_t hook_readlinkat(int dir, const char *path, char *buf, size_t size)
+RPWI_HOOK(ssize_t, hook_readlinkat, readlinkat, (int dir, const char *path, char *buf, size_t size))
 {
 	ssize_t rc = -1;
 	if (RPWI_UNLIKELY(rpwi_maybe_at(dir, path)) && readlink_found(dir, path, buf, size, &rc))
 		return rc;
-	return NEXT(readlinkat_fn, "readlinkat")(dir, path, buf, size);
+	return RPWI_NEXT(hook_readlinkat, readlinkat)(dir, path, buf, size);
 }
 
-RPWI_EXPORT readlink_chk_fn hook_readlink_chk __asm__("__readlink_chk");
-ssize_t hook_readlink_chk(const char *path, char *buf, size_t size, size_t room)
+RPWI_HOOK(ssize_t, hook_readlink_chk, __readlink_chk,
+	(const char *path, char *buf, size_t size, size_t room))
 {
 	if (size > room)
-		return NEXT(readlink_chk_fn, "__readlink_chk")(path, buf, size, room);
+		return RPWI_NEXT(hook_readlink_chk, __readlink_chk)(path, buf, size, room);
 	return hook_readlink(path, buf, size);
 }
 
-RPWI_EXPORT readlinkat_chk_fn hook_readlinkat_chk __asm__("__readlinkat_chk");
-ssize_t hook_readlinkat_chk(int dir, const char *path, char *buf, size_t size, size_t room)
+RPWI_HOOK(ssize_t, hook_readlinkat_chk, __readlinkat_chk,
+	(int dir, const char *path, char *buf, size_t size, size_t room))
 {
 	if (size > room)
-		return NEXT(readlinkat_chk_fn, "__readlinkat_chk")(dir, path, buf, size, room);
+		return RPWI_NEXT(hook_readlinkat_chk, __readlinkat_chk)(dir, path, buf, size, room);
 	return hook_readlinkat(dir, path, buf, size);
 }
 
 /* ---- realpath ---- */
-
-typedef char *realpath_fn(const char *path, char *resolved);
-typedef char *realpath_chk_fn(const char *path, char *resolved, size_t room);
-typedef char *canonicalize_fn(const char *path);
 
 static bool realpath_found(const char *path, char *resolved, char **answer)
 {
@@ -128,41 +111,42 @@ static bool realpath_found(const char *path, char *resolved, char **answer)
 	return found != RPWI_PASS;
 }
 
-RPWI_EXPORT realpath_fn hook_realpath __asm__("realpath");
-char *hook_realpath(const char *path, char *resolved)
+RPWI_HOOK(char *, hook_realpath, realpath, (const char *path, char *resolved))
 {
 	char *answer;
 	if (RPWI_UNLIKELY(rpwi_maybe(path)) && realpath_found(path, resolved, &answer))
 		return answer;
-	return NEXT(realpath_fn, "realpath")(path, resolved);
+	return RPWI_NEXT(hook_realpath, realpath)(path, resolved);
 }
 
-RPWI_EXPORT realpath_chk_fn hook_realpath_chk __asm__("__realpath_chk");
-char *hook_realpath_chk(const char *path, char *resolved, size_t room)
+RPWI_HOOK(
+	char *, hook_realpath_chk, __realpath_chk, (const char *path, char *resolved, size_t room))
 {
 	if (room < PATH_MAX)
-		return NEXT(realpath_chk_fn, "__realpath_chk")(path, resolved, room);
+		return RPWI_NEXT(hook_realpath_chk, __realpath_chk)(path, resolved, room);
 	return hook_realpath(path, resolved);
 }
 
-RPWI_EXPORT canonicalize_fn hook_canonicalize __asm__("canonicalize_file_name");
-char *hook_canonicalize(const char *path) { return hook_realpath(path, NULL); }
+RPWI_HOOK(char *, hook_canonicalize, canonicalize_file_name, (const char *path))
+{
+	return hook_realpath(path, NULL);
+}
 
 /* ---- the working directory ---- */
 
 /* After a chdir that worked. A vfork's child must not spoil what its parent knows: there the state
  * only rises. */
+static pid_t cwd_owner; /* the process that rpwi_cwd_state is of */
 static void cwd_is(enum rpwi_cwd_state s)
 {
-	static pid_t owner;
 	if (s < rpwi_cwd_state) {
 		/* getpid(2) is that of the process, thread group by thread group; a child of fork
 		 * that has the parent's number here looks once more at each relative path */
-		if (owner != (pid_t)syscall(SYS_getpid))
+		if (cwd_owner != (pid_t)syscall(SYS_getpid))
 			return;
 	}
 	if (s > rpwi_cwd_state)
-		owner = (pid_t)syscall(SYS_getpid);
+		cwd_owner = (pid_t)syscall(SYS_getpid);
 	rpwi_cwd_state = (uint8_t)s;
 }
 
@@ -171,9 +155,9 @@ static enum rpwi_cwd_state cwd_look(void)
 	char name[RPWI_TREE_PATH_MAX], path[RPWI_TREE_PATH_MAX];
 	if (!rpwi_kernel_name(AT_FDCWD, name))
 		return RPWI_CWD_OTHER;
-	return rpwi_token_path(name, path) ? RPWI_CWD_TOKEN
-	       : rpwi_is_below_sys(name)   ? RPWI_CWD_SYS
-					   : RPWI_CWD_OTHER;
+	if (rpwi_token_path(name, path))
+		return RPWI_CWD_TOKEN;
+	return rpwi_is_below_sys(name) ? RPWI_CWD_SYS : RPWI_CWD_OTHER;
 }
 
 /* The kernel's folder is the working directory now: which one, as far as it matters. */
@@ -188,7 +172,7 @@ static bool chdir_found(int dir, const char *path, int flags, int *rc)
 	struct rpwi_place p;
 	int found = rpwi_place_find(&p, dir, path, flags);
 	if (found == RPWI_OURS) {
-		*rc = p.node.kind == RPWI_NODE_DIR ? rpwi_token_chdir(p.path) : rpwi_fail(ENOTDIR);
+		*rc = p.node.kind == RPWI_NODE_DIR ? rpwi_token_chdir(p.path) : rpwi_minus(ENOTDIR);
 		if (!*rc)
 			cwd_is(RPWI_CWD_TOKEN);
 	} else if (found == RPWI_REAL) {
@@ -196,33 +180,29 @@ static bool chdir_found(int dir, const char *path, int flags, int *rc)
 		if (!*rc)
 			cwd_moved(true);
 	} else if (found < 0) {
-		*rc = rpwi_fail(-found);
+		*rc = rpwi_minus(-found);
 	}
 	rpwi_place_done(&p);
 	return found != RPWI_PASS;
 }
 
-typedef int chdir_fn(const char *path);
-RPWI_EXPORT chdir_fn hook_chdir __asm__("chdir");
-int hook_chdir(const char *path)
+RPWI_HOOK(int, hook_chdir, chdir, (const char *path))
 {
 	int rc = -1;
 	if (RPWI_UNLIKELY(rpwi_maybe(path)) && chdir_found(AT_FDCWD, path, 0, &rc))
 		return rc;
-	rc = NEXT(chdir_fn, "chdir")(path);
+	rc = RPWI_NEXT(hook_chdir, chdir)(path);
 	if (!rc)
 		cwd_moved(rpwi_is_below_sys(path));
 	return rc;
 }
 
-typedef int fchdir_fn(int fd);
-RPWI_EXPORT fchdir_fn hook_fchdir __asm__("fchdir");
-int hook_fchdir(int fd)
+RPWI_HOOK(int, hook_fchdir, fchdir, (int fd))
 {
 	int rc = -1, state = rpwi_fd_state(fd);
 	if (RPWI_UNLIKELY(state == RPWI_FD_TOKEN) && chdir_found(fd, "", RPWI_EMPTY, &rc))
 		return rc;
-	rc = NEXT(fchdir_fn, "fchdir")(fd);
+	rc = RPWI_NEXT(hook_fchdir, fchdir)(fd);
 	if (!rc)
 		cwd_moved(state == RPWI_FD_SYS || state == RPWI_FD_UNKNOWN);
 	return rc;
@@ -239,46 +219,36 @@ static bool cwd_ours(char path[RPWI_TREE_PATH_MAX])
 	return ours;
 }
 
-typedef char *getcwd_fn(char *buf, size_t size);
-RPWI_EXPORT getcwd_fn hook_getcwd __asm__("getcwd");
-char *hook_getcwd(char *buf, size_t size)
+RPWI_HOOK(char *, hook_getcwd, getcwd, (char *buf, size_t size))
 {
 	char path[RPWI_TREE_PATH_MAX];
 	if (RPWI_LIKELY(!cwd_ours(path)))
-		return NEXT(getcwd_fn, "getcwd")(buf, size);
+		return RPWI_NEXT(hook_getcwd, getcwd)(buf, size);
 	size_t need = strlen(path) + 1;
-	if ((buf && !size) || (size && size < need)) {
-		errno = buf && !size ? EINVAL : ERANGE;
-		return NULL;
-	}
+	if ((buf && !size) || (size && size < need))
+		return rpwi_none(buf && !size ? EINVAL : ERANGE);
 	if (!buf && !(buf = malloc(size ? size : need)))
 		return NULL;
 	return memcpy(buf, path, need);
 }
 
-typedef char *getcwd_chk_fn(char *buf, size_t size, size_t room);
-RPWI_EXPORT getcwd_chk_fn hook_getcwd_chk __asm__("__getcwd_chk");
-char *hook_getcwd_chk(char *buf, size_t size, size_t room)
+RPWI_HOOK(char *, hook_getcwd_chk, __getcwd_chk, (char *buf, size_t size, size_t room))
 {
 	if (size > room)
-		return NEXT(getcwd_chk_fn, "__getcwd_chk")(buf, size, room);
+		return RPWI_NEXT(hook_getcwd_chk, __getcwd_chk)(buf, size, room);
 	return hook_getcwd(buf, size);
 }
 
-typedef char *getwd_fn(char *buf);
-RPWI_EXPORT getwd_fn hook_getwd __asm__("getwd");
-char *hook_getwd(char *buf)
+RPWI_HOOK(char *, hook_getwd, getwd, (char *buf))
 {
-	return RPWI_LIKELY(rpwi_cwd_state != RPWI_CWD_TOKEN) ? NEXT(getwd_fn, "getwd")(buf)
+	return RPWI_LIKELY(rpwi_cwd_state != RPWI_CWD_TOKEN) ? RPWI_NEXT(hook_getwd, getwd)(buf)
 							     : hook_getcwd(buf, PATH_MAX);
 }
 
-typedef char *current_dir_fn(void);
-RPWI_EXPORT current_dir_fn hook_current_dir __asm__("get_current_dir_name");
-char *hook_current_dir(void)
+RPWI_HOOK(char *, hook_current_dir, get_current_dir_name, (void))
 {
 	return RPWI_LIKELY(rpwi_cwd_state != RPWI_CWD_TOKEN)
-		       ? NEXT(current_dir_fn, "get_current_dir_name")()
+		       ? RPWI_NEXT(hook_current_dir, get_current_dir_name)()
 		       : hook_getcwd(NULL, 0);
 }
 
@@ -292,34 +262,29 @@ static int copied(int from, int to)
 	return to;
 }
 
-typedef int dup_fn(int fd);
-typedef int dup2_fn(int fd, int to);
-typedef int dup3_fn(int fd, int to, int flags);
-RPWI_EXPORT dup_fn hook_dup __asm__("dup");
-RPWI_EXPORT dup2_fn hook_dup2 __asm__("dup2");
-RPWI_EXPORT dup3_fn hook_dup3 __asm__("dup3");
-int hook_dup(int fd) { return copied(fd, NEXT(dup_fn, "dup")(fd)); }
-int hook_dup2(int fd, int to) { return copied(fd, NEXT(dup2_fn, "dup2")(fd, to)); }
-int hook_dup3(int fd, int to, int flags)
+RPWI_HOOK(int, hook_dup, dup, (int fd)) { return copied(fd, RPWI_NEXT(hook_dup, dup)(fd)); }
+RPWI_HOOK(int, hook_dup2, dup2, (int fd, int to))
 {
-	return copied(fd, NEXT(dup3_fn, "dup3")(fd, to, flags));
+	return copied(fd, RPWI_NEXT(hook_dup2, dup2)(fd, to));
+}
+RPWI_HOOK(int, hook_dup3, dup3, (int fd, int to, int flags))
+{
+	return copied(fd, RPWI_NEXT(hook_dup3, dup3)(fd, to, flags));
 }
 
 /* The third argument is an int, a long or a pointer: all go in one register. */
-typedef int fcntl_fn(int fd, int command, ...);
 #define HOOK_FCNTL(hook, name) \
-	RPWI_EXPORT fcntl_fn hook __asm__(name); \
-	int hook(int fd, int command, ...) \
+	RPWI_HOOK(int, hook, name, (int fd, int command, ...)) \
 	{ \
 		va_list ap; \
 		va_start(ap, command); \
 		void *arg = va_arg(ap, void *); \
 		va_end(ap); \
-		int rc = NEXT(fcntl_fn, name)(fd, command, arg); \
+		int rc = RPWI_NEXT(hook, name)(fd, command, arg); \
 		return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? copied(fd, rc) : rc; \
 	}
-HOOK_FCNTL(hook_fcntl, "fcntl")
-HOOK_FCNTL(hook_fcntl64, "fcntl64")
+HOOK_FCNTL(hook_fcntl, fcntl)
+HOOK_FCNTL(hook_fcntl64, fcntl64)
 
 /* ---- a folder is not to be read ---- */
 
@@ -334,26 +299,21 @@ static bool is_folder(int fd)
 	return folder;
 }
 
-typedef ssize_t read_fn(int fd, void *buf, size_t size);
-typedef ssize_t read_chk_fn(int fd, void *buf, size_t size, size_t room);
-RPWI_EXPORT read_fn hook_read __asm__("read");
-RPWI_EXPORT read_chk_fn hook_read_chk __asm__("__read_chk");
-ssize_t hook_read(int fd, void *buf, size_t size)
+RPWI_HOOK(ssize_t, hook_read, read, (int fd, void *buf, size_t size))
 {
-	return is_folder(fd) ? rpwi_fail(EISDIR) : NEXT(read_fn, "read")(fd, buf, size);
+	return is_folder(fd) ? rpwi_minus(EISDIR) : RPWI_NEXT(hook_read, read)(fd, buf, size);
 }
-ssize_t hook_read_chk(int fd, void *buf, size_t size, size_t room)
+RPWI_HOOK(ssize_t, hook_read_chk, __read_chk, (int fd, void *buf, size_t size, size_t room))
 {
-	return is_folder(fd) ? rpwi_fail(EISDIR)
-			     : NEXT(read_chk_fn, "__read_chk")(fd, buf, size, room);
+	return is_folder(fd) ? rpwi_minus(EISDIR)
+			     : RPWI_NEXT(hook_read_chk, __read_chk)(fd, buf, size, room);
 }
 
 /* cat(1) begins with it. */
-typedef ssize_t copy_fn(int in, off_t *in_at, int out, off_t *out_at, size_t size, unsigned flags);
-RPWI_EXPORT copy_fn hook_copy __asm__("copy_file_range");
-ssize_t hook_copy(int in, off_t *in_at, int out, off_t *out_at, size_t size, unsigned flags)
+RPWI_HOOK(ssize_t, hook_copy, copy_file_range,
+	(int in, off_t *in_at, int out, off_t *out_at, size_t size, unsigned flags))
 {
 	return is_folder(in)
-		       ? rpwi_fail(EISDIR)
-		       : NEXT(copy_fn, "copy_file_range")(in, in_at, out, out_at, size, flags);
+		       ? rpwi_minus(EISDIR)
+		       : RPWI_NEXT(hook_copy, copy_file_range)(in, in_at, out, out_at, size, flags);
 }

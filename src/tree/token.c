@@ -38,7 +38,7 @@ int rpwi_token_open(const char *path, const char *text, size_t len, int flags)
 	char name[256];
 	int n = snprintf(name, sizeof(name), MEMFD_NAME "%s", path);
 	if (n < 0 || n >= 250)
-		return rpwi_fail(ENAMETOOLONG);
+		return rpwi_minus(ENAMETOOLONG);
 	int fd = memfd_create(
 		name, (flags & O_CLOEXEC ? MFD_CLOEXEC : 0u) | (unsigned)MFD_ALLOW_SEALING);
 	if (fd < 0)
@@ -46,7 +46,7 @@ int rpwi_token_open(const char *path, const char *text, size_t len, int flags)
 	if ((len && rpwi_file_pwrite(fd, text, len, 0) != (ssize_t)len) ||
 		fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)) {
 		syscall(SYS_close, fd);
-		return rpwi_fail(EIO);
+		return rpwi_minus(EIO);
 	}
 	rpwi_fd_is(fd, RPWI_FD_TOKEN);
 	rpwi_tokens_given = true;
@@ -148,11 +148,11 @@ int rpwi_token_chdir(const char *path)
 				fd = folder_make(name);
 		}
 	if (fd < 0)
-		return rpwi_fail(-fd);
+		return rpwi_minus(-fd);
 	int rc = (int)syscall(SYS_fchdir, fd), err = errno;
 	syscall(SYS_close, fd);
 	if (rc)
-		return rpwi_fail(err);
+		return rpwi_minus(err);
 	rpwi_cwd_state = RPWI_CWD_TOKEN;
 	rpwi_tokens_given = true;
 	return 0;

@@ -195,10 +195,4 @@ ino_t rpwi_ours_number(const char *path); /* st_ino */
 		errno = kept_; \
 	} while (0)
 
-static inline int rpwi_fail(int err)
-{
-	errno = err;
-	return -1;
-}
-
 #endif

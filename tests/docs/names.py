@@ -85,8 +85,8 @@ def code_of(name):
 
 
 def defines(name, function):
-    """Whether the file has the function's definition, which begins a line; a call or a declaration does not count."""
-    return bool(re.search(rf"(?m)^(?:[A-Za-z_][\w \t*]*[ *])?{function}\((?:[^;{{}}]|\n)*?\)\s*\{{|^(?:class|def) {function}\b", code_of(name)))
+    """Whether the file has the function's definition, which begins a line, perhaps by a macro; a call or a declaration does not count."""
+    return bool(re.search(rf"(?m)^(?:[A-Za-z_][\w \t*]*[ *])?{function}\((?:[^;{{}}]|\n)*?\)\s*\{{|^[A-Z_]+\([^;{{}}()]*\b{function}\b|^(?:class|def) {function}\b", code_of(name)))
 
 
 def is_ignored(name):
