@@ -22,21 +22,10 @@ struct merged {
 };
 static struct merged *lists; /* under RPWI_LOCK_LISTS */
 
-static const struct rpwi_real *others(const void *object)
-{
-	return !object ? rpwi_invalid() : rpwi_fork_broken ? rpwi_refused() : rpwi_real();
-}
-
-static bool env_is_one(const char *name)
+static bool env_is(const char *name, const char *value)
 {
 	const char *v = getenv(name);
-	return v && !strcmp(v, "1");
-}
-
-static bool software_first(void)
-{
-	const char *v = getenv("ROPEWAY_FIRST");
-	return v && !strcmp(v, "software");
+	return v && !strcmp(v, value);
 }
 
 static struct ibv_device **real_list(int *num)
@@ -55,7 +44,9 @@ static struct merged *merge(
 	if (!m)
 		return NULL;
 	m->real = real;
-	int at_soft = software_first() ? 0 : nreal, at_real = software_first() ? nsoft : 0;
+	bool software_first = env_is("ROPEWAY_FIRST", "software");
+	int at_soft = software_first ? 0 : nreal;
+	int at_real = software_first ? nsoft : 0;
 	for (int i = 0; i < nreal; i++)
 		m->devices[at_real + i] = real[i];
 	for (int i = 0; i < nsoft; i++)
@@ -69,7 +60,7 @@ RPWI_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 	if (rpwi_fork_broken)
 		return rpwi_refused()->ibv_get_device_list(num_devices);
 	rpwi_reach();
-	if (rpwi_inside_real || env_is_one("ROPEWAY_DISABLE") || rpwi_handed_on())
+	if (rpwi_inside_real || env_is("ROPEWAY_DISABLE", "1") || rpwi_handed_on())
 		return real_list(num_devices);
 	if (num_devices)
 		*num_devices = 0;
@@ -89,8 +80,7 @@ RPWI_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 	if (!m) {
 		if (real)
 			rpwi_real()->ibv_free_device_list(real);
-		errno = err;
-		return NULL;
+		return rpwi_none(err);
 	}
 	rpwi_lock(RPWI_LOCK_LISTS);
 	m->next = lists;
@@ -128,18 +118,19 @@ RPWI_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
 {
 	if (rpwi_dev_owns_device(device))
 		return rpwi_dev_get_guid(device);
-	return others(device)->ibv_get_device_guid(device);
+	return rpwi_others(device)->ibv_get_device_guid(device);
 }
 
 RPWI_EXPORT int ibv_get_device_index(struct ibv_device *device)
 {
 	if (rpwi_dev_owns_device(device))
 		return rpwi_dev_get_index(device);
-	return others(device)->ibv_get_device_index(device);
+	return rpwi_others(device)->ibv_get_device_index(device);
 }
 
 /* ROPEWAY_STATS=1: of the process that opened a device, not of a child that only inherited it. */
 static pid_t stats_pid;
+static pthread_once_t stats_once = PTHREAD_ONCE_INIT;
 static void print_stats(void)
 {
 	if (stats_pid == getpid())
@@ -147,7 +138,7 @@ static void print_stats(void)
 }
 static void arm_print_stats(void)
 {
-	if (env_is_one("ROPEWAY_STATS"))
+	if (env_is("ROPEWAY_STATS", "1"))
 		atexit(print_stats);
 }
 
@@ -158,8 +149,7 @@ static struct ibv_context *of_ours(struct ibv_context *c)
 		return c;
 	int error = errno;
 	rpwi_dev_close_device(c);
-	errno = error;
-	return NULL;
+	return rpwi_none(error);
 }
 
 _Atomic bool rpwi_real_opened;
@@ -174,17 +164,16 @@ static struct ibv_context *of_others(struct ibv_context *c)
 
 RPWI_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct ibv_context *c;
 	if (!rpwi_dev_owns_device(device)) {
 		rpwi_inside_real++;
-		c = of_others(others(device)->ibv_open_device(device));
+		c = of_others(rpwi_others(device)->ibv_open_device(device));
 		rpwi_inside_real--;
 		return c;
 	}
 	rpwi_signals_arm();
 	stats_pid = getpid();
-	pthread_once(&once, arm_print_stats);
+	pthread_once(&stats_once, arm_print_stats);
 	c = of_ours(rpwi_dev_open_device(device));
 	if (c)
 		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_open_device %s", device->name);
@@ -196,7 +185,7 @@ RPWI_EXPORT struct ibv_context *verbs_open_device(struct ibv_device *device, voi
 {
 	if (rpwi_dev_owns_device(device))
 		return ibv_open_device(device);
-	return of_others(others(device)->verbs_open_device(device, private_data));
+	return of_others(rpwi_others(device)->verbs_open_device(device, private_data));
 }
 
 RPWI_EXPORT int ibv_close_device(struct ibv_context *context)
@@ -206,7 +195,7 @@ RPWI_EXPORT int ibv_close_device(struct ibv_context *context)
 		rpwi_newer_end(context);
 		return rpwi_dev_close_device(context);
 	}
-	return others(context)->ibv_close_device(context);
+	return rpwi_others(context)->ibv_close_device(context);
 }
 
 RPWI_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
@@ -265,10 +254,8 @@ RPWI_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf
 {
 	char path[PATH_MAX];
 	int n = snprintf(path, sizeof(path), "%s/%s", dir, file);
-	if (n < 0 || (size_t)n >= sizeof(path)) {
-		errno = ENAMETOOLONG;
-		return -1;
-	}
+	if (n < 0 || (size_t)n >= sizeof(path))
+		return rpwi_minus(ENAMETOOLONG);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -1;

@@ -25,6 +25,7 @@ static bool is_ropeway(const struct link_map *m)
 }
 
 static const struct link_map *self, *first;
+static pthread_once_t look_once = PTHREAD_ONCE_INIT;
 
 /* By an address within: patchelf, which makes wheels, moves the dynamic section. */
 static void look(void)
@@ -41,8 +42,7 @@ static void look(void)
 
 bool rpwi_handed_on(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, look);
+	pthread_once(&look_once, look);
 	return first && first != self;
 }
 
@@ -57,6 +57,7 @@ void *rpwi_first_symbol(const char *name)
 /* ---- the distribution's library ---- */
 
 static void *library;
+static pthread_once_t library_once = PTHREAD_ONCE_INIT;
 
 /* A handle of it. NULL: it cannot be opened, or, *ours, is a ropeway itself. */
 static void *open_other(const char *name, bool *ours)
@@ -113,7 +114,6 @@ static void open_library(void)
 
 void *rpwi_distribution(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, open_library);
+	pthread_once(&library_once, open_library);
 	return library;
 }

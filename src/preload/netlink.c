@@ -50,9 +50,11 @@ static uint32_t from_hex(const char *s, bool *good)
 	uint32_t v = 0;
 	for (unsigned i = 0; i < 8; i++) {
 		unsigned c = (unsigned char)s[i];
-		unsigned d = c >= '0' && c <= '9'   ? c - '0'
-			     : c >= 'a' && c <= 'f' ? c - 'a' + 10
-						    : 16;
+		unsigned d = 16;
+		if (c >= '0' && c <= '9')
+			d = c - '0';
+		else if (c >= 'a' && c <= 'f')
+			d = c - 'a' + 10;
 		*good = *good && d < 16;
 		v = v << 4 | (d & 15);
 	}
@@ -194,7 +196,9 @@ static int queue(void *arg, const void *datagram, size_t len)
 {
 	const struct call *c = arg;
 	long n = syscall(SYS_sendto, c->fd, datagram, len, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
-	return n >= 0 ? 0 : errno == EAGAIN ? -ENOBUFS : -errno;
+	if (n >= 0)
+		return 0;
+	return errno == EAGAIN ? -ENOBUFS : -errno;
 }
 
 static int kernel_socket(struct call *c)
@@ -355,7 +359,9 @@ int rpwi_netlink_check_to(const struct sockaddr *to, socklen_t len)
 	if (len < sizeof(a))
 		return -EINVAL;
 	memcpy(&a, to, sizeof(a));
-	return a.nl_family != AF_NETLINK ? -EINVAL : a.nl_pid || a.nl_groups ? -EPERM : 0;
+	if (a.nl_family != AF_NETLINK)
+		return -EINVAL;
+	return a.nl_pid || a.nl_groups ? -EPERM : 0;
 }
 
 ssize_t rpwi_netlink_send(int fd, struct rpwi_netlink *o, const struct iovec *iov, size_t n,

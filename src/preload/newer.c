@@ -68,8 +68,7 @@ int rpwi_newer_begin(struct ibv_context *c)
 		"begin with _verbs_init_and_alloc_context; the one here %s: use the "
 		"distribution's, or 'ropeway run --library'",
 		init ? "gives no context by it" : "does not have it");
-	errno = EOPNOTSUPP;
-	return -1;
+	return rpwi_minus(EOPNOTSUPP);
 }
 
 void rpwi_newer_end(struct ibv_context *c)

@@ -10,6 +10,7 @@
 #define ROPEWAY_PRELOAD_H
 
 #include "base/base.h"
+#include "base/lock.h"
 #include "device/device.h"
 #include "preload/calls.h"
 #include "tree/tree.h"
@@ -54,6 +55,14 @@ const struct rpwi_real *rpwi_real(void);
 /* Calls that only fail: EINVAL, of no object; EIO, in a child with rpwi_fork_broken. */
 const struct rpwi_real *rpwi_invalid(void);
 const struct rpwi_real *rpwi_refused(void);
+/* Who answers for the others: the real library. For NULL, with which it would crash, and in a child
+ * that has to refuse: EINVAL or EIO, as the call tells errors. */
+static inline const struct rpwi_real *rpwi_others(const void *object)
+{
+	if (!object)
+		return rpwi_invalid();
+	return rpwi_fork_broken ? rpwi_refused() : rpwi_real();
+}
 
 /* A call of ours that stands for the real one: its place in the table, or -1. Calls nothing outside
  * (a sanitizer runtime may not have started yet). */

@@ -13,28 +13,8 @@ static struct rpwi_real real;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* For a call without an object, and for any in a child that has to refuse (base/lock.h). */
-static long invalid_ERRNO(void) { return errno = EINVAL; }
-static long invalid_MINUS(void)
-{
-	errno = EINVAL;
-	return -1;
-}
-static void *invalid_NONE(void)
-{
-	errno = EINVAL;
-	return NULL;
-}
-static long refused_ERRNO(void) { return rpwi_fork_refuse("a call of libibverbs"); }
-static long refused_MINUS(void)
-{
-	errno = (int)refused_ERRNO();
-	return -1;
-}
-static void *refused_NONE(void)
-{
-	errno = (int)refused_ERRNO();
-	return NULL;
-}
+RPWI_STAND_INS(invalid, EINVAL)
+RPWI_STAND_INS(refused, rpwi_fork_refuse("a call of libibverbs"))
 
 static const struct rpwi_real invalid = {.found = true,
 #define X(n, m) .n = (void *)invalid_##m,

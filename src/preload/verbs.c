@@ -10,17 +10,23 @@
 #include <unistd.h>
 
 static inline bool ours(const struct ibv_context *c) { return c && rpwi_dev_owns_context(c); }
-/* Who answers for the others: the real library. For NULL, with which it would crash, and in a child
- * that has to refuse: EINVAL or EIO, as the call tells errors. */
-static inline const struct rpwi_real *others(const struct ibv_context *c)
-{
-	return !c ? rpwi_invalid() : rpwi_fork_broken ? rpwi_refused() : rpwi_real();
-}
 #define CONTEXT_OF(object) ((object) ? (object)->context : NULL)
 /* An object is ours if its context is. Where no context but ours was ever opened it is ours, or a
  * program's mistake, which may be freed memory: the device looks it up before it reads it
  * (device/live.h). */
 #define OURS(object) ((object) && (rpwi_real_opened ? ours((object)->context) : !rpwi_fork_broken))
+
+/* A call that the device answers with `says` if the context, or the object, is its own. */
+#define CALL_ON(context, result, name, params, args, says) \
+	RPWI_EXPORT result name params \
+	{ \
+		return ours(context) ? says : rpwi_others(context)->name args; \
+	}
+#define CALL_OF(object, result, name, params, args, says) \
+	RPWI_EXPORT result name params \
+	{ \
+		return OURS(object) ? says : rpwi_others(CONTEXT_OF(object))->name args; \
+	}
 
 /* The account (ROPEWAY_EXPLAIN) begins before the first call. */
 __attribute__((constructor)) static void begin_account(void)
@@ -30,20 +36,13 @@ __attribute__((constructor)) static void begin_account(void)
 }
 
 /* What no software device can do: NULL, and why. */
-static void *unsupported(void)
-{
-	errno = EOPNOTSUPP;
-	return NULL;
-}
+static void *unsupported(void) { return rpwi_none(EOPNOTSUPP); }
 
 /* ---- queries ---- */
 
-RPWI_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *device_attr)
-{
-	if (ours(context))
-		return rpwi_dev_told(rpwi_dev_query_device(context, device_attr));
-	return others(context)->ibv_query_device(context, device_attr);
-}
+CALL_ON(context, int, ibv_query_device,
+	(struct ibv_context * context, struct ibv_device_attr *device_attr), (context, device_attr),
+	rpwi_dev_told(rpwi_dev_query_device(context, device_attr)))
 
 /* The struct of libibverbs before 1.1.16 or so: ibv_port_attr up to `flags`. The exported call must
  * not write beyond it, whatever it was compiled with; programs of today get the whole from the
@@ -59,7 +58,7 @@ RPWI_EXPORT int ibv_query_port(
 	struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *port_attr)
 {
 	if (!ours(context))
-		return others(context)->ibv_query_port(context, port_num, port_attr);
+		return rpwi_others(context)->ibv_query_port(context, port_num, port_attr);
 	struct ibv_port_attr all = {0};
 	int rc = rpwi_dev_told(rpwi_dev_query_port(context, port_num, &all));
 	if (!rc)
@@ -68,20 +67,13 @@ RPWI_EXPORT int ibv_query_port(
 }
 
 /* Since rdma-core 60: in units of 100 Mb/s. */
-RPWI_EXPORT int ibv_query_port_speed(
-	struct ibv_context *context, uint32_t port_num, uint64_t *port_speed)
-{
-	return ours(context) ? rpwi_dev_told(EOPNOTSUPP)
-			     : others(context)->ibv_query_port_speed(context, port_num, port_speed);
-}
+CALL_ON(context, int, ibv_query_port_speed,
+	(struct ibv_context * context, uint32_t port_num, uint64_t *port_speed),
+	(context, port_num, port_speed), rpwi_dev_told(EOPNOTSUPP))
 
-RPWI_EXPORT int ibv_query_gid(
-	struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
-{
-	if (ours(context))
-		return rpwi_dev_query_gid(context, port_num, index, gid);
-	return others(context)->ibv_query_gid(context, port_num, index, gid);
-}
+CALL_ON(context, int, ibv_query_gid,
+	(struct ibv_context * context, uint8_t port_num, int index, union ibv_gid *gid),
+	(context, port_num, index, gid), rpwi_dev_query_gid(context, port_num, index, gid))
 
 /* The program's ibv_gid_entry may be shorter or longer than ours; fields are only ever added at its
  * end. */
@@ -96,7 +88,7 @@ RPWI_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num
 	uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
 	if (!ours(context))
-		return others(context)->_ibv_query_gid_ex(
+		return rpwi_others(context)->_ibv_query_gid_ex(
 			context, port_num, gid_index, entry, flags, entry_size);
 	struct ibv_gid_entry e = {0};
 	int rc = rpwi_dev_told(rpwi_dev_query_gid_ex(context, port_num, gid_index, &e, flags));
@@ -111,7 +103,7 @@ RPWI_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv
 	size_t max_entries, uint32_t flags, size_t entry_size)
 {
 	if (!ours(context))
-		return others(context)->_ibv_query_gid_table(
+		return rpwi_others(context)->_ibv_query_gid_table(
 			context, entries, max_entries, flags, entry_size);
 	if (entry_size == sizeof(*entries))
 		return rpwi_dev_query_gid_table(context, entries, max_entries, flags);
@@ -128,7 +120,7 @@ RPWI_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num
 	unsigned int index, enum ibv_gid_type_sysfs *type)
 {
 	if (!ours(context))
-		return others(context)->ibv_query_gid_type(context, port_num, index, type);
+		return rpwi_others(context)->ibv_query_gid_type(context, port_num, index, type);
 	struct ibv_gid_entry e = {0};
 	int rc = rpwi_dev_query_gid_ex(context, port_num, index, &e, 0);
 	if (rc && rc != ENODATA)
@@ -139,18 +131,14 @@ RPWI_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num
 	return 0;
 }
 
-RPWI_EXPORT int ibv_query_pkey(
-	struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
-{
-	if (ours(context))
-		return rpwi_dev_query_pkey(context, port_num, index, pkey);
-	return others(context)->ibv_query_pkey(context, port_num, index, pkey);
-}
+CALL_ON(context, int, ibv_query_pkey,
+	(struct ibv_context * context, uint8_t port_num, int index, __be16 *pkey),
+	(context, port_num, index, pkey), rpwi_dev_query_pkey(context, port_num, index, pkey))
 
 RPWI_EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
 {
 	if (!ours(context))
-		return others(context)->ibv_get_pkey_index(context, port_num, pkey);
+		return rpwi_others(context)->ibv_get_pkey_index(context, port_num, pkey);
 	__be16 have;
 	for (int i = 0; !rpwi_dev_query_pkey(context, port_num, i, &have); i++)
 		if (have == pkey)
@@ -169,7 +157,7 @@ RPWI_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_asyn
 				RPWI_EXPLAIN_ASYNC, "%s", ibv_event_type_str(event->event_type));
 		return rc;
 	}
-	return others(context)->ibv_get_async_event(context, event);
+	return rpwi_others(context)->ibv_get_async_event(context, event);
 }
 
 /* Of the object that an event names; NULL for the events of a port or a device, which name none and
@@ -206,7 +194,7 @@ RPWI_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 	if (ours(c))
 		rpwi_dev_ack_async_event(event);
 	else
-		others(c)->ibv_ack_async_event(event);
+		rpwi_others(c)->ibv_ack_async_event(event);
 }
 
 /* ---- PD and MR ---- */
@@ -214,30 +202,17 @@ RPWI_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 RPWI_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
 	if (!ours(context))
-		return others(context)->ibv_alloc_pd(context);
+		return rpwi_others(context)->ibv_alloc_pd(context);
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_alloc_pd");
 	return rpwi_dev_alloc_pd(context);
 }
 
-RPWI_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
-{
-	return OURS(pd) ? rpwi_dev_told(rpwi_dev_dealloc_pd(pd))
-			: others(CONTEXT_OF(pd))->ibv_dealloc_pd(pd);
-}
+CALL_OF(pd, int, ibv_dealloc_pd, (struct ibv_pd * pd), (pd), rpwi_dev_told(rpwi_dev_dealloc_pd(pd)))
 
-RPWI_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t pd_handle)
-{
-	return ours(context) ? rpwi_dev_import_pd(context, pd_handle)
-			     : others(context)->ibv_import_pd(context, pd_handle);
-}
+CALL_ON(context, struct ibv_pd *, ibv_import_pd, (struct ibv_context * context, uint32_t pd_handle),
+	(context, pd_handle), rpwi_dev_import_pd(context, pd_handle))
 
-RPWI_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
-{
-	if (OURS(pd))
-		rpwi_dev_unimport_pd(pd);
-	else
-		others(CONTEXT_OF(pd))->ibv_unimport_pd(pd);
-}
+CALL_OF(pd, void, ibv_unimport_pd, (struct ibv_pd * pd), (pd), rpwi_dev_unimport_pd(pd))
 
 /* Access flags of the optional range are hints that a device may ignore, and a software device has
  * no use for any. */
@@ -249,12 +224,15 @@ static int without_optional(unsigned int access)
 /* With the key that counts then: "only for us: lkey 0x101". */
 static const char *who_may(int access, const struct ibv_mr *mr, char out[64])
 {
-	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC))
-		snprintf(out, 64, "the peer may %s: rkey 0x%x",
-			access & IBV_ACCESS_REMOTE_WRITE  ? "write"
-			: access & IBV_ACCESS_REMOTE_READ ? "read"
-							  : "change it by atomics",
-			mr->rkey);
+	const char *may = NULL;
+	if (access & IBV_ACCESS_REMOTE_WRITE)
+		may = "write";
+	else if (access & IBV_ACCESS_REMOTE_READ)
+		may = "read";
+	else if (access & IBV_ACCESS_REMOTE_ATOMIC)
+		may = "change it by atomics";
+	if (may)
+		snprintf(out, 64, "the peer may %s: rkey 0x%x", may, mr->rkey);
 	else
 		snprintf(out, 64, "only for us: lkey 0x%x", mr->lkey);
 	return out;
@@ -274,35 +252,24 @@ static struct ibv_mr *reg_mr(
 	return mr;
 }
 
-RPWI_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
-{
-	if (OURS(pd))
-		return reg_mr(
-			pd, addr, length, (uintptr_t)addr, without_optional((unsigned)access));
-	return others(CONTEXT_OF(pd))->ibv_reg_mr(pd, addr, length, access);
-}
+CALL_OF(pd, struct ibv_mr *, ibv_reg_mr,
+	(struct ibv_pd * pd, void *addr, size_t length, int access), (pd, addr, length, access),
+	reg_mr(pd, addr, length, (uintptr_t)addr, without_optional((unsigned)access)))
 
-RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova(
-	struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
-{
-	if (OURS(pd))
-		return reg_mr(pd, addr, length, iova, without_optional((unsigned)access));
-	return others(CONTEXT_OF(pd))->ibv_reg_mr_iova(pd, addr, length, iova, access);
-}
+CALL_OF(pd, struct ibv_mr *, ibv_reg_mr_iova,
+	(struct ibv_pd * pd, void *addr, size_t length, uint64_t iova, int access),
+	(pd, addr, length, iova, access),
+	reg_mr(pd, addr, length, iova, without_optional((unsigned)access)))
 
-RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova2(
-	struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
-{
-	if (OURS(pd))
-		return reg_mr(pd, addr, length, iova, without_optional(access));
-	return others(CONTEXT_OF(pd))->ibv_reg_mr_iova2(pd, addr, length, iova, access);
-}
+CALL_OF(pd, struct ibv_mr *, ibv_reg_mr_iova2,
+	(struct ibv_pd * pd, void *addr, size_t length, uint64_t iova, unsigned int access),
+	(pd, addr, length, iova, access), reg_mr(pd, addr, length, iova, without_optional(access)))
 
 RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(
 	struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
 	if (!OURS(pd))
-		return others(CONTEXT_OF(pd))
+		return rpwi_others(CONTEXT_OF(pd))
 			->ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 	access = without_optional((unsigned)access);
 	struct ibv_mr *mr = rpwi_dev_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
@@ -317,18 +284,15 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(
 	return mr;
 }
 
-RPWI_EXPORT int ibv_rereg_mr(
-	struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
-{
-	if (OURS(mr))
-		return rpwi_dev_rereg_mr(mr, flags, pd, addr, length, access);
-	return others(CONTEXT_OF(mr))->ibv_rereg_mr(mr, flags, pd, addr, length, access);
-}
+CALL_OF(mr, int, ibv_rereg_mr,
+	(struct ibv_mr * mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access),
+	(mr, flags, pd, addr, length, access),
+	rpwi_dev_rereg_mr(mr, flags, pd, addr, length, access))
 
 RPWI_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	if (!OURS(mr))
-		return others(CONTEXT_OF(mr))->ibv_dereg_mr(mr);
+		return rpwi_others(CONTEXT_OF(mr))->ibv_dereg_mr(mr);
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_dereg_mr");
 	return rpwi_dev_told(rpwi_dev_dereg_mr(mr));
 }
@@ -353,13 +317,12 @@ static bool is_buf(const struct ibv_buf *buf) { return buf && buf->ours == &is_o
 RPWI_EXPORT void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf)
 {
 	if (!OURS(pd))
-		return others(CONTEXT_OF(pd))->ibv_alloc_buf(pd, size, buf);
+		return rpwi_others(CONTEXT_OF(pd))->ibv_alloc_buf(pd, size, buf);
 	struct ibv_buf *b = calloc(1, sizeof(*b));
 	void *at;
 	if (!b || posix_memalign(&at, (size_t)sysconf(_SC_PAGESIZE), size)) {
 		free(b);
-		errno = ENOMEM;
-		return NULL;
+		return rpwi_none(ENOMEM);
 	}
 	*b = (struct ibv_buf){.ours = &is_ours, .pd = pd, .addr = at, .size = size};
 	*buf = b;
@@ -405,11 +368,7 @@ struct how {
 	struct ibv_buf *buf;
 };
 
-static struct ibv_mr *refused(int error)
-{
-	errno = error;
-	return NULL;
-}
+static struct ibv_mr *refused(int error) { return rpwi_none(error); }
 
 static bool is_within(const struct ibv_buf *b, const struct ibv_pd *pd, const struct how *how)
 {
@@ -421,7 +380,7 @@ static bool is_within(const struct ibv_buf *b, const struct ibv_pd *pd, const st
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
 {
 	if (!OURS(pd))
-		return others(CONTEXT_OF(pd))->ibv_reg_mr_ex(pd, attr);
+		return rpwi_others(CONTEXT_OF(pd))->ibv_reg_mr_ex(pd, attr);
 	const struct how *how = (const void *)attr;
 	uint64_t with = how->comp_mask;
 	if (with & ~(uint64_t)(WITH_IOVA | WITH_ADDR | WITH_FD | WITH_FD_OFFSET | WITH_BUF))
@@ -448,7 +407,7 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_buf_mr(
 	struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, int access)
 {
 	if (!OURS(pd))
-		return others(CONTEXT_OF(pd))->ibv_reg_buf_mr(pd, buf, addr, length, access);
+		return rpwi_others(CONTEXT_OF(pd))->ibv_reg_buf_mr(pd, buf, addr, length, access);
 	struct how how = {.length = length,
 		.access = access,
 		.comp_mask = WITH_ADDR | WITH_BUF,
@@ -457,44 +416,27 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_buf_mr(
 	return ibv_reg_mr_ex(pd, (void *)&how);
 }
 
-RPWI_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
-{
-	return OURS(pd) ? rpwi_dev_import_mr(pd, mr_handle)
-			: others(CONTEXT_OF(pd))->ibv_import_mr(pd, mr_handle);
-}
+CALL_OF(pd, struct ibv_mr *, ibv_import_mr, (struct ibv_pd * pd, uint32_t mr_handle),
+	(pd, mr_handle), rpwi_dev_import_mr(pd, mr_handle))
 
-RPWI_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
-{
-	if (OURS(mr))
-		rpwi_dev_unimport_mr(mr);
-	else
-		others(CONTEXT_OF(mr))->ibv_unimport_mr(mr);
-}
+CALL_OF(mr, void, ibv_unimport_mr, (struct ibv_mr * mr), (mr), rpwi_dev_unimport_mr(mr))
 
-RPWI_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t dm_handle)
-{
-	return ours(context) ? unsupported() : others(context)->ibv_import_dm(context, dm_handle);
-}
+CALL_ON(context, struct ibv_dm *, ibv_import_dm, (struct ibv_context * context, uint32_t dm_handle),
+	(context, dm_handle), unsupported())
 
 RPWI_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
 	if (!ours(CONTEXT_OF(dm)))
-		others(CONTEXT_OF(dm))->ibv_unimport_dm(dm);
+		rpwi_others(CONTEXT_OF(dm))->ibv_unimport_dm(dm);
 }
 
 /* ---- CQ and channels ---- */
 
-RPWI_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
-{
-	return ours(context) ? rpwi_dev_create_comp_channel(context)
-			     : others(context)->ibv_create_comp_channel(context);
-}
+CALL_ON(context, struct ibv_comp_channel *, ibv_create_comp_channel, (struct ibv_context * context),
+	(context), rpwi_dev_create_comp_channel(context))
 
-RPWI_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
-{
-	return OURS(channel) ? rpwi_dev_told(rpwi_dev_destroy_comp_channel(channel))
-			     : others(CONTEXT_OF(channel))->ibv_destroy_comp_channel(channel);
-}
+CALL_OF(channel, int, ibv_destroy_comp_channel, (struct ibv_comp_channel * channel), (channel),
+	rpwi_dev_told(rpwi_dev_destroy_comp_channel(channel)))
 
 RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 	struct ibv_comp_channel *channel, int comp_vector)
@@ -504,20 +446,13 @@ RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, v
 			channel ? ", with a channel" : "");
 		return rpwi_dev_create_cq(context, cqe, cq_context, channel, comp_vector);
 	}
-	return others(context)->ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
+	return rpwi_others(context)->ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
 }
 
-RPWI_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
-{
-	return OURS(cq) ? rpwi_dev_told(rpwi_dev_resize_cq(cq, cqe))
-			: others(CONTEXT_OF(cq))->ibv_resize_cq(cq, cqe);
-}
+CALL_OF(cq, int, ibv_resize_cq, (struct ibv_cq * cq, int cqe), (cq, cqe),
+	rpwi_dev_told(rpwi_dev_resize_cq(cq, cqe)))
 
-RPWI_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
-{
-	return OURS(cq) ? rpwi_dev_told(rpwi_dev_destroy_cq(cq))
-			: others(CONTEXT_OF(cq))->ibv_destroy_cq(cq);
-}
+CALL_OF(cq, int, ibv_destroy_cq, (struct ibv_cq * cq), (cq), rpwi_dev_told(rpwi_dev_destroy_cq(cq)))
 
 RPWI_EXPORT int ibv_get_cq_event(
 	struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
@@ -526,107 +461,74 @@ RPWI_EXPORT int ibv_get_cq_event(
 		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_get_cq_event: waits on the channel");
 		return rpwi_dev_get_cq_event(channel, cq, cq_context);
 	}
-	return others(CONTEXT_OF(channel))->ibv_get_cq_event(channel, cq, cq_context);
+	return rpwi_others(CONTEXT_OF(channel))->ibv_get_cq_event(channel, cq, cq_context);
 }
 
-RPWI_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
-{
-	if (ours(CONTEXT_OF(cq)))
-		rpwi_dev_ack_cq_events(cq, nevents);
-	else
-		others(CONTEXT_OF(cq))->ibv_ack_cq_events(cq, nevents);
-}
+CALL_ON(CONTEXT_OF(cq), void, ibv_ack_cq_events, (struct ibv_cq * cq, unsigned int nevents),
+	(cq, nevents), rpwi_dev_ack_cq_events(cq, nevents))
 
 /* ---- SRQ ---- */
 
 RPWI_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
 	if (!OURS(pd))
-		return others(CONTEXT_OF(pd))->ibv_create_srq(pd, attr);
+		return rpwi_others(CONTEXT_OF(pd))->ibv_create_srq(pd, attr);
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_srq for %u receives", attr->attr.max_wr);
 	return rpwi_dev_create_srq(pd, attr);
 }
 
-RPWI_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
-{
-	return OURS(srq) ? rpwi_dev_told(rpwi_dev_modify_srq(srq, attr, mask))
-			 : others(CONTEXT_OF(srq))->ibv_modify_srq(srq, attr, mask);
-}
+CALL_OF(srq, int, ibv_modify_srq, (struct ibv_srq * srq, struct ibv_srq_attr *attr, int mask),
+	(srq, attr, mask), rpwi_dev_told(rpwi_dev_modify_srq(srq, attr, mask)))
 
-RPWI_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
-{
-	return OURS(srq) ? rpwi_dev_told(rpwi_dev_query_srq(srq, attr))
-			 : others(CONTEXT_OF(srq))->ibv_query_srq(srq, attr);
-}
+CALL_OF(srq, int, ibv_query_srq, (struct ibv_srq * srq, struct ibv_srq_attr *attr), (srq, attr),
+	rpwi_dev_told(rpwi_dev_query_srq(srq, attr)))
 
-RPWI_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
-{
-	return OURS(srq) ? rpwi_dev_told(rpwi_dev_destroy_srq(srq))
-			 : others(CONTEXT_OF(srq))->ibv_destroy_srq(srq);
-}
+CALL_OF(srq, int, ibv_destroy_srq, (struct ibv_srq * srq), (srq),
+	rpwi_dev_told(rpwi_dev_destroy_srq(srq)))
 
 /* ---- QP ---- */
 
 RPWI_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
+	static const char *const types[] = {
+		[IBV_QPT_RC] = "RC", [IBV_QPT_UC] = "UC", [IBV_QPT_UD] = "UD"};
 	if (!OURS(pd))
-		return others(CONTEXT_OF(pd))->ibv_create_qp(pd, attr);
+		return rpwi_others(CONTEXT_OF(pd))->ibv_create_qp(pd, attr);
 	struct ibv_qp *qp = rpwi_dev_create_qp(pd, attr);
 	if (qp)
 		rpwi_explain(RPWI_EXPLAIN_CALL,
 			"ibv_create_qp %s: QP 0x%06x, room for %u send%s and %u receive%s",
-			attr->qp_type == IBV_QPT_RC   ? "RC"
-			: attr->qp_type == IBV_QPT_UC ? "UC"
-						      : "UD",
-			qp->qp_num, attr->cap.max_send_wr, attr->cap.max_send_wr == 1 ? "" : "s",
-			attr->cap.max_recv_wr, attr->cap.max_recv_wr == 1 ? "" : "s");
+			types[attr->qp_type], qp->qp_num, attr->cap.max_send_wr,
+			rpwi_plural(attr->cap.max_send_wr), attr->cap.max_recv_wr,
+			rpwi_plural(attr->cap.max_recv_wr));
 	else
 		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_qp: refused, %s", strerror(errno));
 	return qp;
 }
 
-RPWI_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
-{
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_qp_to_qp_ex(qp)
-				    : others(CONTEXT_OF(qp))->ibv_qp_to_qp_ex(qp);
-}
+CALL_ON(CONTEXT_OF(qp), struct ibv_qp_ex *, ibv_qp_to_qp_ex, (struct ibv_qp * qp), (qp),
+	rpwi_dev_qp_to_qp_ex(qp))
 
-RPWI_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
-{
-	return OURS(qp) ? rpwi_dev_told(rpwi_dev_modify_qp(qp, attr, mask))
-			: others(CONTEXT_OF(qp))->ibv_modify_qp(qp, attr, mask);
-}
+CALL_OF(qp, int, ibv_modify_qp, (struct ibv_qp * qp, struct ibv_qp_attr *attr, int mask),
+	(qp, attr, mask), rpwi_dev_told(rpwi_dev_modify_qp(qp, attr, mask)))
 
-RPWI_EXPORT int ibv_query_qp(
-	struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
-{
-	return OURS(qp) ? rpwi_dev_told(rpwi_dev_query_qp(qp, attr, mask, init))
-			: others(CONTEXT_OF(qp))->ibv_query_qp(qp, attr, mask, init);
-}
+CALL_OF(qp, int, ibv_query_qp,
+	(struct ibv_qp * qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init),
+	(qp, attr, mask, init), rpwi_dev_told(rpwi_dev_query_qp(qp, attr, mask, init)))
 
 /* 0: no promise. A retransmitted packet may be placed again behind later ones. */
-RPWI_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
-{
-	return ours(CONTEXT_OF(qp))
-		       ? 0
-		       : others(CONTEXT_OF(qp))->ibv_query_qp_data_in_order(qp, op, flags);
-}
+CALL_ON(CONTEXT_OF(qp), int, ibv_query_qp_data_in_order,
+	(struct ibv_qp * qp, enum ibv_wr_opcode op, uint32_t flags), (qp, op, flags), 0)
 
 /* Enhanced connection establishment is between NICs of one vendor. EOPNOTSUPP is what kernel rxe's
  * users get, and what programs (librdmacm, NCCL) go on from. To succeed with zeros would break
  * rdma_set_local_ece, which wants a vendor; with a vendor of our own, the peer's ibv_set_ece: mlx5
  * refuses others with EINVAL. */
-RPWI_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
-{
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_told(EOPNOTSUPP)
-				    : others(CONTEXT_OF(qp))->ibv_query_ece(qp, ece);
-}
+CALL_ON(CONTEXT_OF(qp), int, ibv_query_ece, (struct ibv_qp * qp, struct ibv_ece *ece), (qp, ece),
+	rpwi_dev_told(EOPNOTSUPP))
 
-RPWI_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
-{
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_told(EOPNOTSUPP)
-				    : others(CONTEXT_OF(qp))->ibv_set_ece(qp, ece);
-}
+CALL_ON(CONTEXT_OF(qp), int, ibv_set_ece, (struct ibv_qp * qp, struct ibv_ece *ece), (qp, ece),
+	rpwi_dev_told(EOPNOTSUPP))
 
 /* No verb: the messaging library's transport asks (tran/verbs/verbs_table.h, which says how). */
 unsigned ropeway_path_word(struct ibv_qp *qp, unsigned *mtu, char *text, size_t room);
@@ -644,7 +546,7 @@ RPWI_EXPORT unsigned ropeway_path_word(struct ibv_qp *qp, unsigned *mtu, char *t
 RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
 	if (!OURS(qp))
-		return others(CONTEXT_OF(qp))->ibv_destroy_qp(qp);
+		return rpwi_others(CONTEXT_OF(qp))->ibv_destroy_qp(qp);
 	return rpwi_dev_told(rpwi_dev_destroy_qp(qp));
 }
 
@@ -653,53 +555,38 @@ RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 RPWI_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	if (!OURS(pd))
-		return others(CONTEXT_OF(pd))->ibv_create_ah(pd, attr);
+		return rpwi_others(CONTEXT_OF(pd))->ibv_create_ah(pd, attr);
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_ah");
 	return rpwi_dev_create_ah(pd, attr);
 }
 
-RPWI_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
-	struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr)
-{
-	if (ours(context))
-		return rpwi_dev_init_ah_from_wc(context, port_num, wc, grh, attr);
-	return others(context)->ibv_init_ah_from_wc(context, port_num, wc, grh, attr);
-}
+CALL_ON(context, int, ibv_init_ah_from_wc,
+	(struct ibv_context * context, uint8_t port_num, struct ibv_wc *wc, struct ibv_grh *grh,
+		struct ibv_ah_attr *attr),
+	(context, port_num, wc, grh, attr),
+	rpwi_dev_init_ah_from_wc(context, port_num, wc, grh, attr))
 
 RPWI_EXPORT struct ibv_ah *ibv_create_ah_from_wc(
 	struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port_num)
 {
 	if (!ours(CONTEXT_OF(pd)))
-		return others(CONTEXT_OF(pd))->ibv_create_ah_from_wc(pd, wc, grh, port_num);
+		return rpwi_others(CONTEXT_OF(pd))->ibv_create_ah_from_wc(pd, wc, grh, port_num);
 	struct ibv_ah_attr attr = {0};
 	int rc = rpwi_dev_init_ah_from_wc(pd->context, port_num, wc, grh, &attr);
 	return rc ? NULL : rpwi_dev_create_ah(pd, &attr);
 }
 
-RPWI_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
-{
-	return OURS(ah) ? rpwi_dev_told(rpwi_dev_destroy_ah(ah))
-			: others(CONTEXT_OF(ah))->ibv_destroy_ah(ah);
-}
+CALL_OF(ah, int, ibv_destroy_ah, (struct ibv_ah * ah), (ah), rpwi_dev_told(rpwi_dev_destroy_ah(ah)))
 
 /* For drivers that build Ethernet headers. Here the kernel does, and nobody above it knows the
  * neighbor's address. */
-RPWI_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
-	uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
-{
-	return ours(context)
-		       ? -EOPNOTSUPP
-		       : others(context)->ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid);
-}
+CALL_ON(context, int, ibv_resolve_eth_l2_from_gid,
+	(struct ibv_context * context, struct ibv_ah_attr *attr, uint8_t eth_mac[ETHERNET_LL_SIZE],
+		uint16_t *vid),
+	(context, attr, eth_mac, vid), -EOPNOTSUPP)
 
-RPWI_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	return OURS(qp) ? rpwi_dev_told(rpwi_dev_attach_mcast(qp, gid, lid))
-			: others(CONTEXT_OF(qp))->ibv_attach_mcast(qp, gid, lid);
-}
+CALL_OF(qp, int, ibv_attach_mcast, (struct ibv_qp * qp, const union ibv_gid *gid, uint16_t lid),
+	(qp, gid, lid), rpwi_dev_told(rpwi_dev_attach_mcast(qp, gid, lid)))
 
-RPWI_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	return OURS(qp) ? rpwi_dev_told(rpwi_dev_detach_mcast(qp, gid, lid))
-			: others(CONTEXT_OF(qp))->ibv_detach_mcast(qp, gid, lid);
-}
+CALL_OF(qp, int, ibv_detach_mcast, (struct ibv_qp * qp, const union ibv_gid *gid, uint16_t lid),
+	(qp, gid, lid), rpwi_dev_told(rpwi_dev_detach_mcast(qp, gid, lid)))
