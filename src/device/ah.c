@@ -178,10 +178,8 @@ struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	if (!rc)
 		rc = ah_find_host(to_dctx(pd->context), attr);
 	struct dah *ah = rc ? NULL : calloc(1, sizeof(*ah));
-	if (!ah) {
-		errno = rc ? -rc : ENOMEM;
-		return NULL;
-	}
+	if (!ah)
+		return rpwi_none(rc ? -rc : ENOMEM);
 	ah->ibv.pd = pd;
 	hca_lock();
 	rc = pd_usable(pd);
@@ -204,18 +202,14 @@ out:
 	if (!rc)
 		return &ah->ibv;
 	free(ah);
-	errno = -rc;
-	return NULL;
+	return rpwi_none(-rc);
 }
 
 int rpwi_dev_destroy_ah(struct ibv_ah *ibv)
 {
 	struct dah *ah = RPWI_CONTAINER_OF(ibv, struct dah, ibv);
-	hca_lock();
-	if (!live_is(LIVE_AH, ibv)) {
-		hca_unlock();
+	if (!hca_lock_live(LIVE_AH, ibv))
 		return ENOENT;
-	}
 	live_del(&ah->live);
 	port_put(ah->port);
 	peer_put(ah->peer);
@@ -234,10 +228,8 @@ int rpwi_dev_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc 
 	const struct dev *d = to_dctx(c)->dev;
 	union ibv_gid src, dst;
 	memset(attr, 0, sizeof(*attr));
-	if (!(wc->wc_flags & IBV_WC_GRH)) {
-		errno = EINVAL;
-		return -1;
-	}
+	if (!(wc->wc_flags & IBV_WC_GRH))
+		return rpwi_minus(EINVAL);
 	const uint8_t *p = (const uint8_t *)grh;
 	if (p[0] >> 4 == 6) {
 		uint32_t first = rpwi_get_be32(p);
@@ -263,6 +255,5 @@ int rpwi_dev_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc 
 		attr->grh.sgid_index = (uint8_t)i;
 		return 0;
 	}
-	errno = ENOENT;
-	return -1;
+	return rpwi_minus(ENOENT);
 }

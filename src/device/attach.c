@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* attach.c - the calls by which a program, or an rdma_cm id of it, enters and leaves multicast
- * groups. What a group is and does: mcast.c. */
+/* attach.c - the calls by which a program enters and leaves multicast groups. What a group is and
+ * does: mcast.c. */
 #include <arpa/inet.h>
 
-#include "device/gsi.h"
 #include "device/mcast.h"
 #include "device/ports.h"
 #include "device/progress.h"
@@ -11,12 +10,13 @@
 
 static void account(const struct dqp *q, const union ibv_gid *gid, const char *call, int rc)
 {
-	char text[INET6_ADDRSTRLEN];
+	char text[INET6_ADDRSTRLEN], failed[96] = "";
 	if (RPWI_LIKELY(!rpwi_explain_on))
 		return;
 	gid_text(gid->raw, text);
-	rpwi_explain(RPWI_EXPLAIN_CALL, "%s: QP 0x%06x, group %s%s%s", call, q->t.qpn, text,
-		rc ? ": failed: " : "", rc ? strerror(-rc) : "");
+	if (rc)
+		snprintf(failed, sizeof(failed), ": failed: %s", strerror(-rc));
+	rpwi_explain(RPWI_EXPLAIN_CALL, "%s: QP 0x%06x, group %s%s", call, q->t.qpn, text, failed);
 }
 
 /* The LID is of InfiniBand subnets (A17.4.5: ignored). */
@@ -43,14 +43,4 @@ int rpwi_dev_detach_mcast(struct ibv_qp *ibv, const union ibv_gid *gid, uint16_t
 	hca_unlock();
 	service_wake();
 	return -rc;
-}
-
-int rpwi_gsi_mcast_join(const struct rpwi_addr *group, int ifindex)
-{
-	return mcast_join(group, ifindex);
-}
-
-void rpwi_gsi_mcast_leave(const struct rpwi_addr *group, int ifindex)
-{
-	mcast_leave(group, ifindex);
 }

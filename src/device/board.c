@@ -193,9 +193,10 @@ static uint64_t what_it_takes(const struct rpwi_qp *t)
 	if (t->type != IBV_QPT_RC || !t->av.loopback_zone ||
 		(t->state != IBV_QPS_RTR && t->state != IBV_QPS_RTS && t->state != IBV_QPS_SQD))
 		return 0;
-	return (flags & IBV_ACCESS_REMOTE_READ && t->attr.max_dest_rd_atomic ? BOARD_QP_TAKES_READS
-									     : 0) |
-	       (flags & IBV_ACCESS_REMOTE_WRITE ? BOARD_QP_TAKES_WRITES : 0);
+	uint64_t takes = flags & IBV_ACCESS_REMOTE_WRITE ? BOARD_QP_TAKES_WRITES : 0;
+	if (flags & IBV_ACCESS_REMOTE_READ && t->attr.max_dest_rd_atomic)
+		takes |= BOARD_QP_TAKES_READS;
+	return takes;
 }
 
 bool board_writers_end(void)
@@ -354,11 +355,12 @@ bool board_rejects(const struct dqp *q)
 	       atomic_load(&b->is[qpn & (RPWI_SLOT_QPNS - 1)]) != IS_QP;
 }
 
-/* One for each lock of QPs; NULL and errno: no memory. */
+static uint8_t *bounces[RPWI_QPS_LOCKS]; /* one for each lock of QPs, from its first use on */
+
+/* NULL and errno: no memory. */
 static uint8_t *bounce_of(const struct dqp *q)
 {
-	static uint8_t *bounce[RPWI_QPS_LOCKS];
-	uint8_t **at = &bounce[qplock_is_split() ? q->lock - RPWI_LOCK_QPS : 0];
+	uint8_t **at = &bounces[qplock_is_split() ? q->lock - RPWI_LOCK_QPS : 0];
 	if (RPWI_UNLIKELY(!*at))
 		*at = aligned_alloc(4096, BOUNCE_BYTES);
 	return *at;

@@ -92,11 +92,8 @@ static int op_query_rt_values(struct ibv_context *c, struct ibv_values_ex *v)
 {
 	return rpwi_dev_told(dev_query_rt_values(c, v));
 }
-static int op_dealloc_td(struct ibv_td *td) { return rpwi_dev_told(dev_dealloc_td(td)); }
-static int op_get_srq_num(struct ibv_srq *srq, uint32_t *num)
-{
-	return rpwi_dev_told(dev_get_srq_num(srq, num));
-}
+/* SRQ numbers are for XRC only, which the device does not have; verbs still lets one ask. */
+static int op_get_srq_num(struct ibv_srq *srq, uint32_t *num) { return rpwi_dev_told(EOPNOTSUPP); }
 static int op_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 	struct ibv_sge *sges, uint32_t n)
 {
@@ -130,7 +127,7 @@ static void context_ops(struct dctx *c)
 	c->v.create_qp_ex = dev_create_qp_ex;
 	c->v.create_srq_ex = dev_create_srq_ex;
 	c->v.alloc_td = dev_alloc_td;
-	c->v.dealloc_td = op_dealloc_td;
+	c->v.dealloc_td = dev_dealloc_td;
 	c->v.alloc_parent_domain = dev_alloc_parent_domain;
 	c->v.get_srq_num = op_get_srq_num;
 	c->v.advise_mr = op_advise_mr;
@@ -143,10 +140,8 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 	RPWI_WHOLE;
 	struct dev *d = to_dev(dev);
 	int refused = rpwi_plan_load();
-	if (refused) {
-		errno = -refused;
-		return NULL;
-	}
+	if (refused)
+		return rpwi_none(-refused);
 	if (rpwi_plan_refuses(RPWI_CALL_OPEN_DEVICE))
 		return NULL;
 	struct dctx *c = calloc(1, sizeof(*c));
@@ -176,8 +171,7 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 		if (c->v.context.async_fd >= 0)
 			close(c->v.context.async_fd);
 		free(c);
-		errno = -rc;
-		return NULL;
+		return rpwi_none(-rc);
 	}
 	command_init(c);
 	rpwi_lock(RPWI_LOCK_DEVICES);
@@ -248,10 +242,8 @@ struct ibv_context *rpwi_dev_import_device(int fd)
 {
 	RPWI_WHOLE;
 	struct command_file f;
-	if (!read_command_fd(fd, &f)) {
-		errno = EBADF;
-		return NULL;
-	}
+	if (!read_command_fd(fd, &f))
+		return rpwi_none(EBADF);
 	hca_lock();
 	bool own = f.process == process_nonce();
 	struct dev *d = own ? dev_named(f.device, sizeof(f.device)) : NULL;
@@ -260,8 +252,7 @@ struct ibv_context *rpwi_dev_import_device(int fd)
 		rpwi_warn("ibv_import_device: expected a command descriptor of this process, got "
 			  "another process's: only the process that registered a memory region of "
 			  "a software device can use it; let each process register its own");
-		errno = EOPNOTSUPP;
-		return NULL;
+		return rpwi_none(EOPNOTSUPP);
 	}
 	struct ibv_context *c = rpwi_dev_open_device(&d->ibv);
 	if (!c)

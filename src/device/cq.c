@@ -88,11 +88,8 @@ int dev_modify_cq(struct ibv_cq *ibv, struct ibv_modify_cq_attr *attr)
 		return rpwi_fork_refuse("ibv_modify_cq");
 	if (attr->attr_mask != IBV_CQ_ATTR_MODERATE)
 		return EINVAL;
-	hca_lock();
-	if (!live_is(LIVE_CQ, ibv)) {
-		hca_unlock();
+	if (!hca_lock_live(LIVE_CQ, ibv))
 		return ENOENT;
-	}
 	cq_lock(cq);
 	cq->event_count = attr->moderate.cq_count;
 	cq->event_period_us = attr->moderate.cq_period;
@@ -126,8 +123,7 @@ struct ibv_comp_channel *rpwi_dev_create_comp_channel(struct ibv_context *c)
 		return &ch->ibv;
 	close(ch->ibv.fd);
 	free(ch);
-	errno = -rc;
-	return NULL;
+	return rpwi_none(-rc);
 }
 
 int rpwi_dev_destroy_comp_channel(struct ibv_comp_channel *ibv)
@@ -250,17 +246,14 @@ static struct ibv_wc *ring_new(int cqe, uint32_t *mask)
 struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context, struct ibv_comp_channel *ch,
 	int comp_vector)
 {
-	if (cqe < 1 || cqe > DEV_CQE_MAX || comp_vector < 0 || comp_vector >= c->num_comp_vectors) {
-		errno = EINVAL;
-		return NULL;
-	}
+	if (cqe < 1 || cqe > DEV_CQE_MAX || comp_vector < 0 || comp_vector >= c->num_comp_vectors)
+		return rpwi_none(EINVAL);
 	if (rpwi_plan_refuses(RPWI_CALL_CREATE_CQ))
 		return NULL;
 	struct dcq *cq = calloc(1, sizeof(*cq));
 	if (!cq || !(cq->ring = ring_new(cqe, &cq->mask))) {
 		free(cq);
-		errno = ENOMEM;
-		return NULL;
+		return rpwi_none(ENOMEM);
 	}
 	cq->cap = cq->mask + 1;
 	cq->ibv.context = c;
@@ -285,8 +278,7 @@ struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context, struct ibv_
 		return cq;
 	free(cq->ring);
 	free(cq);
-	errno = -rc;
-	return NULL;
+	return rpwi_none(-rc);
 }
 
 struct ibv_cq *rpwi_dev_create_cq(struct ibv_context *c, int cqe, void *cq_context,

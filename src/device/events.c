@@ -84,10 +84,8 @@ int rpwi_dev_get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev
 {
 	struct dctx *c = to_dctx(ctx);
 	while (!event_take(c, ev)) {
-		if (fcntl(ctx->async_fd, F_GETFL) & O_NONBLOCK) {
-			errno = EAGAIN;
-			return -1;
-		}
+		if (fcntl(ctx->async_fd, F_GETFL) & O_NONBLOCK)
+			return rpwi_minus(EAGAIN);
 		struct pollfd p = {.fd = ctx->async_fd, .events = POLLIN};
 		if (poll(&p, 1, -1) < 0)
 			return -1;

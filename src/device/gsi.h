@@ -77,7 +77,7 @@ void rpwi_gsi_port_put(const struct rpwi_addr *local);
 int rpwi_gsi_claim(uint64_t service_id, const struct rpwi_addr *addr);
 void rpwi_gsi_unclaim(uint64_t service_id, const struct rpwi_addr *addr);
 
-/* attach.c: be a member of a multicast group on an interface until leave is called as often. 0 or
+/* mcast.c: be a member of a multicast group on an interface until leave is called as often. 0 or
  * -errno, with the reason in the log. */
 int rpwi_gsi_mcast_join(const struct rpwi_addr *group, int ifindex);
 void rpwi_gsi_mcast_leave(const struct rpwi_addr *group, int ifindex);

@@ -137,6 +137,15 @@ static inline void hca_unlock(void)
 		qplock_release(held & RPWI_LOCKS_QPS);
 	rpwi_unlock(RPWI_LOCK_HCA);
 }
+/* With the lock held: is it an object that lives? False: the lock is given back. */
+static inline bool hca_lock_live(enum live_kind kind, const void *object)
+{
+	hca_lock();
+	if (live_is(kind, object))
+		return true;
+	hca_unlock();
+	return false;
+}
 /* Not either where a handler interrupted what this thread does with a QP. */
 static inline bool hca_try(void)
 {
@@ -151,11 +160,7 @@ static inline void qp_hold(const struct dqp *q)
 }
 
 /* NULL and errno, in a child that has to refuse (base/lock.h). */
-static inline void *dev_refuse(const char *call)
-{
-	errno = rpwi_fork_refuse(call);
-	return NULL;
-}
+static inline void *dev_refuse(const char *call) { return rpwi_none(rpwi_fork_refuse(call)); }
 
 /* hca.c; the lock is held */
 int hca_get(void); /* first open: steer, service thread. 0 or -errno */

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "device/gsi.h"
 #include "device/ports.h"
 
 enum {
@@ -168,7 +169,7 @@ int mcast_detach(struct dqp *q, const union ibv_gid *gid)
 	return 0;
 }
 
-int mcast_join(const struct rpwi_addr *addr, int ifindex)
+int rpwi_gsi_mcast_join(const struct rpwi_addr *addr, int ifindex)
 {
 	struct group *g;
 	int rc = group_get(addr, ifindex, &g);
@@ -177,7 +178,7 @@ int mcast_join(const struct rpwi_addr *addr, int ifindex)
 	return rc;
 }
 
-void mcast_leave(const struct rpwi_addr *addr, int ifindex)
+void rpwi_gsi_mcast_leave(const struct rpwi_addr *addr, int ifindex)
 {
 	struct group *g = group_find(addr, ifindex);
 	if (!g || !g->joins) /* joined by the process that this one was forked from */

@@ -16,9 +16,6 @@ enum {
  * another -errno, with the reason in the log. Attached already: 0, and nothing more. */
 int mcast_attach(struct dqp *q, const union ibv_gid *gid);
 int mcast_detach(struct dqp *q, const union ibv_gid *gid); /* -EINVAL: it is not attached */
-/* A member without a QP, until mcast_leave is called as often. */
-int mcast_join(const struct rpwi_addr *addr, int ifindex);
-void mcast_leave(const struct rpwi_addr *addr, int ifindex);
 /* Is there a group to receive from in this round? While polls find nothing, now and then. */
 bool mcast_due(bool all);
 struct group;

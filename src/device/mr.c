@@ -131,10 +131,8 @@ struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64
 {
 	bool asked = access_sane(access) && !(access & (~KNOWN_ACCESS | IBV_ACCESS_ON_DEMAND));
 	int refused = asked ? memory_refused(addr, len, access) : 0;
-	if (refused) {
-		errno = refused;
-		return NULL;
-	}
+	if (refused)
+		return rpwi_none(refused);
 	return rpwi_plan_refuses(RPWI_CALL_REG_MR) ? NULL : reg_mr(pd, addr, len, iova, access);
 }
 
@@ -168,10 +166,8 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t
 {
 	if (!access_sane(access) || (access & ~KNOWN_ACCESS) ||
 		(uintptr_t)addr + len < (uintptr_t)addr || iova + len < iova ||
-		(is_implicit(addr, len) && !(access & IBV_ACCESS_ON_DEMAND))) {
-		errno = (access & ~KNOWN_ACCESS) ? EOPNOTSUPP : EINVAL;
-		return NULL;
-	}
+		(is_implicit(addr, len) && !(access & IBV_ACCESS_ON_DEMAND)))
+		return rpwi_none((access & ~KNOWN_ACCESS) ? EOPNOTSUPP : EINVAL);
 	struct dmr *mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
@@ -183,8 +179,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t
 	int rc = mr_new(mr);
 	if (rc) {
 		free(mr);
-		errno = -rc;
-		return NULL;
+		return rpwi_none(-rc);
 	}
 	mr->ibv.rkey = mr->k.key;
 	return &mr->ibv;
@@ -200,22 +195,16 @@ static void *dmabuf_map(uint64_t offset, size_t len, int fd, int access, size_t 
 {
 	struct stat file;
 	*lead = offset % (uint64_t)sysconf(_SC_PAGESIZE);
-	if (fd == -1) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
+	if (fd == -1)
+		return rpwi_none(EOPNOTSUPP);
 	if (fstat(fd, &file))
 		return NULL;
-	if (!len || len > (uint64_t)file.st_size || offset > (uint64_t)file.st_size - len) {
-		errno = EINVAL;
-		return NULL;
-	}
+	if (!len || len > (uint64_t)file.st_size || offset > (uint64_t)file.st_size - len)
+		return rpwi_none(EINVAL);
 	int prot = PROT_READ | (access & IBV_ACCESS_LOCAL_WRITE ? PROT_WRITE : 0);
 	uint8_t *map = mmap(NULL, len + *lead, prot, MAP_SHARED, fd, (off_t)(offset - *lead));
-	if (map == MAP_FAILED) {
-		errno = errno == ENOMEM || errno == EACCES ? errno : EOPNOTSUPP;
-		return NULL;
-	}
+	if (map == MAP_FAILED)
+		return rpwi_none(errno == ENOMEM || errno == EACCES ? errno : EOPNOTSUPP);
 	return map;
 }
 
@@ -233,8 +222,7 @@ struct ibv_mr *rpwi_dev_reg_dmabuf_mr(
 		int error = errno;
 		if (map)
 			munmap(map, len + lead);
-		errno = error;
-		return NULL;
+		return rpwi_none(error);
 	}
 	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
 	mr->map = map;
@@ -332,11 +320,8 @@ int rpwi_dev_rereg_mr(
 int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
 {
 	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
-	hca_lock();
-	if (!live_is(LIVE_MR, ibv)) {
-		hca_unlock();
+	if (!hca_lock_live(LIVE_MR, ibv))
 		return ENOENT;
-	}
 	if (mr->imported) {
 		hca_unlock();
 		rpwi_warn("ibv_dereg_mr of an imported MR: its context's owner deregisters it; "
@@ -393,8 +378,7 @@ struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd)
 	int rc = mr->k.addr ? mr_new(mr) : -ENOMEM;
 	if (rc) {
 		free(mr);
-		errno = -rc;
-		return NULL;
+		return rpwi_none(-rc);
 	}
 	return &mr->ibv;
 }

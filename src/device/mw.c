@@ -18,10 +18,8 @@ struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_alloc_mw");
-	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
-		errno = EINVAL;
-		return NULL;
-	}
+	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
+		return rpwi_none(EINVAL);
 	if (rpwi_plan_refuses(RPWI_CALL_ALLOC_MW))
 		return NULL;
 	struct dmw *mw = calloc(1, sizeof(*mw));
@@ -47,8 +45,7 @@ struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	if (!rc)
 		return &mw->ibv;
 	free(mw);
-	errno = -rc;
-	return NULL;
+	return rpwi_none(-rc);
 }
 
 static void unbind(struct dkey *k)
@@ -69,11 +66,8 @@ int dev_dealloc_mw(struct ibv_mw *ibv)
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return rpwi_fork_refuse("ibv_dealloc_mw");
 	struct dmw *mw = RPWI_CONTAINER_OF(ibv, struct dmw, ibv);
-	hca_lock();
-	if (!live_is(LIVE_MW, ibv)) {
-		hca_unlock();
+	if (!hca_lock_live(LIVE_MW, ibv))
 		return ENOENT;
-	}
 	live_del(&mw->live);
 	unbind(&mw->k);
 	mr_key_del(&mw->k);

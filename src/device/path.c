@@ -491,12 +491,13 @@ static void silent(const struct dqp *q, uint64_t now_ns)
 	if (n->told_silent)
 		return;
 	n->told_silent = true;
+	unsigned headers = n->peer.family == 6 ? HEADERS_V6 : HEADERS_V4;
 	rpwi_warn(
 		"QP 0x%06x: retries exceeded (status 12): %s came from %s, not even a refusal: its "
 		"host or program is gone or stopped, or a firewall drops UDP port 4791, or a NAT "
 		"or a link with an MTU below %u bytes lies between (`ropeway doctor %s` looks)",
 		t->qpn, t->acked ? "no answer any more" : "no answer", text_of(&n->peer, peer),
-		t->mtu + (n->peer.family == 6 ? HEADERS_V6 : HEADERS_V4), peer);
+		t->mtu + headers, peer);
 }
 
 void path_retries_exceeded(struct hca *h, const struct dqp *q)

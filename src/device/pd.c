@@ -41,18 +41,14 @@ struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c)
 	if (!rc)
 		return &pd->ibv;
 	free(pd);
-	errno = -rc;
-	return NULL;
+	return rpwi_none(-rc);
 }
 
 int rpwi_dev_dealloc_pd(struct ibv_pd *ibv)
 {
 	struct dpd *pd = RPWI_CONTAINER_OF(ibv, struct dpd, ibv);
-	hca_lock();
-	if (!live_is(LIVE_PD, ibv)) {
-		hca_unlock();
+	if (!hca_lock_live(LIVE_PD, ibv))
 		return ENOENT;
-	}
 	if (pd->refs) {
 		hca_unlock();
 		return EBUSY;
@@ -77,10 +73,8 @@ int rpwi_dev_dealloc_pd(struct ibv_pd *ibv)
 /* Thread and parent domains are hints about locking; ours locks anyway. */
 struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr)
 {
-	if (attr->comp_mask) {
-		errno = EINVAL;
-		return NULL;
-	}
+	if (attr->comp_mask)
+		return rpwi_none(EINVAL);
 	struct ibv_td *td = calloc(1, sizeof(*td));
 	if (td)
 		td->context = c;
@@ -99,10 +93,8 @@ struct ibv_pd *dev_alloc_parent_domain(
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_alloc_parent_domain");
 	if (!attr->pd || (attr->comp_mask & ~(uint32_t)(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
-							IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT))) {
-		errno = attr->pd ? EOPNOTSUPP : EINVAL;
-		return NULL;
-	}
+							IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)))
+		return rpwi_none(attr->pd ? EOPNOTSUPP : EINVAL);
 	struct ibv_pd *ibv = rpwi_dev_alloc_pd(c);
 	if (!ibv)
 		return NULL;
@@ -117,8 +109,7 @@ struct ibv_pd *dev_alloc_parent_domain(
 	if (is_pd)
 		return ibv;
 	rpwi_dev_dealloc_pd(ibv);
-	errno = ENOENT;
-	return NULL;
+	return rpwi_none(ENOENT);
 }
 
 /* ---- imported PDs ---- */
@@ -146,8 +137,7 @@ struct ibv_pd *rpwi_dev_import_pd(struct ibv_context *c, uint32_t handle)
 	if (!rc)
 		return &pd->ibv;
 	free(pd);
-	errno = -rc;
-	return NULL;
+	return rpwi_none(-rc);
 }
 
 void rpwi_dev_unimport_pd(struct ibv_pd *ibv)
@@ -194,8 +184,7 @@ struct ibv_mr *rpwi_dev_import_mr(struct ibv_pd *pd, uint32_t handle)
 	if (!rc)
 		return &mr->ibv;
 	free(mr);
-	errno = -rc;
-	return NULL;
+	return rpwi_none(-rc);
 }
 
 void rpwi_dev_unimport_mr(struct ibv_mr *ibv)

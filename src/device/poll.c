@@ -77,10 +77,8 @@ int rpwi_dev_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **cq, void
 	struct dchannel *ch = RPWI_CONTAINER_OF(ibv, struct dchannel, ibv);
 	if (channel_take(ch, cq, ctx))
 		return 0;
-	if (fcntl(ibv->fd, F_GETFL) & O_NONBLOCK) {
-		errno = EAGAIN;
-		return -1;
-	}
+	if (fcntl(ibv->fd, F_GETFL) & O_NONBLOCK)
+		return rpwi_minus(EAGAIN);
 	/* This thread has nothing else to do: it makes progress itself, so a completion needs no
 	 * second thread to be woken. */
 	int rc = 0;
@@ -263,16 +261,12 @@ struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_att
 	const uint64_t known = IBV_WC_STANDARD_FLAGS | STAMPED;
 	if ((attr->comp_mask &
 		    ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)) ||
-		(attr->wc_flags & ~known)) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
+		(attr->wc_flags & ~known))
+		return rpwi_none(EOPNOTSUPP);
 	const uint32_t known_flags =
 		IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && attr->flags & ~known_flags) {
-		errno = EINVAL;
-		return NULL;
-	}
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && attr->flags & ~known_flags)
+		return rpwi_none(EINVAL);
 	struct dcq *cq =
 		cq_new(c, (int)attr->cqe, attr->cq_context, attr->channel, (int)attr->comp_vector);
 	if (!cq)
@@ -282,8 +276,7 @@ struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_att
 		cq->stamps = malloc(cq->cap * sizeof(*cq->stamps));
 		if (!cq->stamps) {
 			rpwi_dev_destroy_cq(&cq->ibv);
-			errno = ENOMEM;
-			return NULL;
+			return rpwi_none(ENOMEM);
 		}
 	}
 	cq->is_ex = true;

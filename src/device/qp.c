@@ -211,10 +211,8 @@ static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 	if (!rc)
 		rc = -rpwi_plan_call(RPWI_CALL_CREATE_QP);
 	struct dqp *q = rc ? NULL : calloc(1, sizeof(*q));
-	if (!q) {
-		errno = rc ? -rc : ENOMEM;
-		return NULL;
-	}
+	if (!q)
+		return rpwi_none(rc ? -rc : ENOMEM);
 	q->ctx = to_dctx(c);
 	rc = qp_sized(q, a);
 	if (!rc) {
@@ -225,8 +223,7 @@ static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 	}
 	if (rc) {
 		qp_free(q);
-		errno = -rc;
-		return NULL;
+		return rpwi_none(-rc);
 	}
 	a->cap = q->cap;
 	qp_shown(q, a);
@@ -278,10 +275,8 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 		(attr->comp_mask &
 			~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
 				    IBV_QP_INIT_ATTR_CREATE_FLAGS)) ||
-		!create_flags_known(attr)) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
+		!create_flags_known(attr))
+		return rpwi_none(EOPNOTSUPP);
 	uint64_t ops = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? attr->send_ops_flags : 0;
 	const uint64_t known = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
 			       IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
@@ -289,10 +284,8 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 			       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
 			       IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV |
 			       IBV_QP_EX_WITH_ATOMIC_WRITE;
-	if (ops & ~known) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
+	if (ops & ~known)
+		return rpwi_none(EOPNOTSUPP);
 	struct dqp *q = qp_new(c, attr);
 	if (!q)
 		return NULL;
@@ -301,8 +294,8 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 		build_attach(q);
 	rpwi_explain(RPWI_EXPLAIN_CALL,
 		"ibv_create_qp_ex: QP 0x%06x, room for %u send%s and %u receive%s", q->t.qpn,
-		q->cap.max_send_wr, q->cap.max_send_wr == 1 ? "" : "s", q->cap.max_recv_wr,
-		q->cap.max_recv_wr == 1 ? "" : "s");
+		q->cap.max_send_wr, rpwi_plural(q->cap.max_send_wr), q->cap.max_recv_wr,
+		rpwi_plural(q->cap.max_recv_wr));
 	return &q->ibv;
 }
 
@@ -317,17 +310,14 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 {
 	RPWI_WHOLE;
 	struct dqp *q = to_dqp(ibv);
-	hca_lock();
-	if (!live_is(LIVE_QP, ibv)) {
-		hca_unlock();
+	if (!hca_lock_live(LIVE_QP, ibv))
 		return ENOENT;
-	}
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_destroy_qp 0x%06x", ibv->qp_num);
 	if (RPWI_UNLIKELY(q->groups)) {
 		/* as the kernel has it */
 		rpwi_warn("ibv_destroy_qp: QP 0x%06x is attached to %u multicast group%s: "
 			  "ibv_detach_mcast first",
-			q->t.qpn, q->groups, q->groups == 1 ? "" : "s");
+			q->t.qpn, q->groups, rpwi_plural(q->groups));
 		hca_unlock();
 		return EBUSY;
 	}
@@ -564,11 +554,8 @@ int rpwi_dev_query_qp(
 	struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
 	struct dqp *q = to_dqp(ibv);
-	hca_lock();
-	if (!live_is(LIVE_QP, ibv)) {
-		hca_unlock();
+	if (!hca_lock_live(LIVE_QP, ibv))
 		return ENOENT;
-	}
 	qp_hold(q);
 	rpwi_qp_query(&q->t, attr);
 	attr->cap = q->cap;

@@ -191,10 +191,8 @@ int dev_query_port_ops(struct ibv_context *c, uint8_t port, struct ibv_port_attr
 int rpwi_dev_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *gid)
 {
 	const struct dev *d = to_dctx(c)->dev;
-	if (port != 1 || index < 0 || index >= RPWI_GIDS_MAX) {
-		errno = EINVAL;
-		return -1;
-	}
+	if (port != 1 || index < 0 || index >= RPWI_GIDS_MAX)
+		return rpwi_minus(EINVAL);
 	memset(gid, 0, sizeof(*gid));
 	if ((unsigned)index < d->net.gid_count)
 		memcpy(gid->raw, d->net.gid[index].raw, 16);
@@ -239,10 +237,8 @@ ssize_t rpwi_dev_query_gid_table(
 
 int rpwi_dev_query_pkey(struct ibv_context *c, uint8_t port, int index, __be16 *pkey)
 {
-	if (port != 1 || index) {
-		errno = EINVAL;
-		return -1;
-	}
+	if (port != 1 || index)
+		return rpwi_minus(EINVAL);
 	*pkey = htobe16(RPWI_PKEY_DEFAULT);
 	return 0;
 }

@@ -16,10 +16,8 @@ struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 	struct ibv_srq_attr *a = &attr->attr;
 	if (rpwi_plan_refuses(RPWI_CALL_CREATE_SRQ))
 		return NULL;
-	if (a->max_wr > DEV_SRQ_WR_MAX || a->max_sge > RPWI_SGE_MAX || !a->max_wr) {
-		errno = EINVAL;
-		return NULL;
-	}
+	if (a->max_wr > DEV_SRQ_WR_MAX || a->max_sge > RPWI_SGE_MAX || !a->max_wr)
+		return rpwi_none(EINVAL);
 	struct dsrq *s = calloc(1, sizeof(*s));
 	if (!s)
 		return NULL;
@@ -27,8 +25,7 @@ struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 	int rc = rpwi_rq_init(&s->rq, a->max_wr, a->max_sge, true);
 	if (rc) {
 		free(s);
-		errno = -rc;
-		return NULL;
+		return rpwi_none(-rc);
 	}
 	s->ibv.srq_context = attr->srq_context;
 	s->ibv.pd = pd;
@@ -50,8 +47,7 @@ struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 		return &s->ibv;
 	rpwi_rq_fini(&s->rq);
 	free(s);
-	errno = -rc;
-	return NULL;
+	return rpwi_none(-rc);
 }
 
 struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *attr)
@@ -59,10 +55,8 @@ struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_att
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_create_srq_ex");
 	if (((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type != IBV_SRQT_BASIC) ||
-		!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD)) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
+		!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD))
+		return rpwi_none(EOPNOTSUPP);
 	struct ibv_srq_init_attr plain = {.srq_context = attr->srq_context, .attr = attr->attr};
 	struct ibv_srq *s = rpwi_dev_create_srq(attr->pd, &plain);
 	attr->attr = plain.attr;
@@ -77,11 +71,8 @@ int rpwi_dev_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask
 		return rc;
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
 		return EINVAL;
-	hca_lock();
-	if (!live_is(LIVE_SRQ, ibv)) {
-		hca_unlock();
+	if (!hca_lock_live(LIVE_SRQ, ibv))
 		return ENOENT;
-	}
 	uint32_t wr_max = mask & IBV_SRQ_MAX_WR ? attr->max_wr : s->rq.wr_max;
 	if ((mask & IBV_SRQ_MAX_WR) && (!attr->max_wr || attr->max_wr > DEV_SRQ_WR_MAX))
 		rc = -EINVAL;
@@ -153,6 +144,3 @@ int dev_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_re
 	hca_unlock();
 	return -rc;
 }
-
-/* SRQ numbers are for XRC only, which the device does not have; verbs still lets one ask. */
-int dev_get_srq_num(struct ibv_srq *srq, uint32_t *num) { return EOPNOTSUPP; }

@@ -142,10 +142,6 @@ int rpwi_script_load(const char *path, const struct rpwi_script_who *who, struct
  * "drop=0.01,seed=7": a list of name=value with no slash in it. */
 bool rpwi_script_is_file(const char *fault);
 
-/* ---- words.c: names that a script may have; -1: no such name ---- */
-int rpwi_script_call(const char *name);
-const char *rpwi_script_call_name(enum rpwi_call c);
-
 /* ---- plan.c: this process's script at work ---- */
 extern bool rpwi_plan_on;      /* there are lines for this process */
 extern bool rpwi_plan_packets; /* some of them are about packets: each is to go by itself */

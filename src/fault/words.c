@@ -130,17 +130,3 @@ const char *words_near(const struct words_entry *table, const char *word)
 		}
 	return best;
 }
-
-int rpwi_script_call(const char *name)
-{
-	int call;
-	return words_find(words_calls, "ibv_", name, &call) ? call : -1;
-}
-
-const char *rpwi_script_call_name(enum rpwi_call c)
-{
-	for (const struct words_entry *w = words_calls; w->name; w++)
-		if (w->value == (int)c)
-			return w->name;
-	return "?";
-}

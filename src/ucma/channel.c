@@ -124,6 +124,7 @@ static void channel_release(struct channel *ch)
  * process, and what it closes is its own copy. Nothing tells us of it (no atfork handler runs), so
  * the kernel is asked. */
 static pid_t own_pid;
+static pthread_once_t own_pid_once = PTHREAD_ONCE_INIT;
 static void note_pid(void) { own_pid = getpid(); }
 static void watch_forks(void)
 {
@@ -253,14 +254,12 @@ static int fds_open(int flags, int fds[3])
 	for (int i = 0; i < 3; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
-	errno = EMFILE;
-	return -1;
+	return rpwi_minus(EMFILE);
 }
 
 int rpwi_ucma_open(int flags)
 {
 	RPWI_WHOLE;
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	static const struct rpwi_gsi_user user = {.request = cm_request,
 		.incoming = cm_incoming,
 		.event = cm_event,
@@ -268,14 +267,10 @@ int rpwi_ucma_open(int flags)
 		.deadline = resolve_deadline,
 		.timer = resolve_timer};
 	int fds[3], refused = rpwi_plan_load();
-	if (refused) {
-		errno = -refused;
-		return -1;
-	}
-	if (rpwi_fork_broken) {
-		errno = rpwi_fork_refuse("rdma_create_event_channel");
-		return -1;
-	}
+	if (refused)
+		return rpwi_minus(-refused);
+	if (rpwi_fork_broken)
+		return rpwi_minus(rpwi_fork_refuse("rdma_create_event_channel"));
 	end_those();
 	struct channel *ch = calloc(1, sizeof(*ch));
 	if (!ch || fds_open(flags, fds)) {
@@ -285,7 +280,7 @@ int rpwi_ucma_open(int flags)
 	ch->fd = identify(fds[0]);
 	ch->signal = identify(fds[1]);
 	ch->wait = identify(fds[2]);
-	pthread_once(&once, watch_forks);
+	pthread_once(&own_pid_once, watch_forks);
 	ch->pid = own_pid;
 	ch->real_fd = -1;
 	ch->users = 1; /* the descriptor */
