@@ -237,7 +237,9 @@ static int fetch(struct rpwi_qp *qp, const struct rpwi_swqe *w)
 		if (!into)
 			n = RPWI_MIN(w->len - off, (uint32_t)RPWI_PEER_READ_MAX);
 		const uint8_t *data = qp->ops->peer_read(qp, w->rkey, w->raddr + off, n, into);
-		int rc = !data ? -EAGAIN : into ? 0 : rpwi_cpl_scatter(qp, w, off, data, n);
+		if (!data)
+			return -EAGAIN;
+		int rc = into ? 0 : rpwi_cpl_scatter(qp, w, off, data, n);
 
 		if (rc)
 			return rc;
@@ -465,9 +467,9 @@ static void headers_init(const struct rpwi_qp *qp, const struct rpwi_swqe *w, st
 
 static uint8_t service_of(const struct rpwi_qp *qp)
 {
-	return qp->type == IBV_QPT_RC   ? RPWI_SVC_RC
-	       : qp->type == IBV_QPT_UC ? RPWI_SVC_UC
-					: RPWI_SVC_UD;
+	if (qp->type == IBV_QPT_RC)
+		return RPWI_SVC_RC;
+	return qp->type == IBV_QPT_UC ? RPWI_SVC_UC : RPWI_SVC_UD;
 }
 
 static void count_resent(struct rpwi_qp *qp, uint32_t pkts)
@@ -543,15 +545,17 @@ __attribute__((always_inline)) static inline uint8_t headers_only(
 	const struct rpwi_qp *qp, const struct rpwi_swqe *w, uint8_t *hdr)
 {
 	bool ud = qp->type == IBV_QPT_UD, rc = qp->type == IBV_QPT_RC;
+	uint32_t dqpn = ud ? w->dqpn : qp->attr.dest_qp_num;
+	uint32_t qkey = ud ? qkey_of(qp, w) : 0;
 	const struct rpwi_pkt h = {
 		.opcode = service_of(qp) | rpwi_wr_info[w->opcode].only,
 		.pkey = RPWI_PKEY_DEFAULT,
 		.solicited = w->flags & IBV_SEND_SOLICITED,
 		.ackreq = rc,
-		.dqpn = ud ? w->dqpn : qp->attr.dest_qp_num,
+		.dqpn = dqpn,
 		.psn = qp->nxt & RPWI_PSN_MASK,
 		.sqpn = qp->qpn,
-		.qkey = ud ? qkey_of(qp, w) : 0,
+		.qkey = qkey,
 		.va = w->raddr,
 		.rkey = w->rkey,
 		.dma_len = w->len,
@@ -671,16 +675,46 @@ static bool row_begins(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 	       window_room(qp) >= RPWI_TXB_PKTS;
 }
 
+static inline uint8_t opcode_of(const struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t k)
+{
+	const struct rpwi_wr_info *info = &rpwi_wr_info[w->opcode];
+	uint8_t service = service_of(qp);
+
+	if (w->split)
+		return service | info->only;
+	if (!k)
+		return service | info->first;
+	return service | (k + 1 == w->npsn ? info->last : info->middle);
+}
+
+/* Those of packet k of several, whose payload is known. */
+static inline void headers_of(const struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t k,
+	bool ackreq, struct rpwi_pkt *h, struct rpwi_txpkt *t)
+{
+	if (w->split) {
+		h->va = w->raddr + (uint64_t)k * qp->mtu;
+		h->dma_len = t->payload_len;
+	}
+	h->opcode = opcode_of(qp, w, k);
+	h->psn = (w->psn_first + k) & RPWI_PSN_MASK;
+	h->ackreq = ackreq;
+	h->solicited = k + 1 == w->npsn && (w->flags & IBV_SEND_SOLICITED);
+	h->payload_len = t->payload_len;
+	h->pad = t->pad = (uint8_t)(-t->payload_len & 3);
+	t->hdr_len = (uint16_t)rpwi_pkt_encode(h, t->hdr);
+}
+
 /* As many packets of a SEND or WRITE of several as there is room for. An ACK is asked for every so
  * many packets, and with the last one here: that of the message, or the rest of the window may be
  * too little for more. False when nothing went. */
 static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint32_t pkts_max,
 	uint64_t now_ns)
 {
-	const struct rpwi_wr_info *info = &rpwi_wr_info[w->opcode];
 	bool rc = rpwi_qp_is_rc(qp);
 	uint32_t mtu = qp->mtu, k = qp->nxt - w->psn_first, left = w->len - k * mtu, done = 0;
-	uint32_t window = !rc ? UINT32_MAX : qp->slow & RPWI_SLOW_ONE ? 1 : window_room(qp);
+	uint32_t window = rc ? window_room(qp) : UINT32_MAX;
+	if (rc && qp->slow & RPWI_SLOW_ONE)
+		window = 1;
 	uint32_t n = RPWI_MIN(RPWI_MIN(w->npsn - k, pkts_max), window);
 	const uint8_t *middle = NULL;
 	struct rpwi_pkt h;
@@ -711,20 +745,7 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 			rpwi_pkt_set_psn(t->hdr, qp->nxt + done, ackreq);
 			t->hdr_len = RPWI_BTH_LEN;
 		} else {
-			if (w->split) {
-				h.va = w->raddr + (uint64_t)k * mtu;
-				h.dma_len = len;
-			}
-			h.opcode = service_of(qp) | (w->split      ? info->only
-							    : !k   ? info->first
-							    : last ? info->last
-								   : info->middle);
-			h.psn = (qp->nxt + done) & RPWI_PSN_MASK;
-			h.ackreq = ackreq;
-			h.solicited = last && (w->flags & IBV_SEND_SOLICITED);
-			h.payload_len = len;
-			h.pad = t->pad = (uint8_t)(-len & 3);
-			t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
+			headers_of(qp, w, k, ackreq, &h, t);
 			if (k && !last && !w->split)
 				middle = t->hdr;
 		}

@@ -243,98 +243,81 @@ static uint32_t pkts_of(const struct rpwi_qp *qp, uint32_t len)
 	return len <= qp->mtu ? 1 : (uint32_t)(((uint64_t)len + qp->mtu - 1) / qp->mtu);
 }
 
-static void rx_read(struct rpwi_qp *qp, const struct rpwi_pkt *p)
+/* Begins the answer to a READ or an atomic of `len` bytes there; NULL: it was refused. */
+static struct rpwi_res *answer_begin(
+	struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t len, int access, bool is_valid)
 {
 	struct rpwi_res *r = NULL;
 
-	if ((qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) && p->dma_len <= RPWI_MSG_MAX) {
-		if (p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len,
-					  IBV_ACCESS_REMOTE_READ, true)) {
+	if ((qp->attr.qp_access_flags & access) && is_valid) {
+		if (len && qp->ops->mem_check(qp, p->rkey, p->va, len, access, true)) {
 			rpwi_resp_refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
-			return;
+			return NULL;
 		}
 		r = res_new(qp);
 	}
-	if (!r) {
+	if (r)
+		r->stop = r->psn; /* nothing to say yet */
+	else
 		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
-		return;
-	}
-	r->npsn = pkts_of(qp, p->dma_len);
-	r->stop = r->psn + r->npsn;
-	r->rkey = p->rkey;
+	return r;
+}
+
+static void answer_ready(
+	struct rpwi_qp *qp, const struct rpwi_pkt *p, struct rpwi_res *r, uint32_t npsn)
+{
+	r->npsn = npsn;
+	r->stop = r->psn + npsn;
 	r->va = r->next_va = p->va;
-	r->len = r->left = p->dma_len;
+	r->rkey = p->rkey;
 	r->msn = ++qp->msn;
-	qp->epsn += r->npsn;
+	qp->epsn += npsn;
+}
+
+static void rx_read(struct rpwi_qp *qp, const struct rpwi_pkt *p)
+{
+	struct rpwi_res *r =
+		answer_begin(qp, p, p->dma_len, IBV_ACCESS_REMOTE_READ, p->dma_len <= RPWI_MSG_MAX);
+
+	if (!r)
+		return;
+	r->len = r->left = p->dma_len;
+	answer_ready(qp, p, r, pkts_of(qp, p->dma_len));
 }
 
 static void rx_atomic(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
-	uint64_t orig = 0;
+	/* IB 9.7.4.1.4: misaligned is invalid, not a matter of access */
+	struct rpwi_res *r = answer_begin(qp, p, 8, IBV_ACCESS_REMOTE_ATOMIC, !(p->va & 7));
 
-	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || (p->va & 7)) {
-		/* IB 9.7.4.1.4: misaligned is invalid, not a matter of access */
-		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+	if (!r)
 		return;
-	}
-	if (qp->ops->mem_check(qp, p->rkey, p->va, 8, IBV_ACCESS_REMOTE_ATOMIC, true)) {
-		rpwi_resp_refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
-		return;
-	}
-	struct rpwi_res *r = res_new(qp);
-
-	if (!r) {
-		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
-		return;
-	}
-	r->stop = r->psn; /* nothing to say yet */
 	if (qp->ops->mem_atomic(qp, p->rkey, p->va, rpwi_pkt_op(p) == RPWI_OP_CMP_SWAP, p->compare,
-		    p->swap_add, &orig)) {
+		    p->swap_add, &r->atomic_orig)) {
 		rpwi_resp_refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	r->atomic = true;
-	r->atomic_orig = orig;
-	r->npsn = 1;
-	r->stop = r->psn + 1;
-	r->va = p->va;
-	r->rkey = p->rkey;
-	r->msn = ++qp->msn;
-	qp->epsn++;
+	answer_ready(qp, p, r, 1);
 }
 
 /* ATOMIC WRITE (IB A19): 8 bytes at once, after all that was placed before; refused as an atomic
  * is, and answered like a READ of nothing. */
 static void rx_atomic_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
-	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) || (p->va & 7) ||
-		p->payload_len != RPWI_ATOMIC_WRITE_LEN || p->dma_len != RPWI_ATOMIC_WRITE_LEN) {
-		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
-		return;
-	}
-	if (qp->ops->mem_check(
-		    qp, p->rkey, p->va, RPWI_ATOMIC_WRITE_LEN, IBV_ACCESS_REMOTE_WRITE, true)) {
-		rpwi_resp_refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
-		return;
-	}
-	struct rpwi_res *r = res_new(qp);
+	bool is_valid = !(p->va & 7) && p->payload_len == RPWI_ATOMIC_WRITE_LEN &&
+			p->dma_len == RPWI_ATOMIC_WRITE_LEN;
+	struct rpwi_res *r =
+		answer_begin(qp, p, RPWI_ATOMIC_WRITE_LEN, IBV_ACCESS_REMOTE_WRITE, is_valid);
 
-	if (!r) {
-		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+	if (!r)
 		return;
-	}
-	r->stop = r->psn; /* nothing to say yet */
 	if (qp->ops->mem_atomic_write(qp, p->rkey, p->va, p->payload)) {
 		rpwi_resp_refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
 	r->atomic_write = true;
-	r->npsn = 1;
-	r->stop = r->psn + 1;
-	r->va = r->next_va = p->va;
-	r->rkey = p->rkey;
-	r->msn = ++qp->msn;
-	qp->epsn++;
+	answer_ready(qp, p, r, 1);
 }
 
 /* ---- duplicates (IB 9.7.5.1.3, table 37) ---- */

@@ -35,9 +35,10 @@ enum {
 static inline void encode_bth(const struct rpwi_pkt *p, uint8_t *b)
 {
 	uint32_t flags = (p->solicited ? BTH_SE : 0) | BTH_M |
-			 (uint32_t)(p->pad & BTH_PAD_MASK) << BTH_PAD_SHIFT,
-		 ecn = (p->fecn ? BTH_FECN : 0) | (p->becn ? BTH_BECN : 0),
-		 ask = p->ackreq ? BTH_A : 0;
+			 (uint32_t)(p->pad & BTH_PAD_MASK) << BTH_PAD_SHIFT;
+	uint32_t ecn = p->fecn ? BTH_FECN : 0;
+	ecn |= p->becn ? BTH_BECN : 0;
+	uint32_t ask = p->ackreq ? BTH_A : 0;
 	rpwi_put_be32(b, (uint32_t)p->opcode << 24 | flags << 16 | p->pkey);
 	rpwi_put_be32(b + BTH_ECN, ecn << 24 | (p->dqpn & RPWI_QPN_MASK));
 	rpwi_put_be32(b + BTH_ACKREQ, ask << 24 | (p->psn & RPWI_PSN_MASK));
