@@ -198,17 +198,19 @@ static struct rpwi_cm_node *receiver(const struct rx *r, uint32_t id)
 	return n && rpwi_addr_eq(&n->remote, &r->path->remote) ? n : NULL;
 }
 
-/* The connection, or NULL when the message has been dealt with, or is nobody's. *unknown: no
- * connection of ours ever had, or still has, that ID. */
-static struct rpwi_cm_conn *receiver_conn(const struct rx *r, bool *unknown)
+/* No connection of ours ever had, or still has, the ID that the message names. */
+static bool is_unknown(const struct rx *r)
+{
+	return rpwi_cm_id_is_ours(r->cm, r->m->remote_comm_id) &&
+	       !rpwi_cm_id_find(r->cm, r->m->remote_comm_id);
+}
+
+/* The connection, or NULL when the message has been dealt with, or is nobody's. */
+static struct rpwi_cm_conn *receiver_conn(const struct rx *r)
 {
 	struct rpwi_cm_node *n = receiver(r, r->m->remote_comm_id);
-	*unknown = false;
 	if (!n) {
-		*unknown = rpwi_cm_id_is_ours(r->cm, r->m->remote_comm_id) &&
-			   !rpwi_cm_id_find(r->cm, r->m->remote_comm_id);
-		if (!*unknown)
-			stray(r, "not from the connection's peer");
+		stray(r, is_unknown(r) ? "no such connection" : "not from the connection's peer");
 		return NULL;
 	}
 	if (n->sidr) {
@@ -231,10 +233,7 @@ static struct rpwi_cm_conn *receiver_conn(const struct rx *r, bool *unknown)
 
 static void rx_mra(const struct rx *r)
 {
-	bool unknown;
-	struct rpwi_cm_conn *c = receiver_conn(r, &unknown);
-	if (unknown)
-		stray(r, "no such connection");
+	struct rpwi_cm_conn *c = receiver_conn(r);
 	if (!c)
 		return;
 	if (r->m->mra.msg_mraed != (c->passive ? CM_REJECTED_REP : CM_REJECTED_REQ))
@@ -257,13 +256,10 @@ static struct rpwi_cm_conn *rejected_by_sender(const struct rx *r)
 
 static void rx_rej(const struct rx *r)
 {
-	bool unknown = false;
 	struct rpwi_cm_conn *c = rejected_by_sender(r);
 	if (!c && r->m->remote_comm_id)
-		c = receiver_conn(r, &unknown);
+		c = receiver_conn(r);
 	else if (!c)
-		unknown = true;
-	if (unknown)
 		stray(r, "no such connection");
 	if (c && !rpwi_cm_conn_asks_again(c, r->m->rej.reason, r->now_ns))
 		conn_take(r, c,
@@ -280,11 +276,10 @@ static bool rep_is_stale(const struct rx *r)
 
 static void rx_rep(const struct rx *r)
 {
-	bool unknown;
-	struct rpwi_cm_conn *c = receiver_conn(r, &unknown);
+	bool unknown = is_unknown(r);
+	struct rpwi_cm_conn *c = receiver_conn(r);
 	if (unknown) {
 		/* Nobody waits for it any more; its sender need not either. */
-		stray(r, "no such connection");
 		answer_rej(r, RPWI_REJ_INVALID_COMM_ID, CM_REJECTED_REP);
 		return;
 	}
@@ -302,10 +297,7 @@ static void rx_rep(const struct rx *r)
 
 static void rx_rtu(const struct rx *r)
 {
-	bool unknown;
-	struct rpwi_cm_conn *c = receiver_conn(r, &unknown);
-	if (unknown)
-		stray(r, "no such connection");
+	struct rpwi_cm_conn *c = receiver_conn(r);
 	if (!c)
 		return;
 	if (c->passive)
@@ -316,13 +308,12 @@ static void rx_rtu(const struct rx *r)
 
 static void rx_dreq(const struct rx *r)
 {
-	bool unknown;
+	bool unknown = is_unknown(r);
 	struct rpwi_cm_msg drep;
-	struct rpwi_cm_conn *c = receiver_conn(r, &unknown);
+	struct rpwi_cm_conn *c = receiver_conn(r);
 	if (unknown) {
 		/* The connection is over, and its record as well (IB 12.9.8.3.3): the peer wants to
 		 * hear just that. */
-		stray(r, "no such connection");
 		rpwi_cm_build_drep(r->m, &drep);
 		rpwi_cm_send_msg(r->cm, r->path, &drep);
 		return;
@@ -348,10 +339,7 @@ static void rx_dreq(const struct rx *r)
 
 static void rx_drep(const struct rx *r)
 {
-	bool unknown;
-	struct rpwi_cm_conn *c = receiver_conn(r, &unknown);
-	if (unknown)
-		stray(r, "no such connection");
+	struct rpwi_cm_conn *c = receiver_conn(r);
 	if (c)
 		conn_take(r, c, CM_IN_DREP);
 }
