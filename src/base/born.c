@@ -12,6 +12,7 @@
 static uint64_t nowhere;
 uint64_t *rpwi_born_at = &nowhere;
 static uint64_t count; /* not wiped: a child goes on counting */
+static pthread_once_t page_once = PTHREAD_ONCE_INIT;
 
 static void wipe(void) { __atomic_store_n(rpwi_born_at, 0, __ATOMIC_RELAXED); }
 
@@ -30,8 +31,7 @@ static void page_make(void)
 
 uint64_t rpwi_born(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, page_make);
+	pthread_once(&page_once, page_make);
 	uint64_t now = __atomic_load_n(rpwi_born_at, __ATOMIC_RELAXED);
 	if (now)
 		return now;

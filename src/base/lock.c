@@ -62,9 +62,11 @@ enum {
 	WAIT_MS = 20,
 	WAIT_AGAIN_MS = 10 * WAIT_MS,
 };
-static void (*children[CHILDREN_MAX])(void);
-/* registering only: no handler takes it */
-static pthread_mutex_t children_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	bool watched, refusal_said;
+	void (*child[CHILDREN_MAX])(void);
+	pthread_mutex_t lock; /* registering only: no handler takes it */
+} handlers = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* What this thread had before it called fork, and what fork took for it; again for a fork by a
  * handler that interrupts these functions. */
@@ -151,20 +153,19 @@ static void after_fork_child(void)
 	for (enum rpwi_lock l = 0; l < RPWI_LOCKS; l++)
 		if (!((f->taken | f->mine) >> l & 1)) /* a thread's that is not here */
 			pthread_mutex_init(&rpwi_locks[l].mutex, NULL);
-	for (int i = 0; i < CHILDREN_MAX && children[i]; i++)
-		children[i]();
+	for (int i = 0; i < CHILDREN_MAX && handlers.child[i]; i++)
+		handlers.child[i]();
 	after_fork();
 }
 
 int rpwi_fork_refuse(const char *call)
 {
-	static bool said;
-	if (!said)
+	if (!handlers.refusal_said)
 		rpwi_error("%s refused: a signal handler forked this process while its thread was "
 			   "inside a call of the device, which left half of a change here; "
 			   "exec a program, or fork outside of signal handlers",
 			call);
-	said = true;
+	handlers.refusal_said = true;
 	return errno = EIO;
 }
 
@@ -179,18 +180,17 @@ void rpwi_fork_mute(int fd)
 
 int rpwi_fork_watch(void (*child)(void))
 {
-	static bool watched;
 	int rc = 0, i = 0;
-	pthread_mutex_lock(&children_lock);
-	while (i < CHILDREN_MAX && children[i] && children[i] != child)
+	pthread_mutex_lock(&handlers.lock);
+	while (i < CHILDREN_MAX && handlers.child[i] && handlers.child[i] != child)
 		i++;
 	if (i == CHILDREN_MAX ||
-		(!watched && pthread_atfork(before_fork, after_fork, after_fork_child))) {
+		(!handlers.watched && pthread_atfork(before_fork, after_fork, after_fork_child))) {
 		rc = -ENOMEM;
 	} else {
-		watched = true;
-		children[i] = child;
+		handlers.watched = true;
+		handlers.child[i] = child;
 	}
-	pthread_mutex_unlock(&children_lock);
+	pthread_mutex_unlock(&handlers.lock);
 	return rc;
 }

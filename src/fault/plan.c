@@ -75,6 +75,7 @@ static void plan_begin(struct rpwi_script *s)
 }
 
 static int load_rc;
+static pthread_once_t load_once = PTHREAD_ONCE_INIT;
 static void load(void)
 {
 	const char *path = getenv("ROPEWAY_FAULT");
@@ -95,8 +96,7 @@ static void load(void)
 
 int rpwi_plan_load(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, load);
+	pthread_once(&load_once, load);
 	return load_rc;
 }
 

@@ -371,30 +371,29 @@ static const char *acts_of(const struct rpwi_rule *r)
 {
 	switch (kind_of(r)) {
 	case OF_CALL:
-		return "an errno (ENOMEM), take TIME, event";
+		return "an errno (ENOMEM), take TIME, event; or ";
 	case OF_WR:
-		return "status STATUS, forge STATUS";
+		return "status STATUS, forge STATUS; or ";
 	case OF_COMPLETION:
-		return "late TIME";
+		return "late TIME; or ";
 	case OF_TX:
-		return "drop, dup, delay TIME, reorder, corrupt, badkey";
+		return "drop, dup, delay TIME, reorder, corrupt, badkey; or ";
 	case OF_RX:
-		return "drop, dup, nak NAME";
+		return "drop, dup, nak NAME; or ";
 	case OF_CM:
-		return "lose, dup, delay TIME, reject REASON";
+		return "lose, dup, delay TIME, reject REASON; or ";
 	default:
-		return NULL;
+		return "";
 	}
 }
 
 static void expected_act(struct parser *p, const struct rpwi_rule *r)
 {
 	char what[320];
-	const char *own = acts_of(r);
 	snprintf(what, sizeof(what),
-		"what happens: %s%sevent NAME, port down TIME, peer silent TIME, gid change, "
+		"what happens: %sevent NAME, port down TIME, peer silent TIME, gid change, "
 		"qp error, qp fatal, cq overrun, device fatal",
-		own ? own : "", own ? "; or " : "");
+		acts_of(r));
 	expected(p, what);
 }
 

@@ -87,9 +87,10 @@ int rpwi_fault_parse(const char *spec, struct rpwi_fault **out, char *why, size_
 			if (eq)
 				*eq = 0;
 			if (!eq || !parse_setting(f, s, eq + 1)) {
+				if (eq)
+					*eq = '=';
 				snprintf(why, why_len,
-					"ROPEWAY_FAULT: \"%s%s%s\" is not understood; %s", s,
-					eq ? "=" : "", eq ? eq + 1 : "", ACCEPTED);
+					"ROPEWAY_FAULT: \"%s\" is not understood; %s", s, ACCEPTED);
 				rc = -EINVAL;
 			}
 		}

@@ -153,7 +153,8 @@ uint32_t rpwi_path_mtu(const struct rpwi_addr *local, const struct rpwi_addr *ds
 	rpwi_shield();
 	bool v6 = dst->family == 6;
 	union io_sockaddr sa;
-	int mtu = 0, fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int level = v6 ? IPPROTO_IPV6 : IPPROTO_IP, mtu = 0;
+	int fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	socklen_t len = sizeof(mtu);
 	if (fd < 0)
 		return 0;
@@ -161,8 +162,7 @@ uint32_t rpwi_path_mtu(const struct rpwi_addr *local, const struct rpwi_addr *ds
 	bool there = !bind(fd, &sa.sa, sa_len);
 	sa_len = rpwi_sockaddr_make(&sa, dst, RPWI_UDP_PORT);
 	there = there && !connect(fd, &sa.sa, sa_len);
-	if (!there ||
-		getsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_MTU : IP_MTU, &mtu, &len))
+	if (!there || getsockopt(fd, level, v6 ? IPV6_MTU : IP_MTU, &mtu, &len))
 		mtu = 0;
 	close(fd);
 	return mtu > 0 ? (uint32_t)mtu : 0;

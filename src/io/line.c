@@ -435,10 +435,11 @@ enum io_owner rpwi_lines_owner(struct rpwi_lines *ls, const struct io_dest *name
 	int rc = out_open(ls, name, &l);
 	if (!rc) {
 		is_dead(l); /* from now on its process is watched */
-		return l->who.us ? IO_OWNER_US : was_ours ? IO_OWNER_NOBODY : IO_OWNER_STRANGER;
+		if (l->who.us)
+			return IO_OWNER_US;
 	}
 	/* what was ours has ended, whoever took the name */
-	if (rc == -EPERM)
+	if (!rc || rc == -EPERM)
 		return was_ours ? IO_OWNER_NOBODY : IO_OWNER_STRANGER;
 	if (rc == -ECONNREFUSED)
 		return IO_OWNER_NOBODY;

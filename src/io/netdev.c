@@ -220,6 +220,13 @@ static void visit_link(const struct nlmsghdr *h, void *arg)
 		memcpy(l->mac, RTA_DATA(at[IFLA_ADDRESS]), sizeof(l->mac));
 }
 
+static size_t address_bytes(unsigned family)
+{
+	if (family == AF_INET)
+		return 4;
+	return family == AF_INET6 ? 16 : 0;
+}
+
 static void visit_addr(const struct nlmsghdr *h, void *arg)
 {
 	struct scan *s = arg;
@@ -230,7 +237,7 @@ static void visit_addr(const struct nlmsghdr *h, void *arg)
 	rpwi_rtnl_attrs(h, sizeof(*m), at, IFA_FLAGS);
 	/* On a point-to-point link IFA_ADDRESS is the other end (rtnetlink(7)). */
 	const struct rtattr *a = at[IFA_LOCAL] ? at[IFA_LOCAL] : at[IFA_ADDRESS];
-	size_t want = m->ifa_family == AF_INET ? 4 : m->ifa_family == AF_INET6 ? 16 : 0;
+	size_t want = address_bytes(m->ifa_family);
 	if (!a || !want || RTA_PAYLOAD(a) != want)
 		return;
 	struct ifaddr *ia =
@@ -411,7 +418,9 @@ static unsigned devices_of(struct rpwi_netdev *out, const struct scan *s, const 
 /* 0: the default route's interface, 1: others in the kernel's order, 2: loopback. */
 static int rank_of(const struct scan *s, const struct link *l)
 {
-	return l->loopback ? 2 : l->ifindex == s->default_ifindex ? 0 : 1;
+	if (l->loopback)
+		return 2;
+	return l->ifindex != s->default_ifindex;
 }
 
 static int scan_run(struct scan *s)
@@ -431,7 +440,9 @@ static int scan_run(struct scan *s)
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(dumps) && !rc; i++)
 		rc = nl_dump(fd, dumps[i].type, i + 1, dumps[i].visit, s);
 	close(fd);
-	return rc ? rc : s->no_memory ? -ENOMEM : 0;
+	if (!rc && s->no_memory)
+		rc = -ENOMEM;
+	return rc;
 }
 
 /* Those that programs see first, each part in the order it has. How many those are. */
@@ -514,8 +525,10 @@ unsigned rpwi_netdev_uverbs(const struct rpwi_netdev *d)
 {
 	enum { FIRST = 1000, EACH = 1000000 };
 	const char *suffix = d->name + strlen("rpw_") + strlen(d->ifname);
-	return (d->loopback ? EACH : FIRST) + (unsigned)d->ifindex +
-	       (*suffix == '_' ? EACH * (unsigned)strtoul(suffix + 1, NULL, 10) : 0);
+	unsigned number = (d->loopback ? EACH : FIRST) + (unsigned)d->ifindex;
+	if (*suffix == '_')
+		number += EACH * (unsigned)strtoul(suffix + 1, NULL, 10);
+	return number;
 }
 
 /* ---- changes ---- */

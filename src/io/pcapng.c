@@ -48,6 +48,7 @@ enum {
 	FLAG_OUTBOUND = 2, /* epb_flags, bits 0 and 1 */
 	BUFFER_LEN = 1 << 18,
 	BLOCK_MAX = 1 << 17, /* a block is at most a datagram of 64 KiB, its headers and options */
+	WHOLE_MAX = UINT16_MAX,
 	LIMIT_MAX = 1000000,
 	IPV4_LEN = 20,
 	IPV6_LEN = 40,
@@ -68,9 +69,10 @@ struct kept {
 static struct tap {
 	/* reopen: we are a forked child that has to open its own file first */
 	bool initialized, reopen;
+	int rc; /* of the initialization */
 	int fd;
 	char name[4096]; /* as given, %p not replaced */
-	uint8_t *buf;
+	uint8_t *buf;    /* BUFFER_LEN for the file, WHOLE_MAX for one packet */
 	size_t used;
 	uint64_t written_at_ns;
 	uint64_t limit, seen; /* limit 0: none */
@@ -177,8 +179,9 @@ static void write_buffer(void)
 /* "x.pcapng" -> "x.1234.pcapng" */
 static void name_with_pid(char *out, size_t len, const char *name)
 {
-	const char *slash = strrchr(name, '/'), *dot = strrchr(name, '.');
-	int stem = dot && dot > (slash ? slash + 1 : name) ? (int)(dot - name) : (int)strlen(name);
+	const char *slash = strrchr(name, '/'), *file = slash ? slash + 1 : name;
+	const char *dot = strrchr(file, '.');
+	int stem = dot && dot != file ? (int)(dot - name) : (int)strlen(name);
 	snprintf(out, len, "%.*s.%d%s", stem, name, (int)getpid(), name + stem);
 }
 
@@ -429,12 +432,13 @@ void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t
 			parts[0].base, parts[0].len);
 	if (!tap.buf) /* nothing but the account wanted it */
 		return;
-	static uint8_t whole[UINT16_MAX + 1]; /* under the lock */
+	uint8_t *whole = tap.buf + BUFFER_LEN;
 	rpwi_lock(RPWI_LOCK_TAP);
-	size_t n = put_whole(whole, sizeof(whole) - 1, flow, ip_id, ttl, tos, parts, nparts);
-	if (n)
-		record(outbound ? sent_ns : rpwi_tap_clock_ns(),
-			outbound ? FLAG_OUTBOUND : FLAG_INBOUND, whole, (uint32_t)n);
+	size_t n = put_whole(whole, WHOLE_MAX, flow, ip_id, ttl, tos, parts, nparts);
+	if (n && outbound)
+		record(sent_ns, FLAG_OUTBOUND, whole, (uint32_t)n);
+	else if (n)
+		record(rpwi_tap_clock_ns(), FLAG_INBOUND, whole, (uint32_t)n);
 	rpwi_unlock(RPWI_LOCK_TAP);
 }
 
@@ -486,7 +490,7 @@ static int init_locked(void)
 	int rc = limit && *limit ? parse_limit(limit) : 0;
 	if (rc)
 		return rc;
-	tap.buf = malloc(BUFFER_LEN);
+	tap.buf = malloc(BUFFER_LEN + WHOLE_MAX);
 	if (!tap.buf)
 		return -ENOMEM;
 	rc = open_file();
@@ -501,13 +505,12 @@ static int init_locked(void)
 
 int rpwi_tap_init(void)
 {
-	static int result;
 	rpwi_lock(RPWI_LOCK_TAP);
 	if (!tap.initialized) {
 		tap.initialized = true;
-		result = init_locked();
+		tap.rc = init_locked();
 	}
-	int rc = result;
+	int rc = tap.rc;
 	rpwi_unlock(RPWI_LOCK_TAP);
 	return rc;
 }

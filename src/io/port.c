@@ -248,12 +248,13 @@ static void hand_to(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t
 	flush_over(p);
 	p->over.at = seg;
 	p->over.to = *to;
+	int32_t ip_id = RPWI_MAX(rx->ip_id, 0);
+	if (seg >= rx->data && seg_len)
+		ip_id += (int32_t)((size_t)(seg - rx->data) / seg_len);
 	p->over.pkt = (struct io_packet){
 		.len = (uint32_t)len,
 		.seg_len = (uint32_t)RPWI_MIN(seg_len, len),
-		.ip_id = (rx->ip_id >= 0 ? rx->ip_id : 0) +
-			 (seg >= rx->data && seg_len ? (int32_t)((size_t)(seg - rx->data) / seg_len)
-						     : 0),
+		.ip_id = ip_id,
 		.ttl = rx->ttl,
 		.tos = rx->tos,
 		.flow = rx->flow,
@@ -364,11 +365,12 @@ void rpwi_port_forget(struct rpwi_port *p)
 	rpwi_tx_close(p);
 }
 
+static size_t rcvbuf_bytes; /* asked for once */
+
 size_t rpwi_rcvbuf_bytes(void)
 {
-	static size_t cached;
-	if (cached)
-		return cached;
+	if (rcvbuf_bytes)
+		return rcvbuf_bytes;
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), have = 212992;
 	socklen_t len = sizeof(have);
 	if (fd >= 0) {
@@ -376,5 +378,5 @@ size_t rpwi_rcvbuf_bytes(void)
 		getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &have, &len);
 		close(fd);
 	}
-	return cached = (size_t)have;
+	return rcvbuf_bytes = (size_t)have;
 }

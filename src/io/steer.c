@@ -108,8 +108,8 @@ static unsigned count_owners(struct tally *t, unsigned max, unsigned *untold)
 void rpwi_steer_explain_full(char *why, size_t why_len)
 {
 	enum { TALLIES = 512 };
-	static struct tally t[TALLIES];
-	unsigned untold, n = count_owners(t, TALLIES, &untold), most = 0;
+	struct tally *t = calloc(TALLIES, sizeof(*t));
+	unsigned untold = 0, n = t ? count_owners(t, TALLIES, &untold) : 0, most = 0;
 	char who[RPWI_WHO_TEXT], rest[80] = "";
 	for (unsigned i = 1; i < n; i++)
 		if (t[i].slots > t[most].slots)
@@ -128,6 +128,7 @@ void rpwi_steer_explain_full(char *why, size_t why_len)
 			"all %u slots of QP numbers of this network namespace are taken%s: use a "
 			"network namespace of your own",
 			slots_of_our_kind(), rest);
+	free(t);
 }
 
 int rpwi_steer_open(struct rpwi_steer **out)

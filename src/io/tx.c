@@ -62,6 +62,13 @@ static void drop_all_input(int fd)
 		rpwi_udp_set(fd, SOL_SOCKET, SO_RCVBUF, 0);
 }
 
+/* An option that both versions of IP have, each by a name of its own. */
+static int set_ip(int fd, bool v6, int name_v6, int name_v4, int value)
+{
+	return v6 ? rpwi_udp_set(fd, IPPROTO_IPV6, name_v6, value)
+		  : rpwi_udp_set(fd, IPPROTO_IP, name_v4, value);
+}
+
 static int open_socket(struct rpwi_port *p)
 {
 	bool v6 = p->local.family == 6;
@@ -72,9 +79,9 @@ static int open_socket(struct rpwi_port *p)
 	rpwi_udp_set(fd, SOL_SOCKET, SO_SNDBUF, SNDBUF_BYTES);
 	drop_all_input(fd);
 	/* what ICMP says of our packets: icmp.c */
-	rpwi_udp_set(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVERR : IP_RECVERR, 1);
-	int rc = v6 ? rpwi_udp_set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO)
-		    : rpwi_udp_set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+	set_ip(fd, v6, IPV6_RECVERR, IP_RECVERR, 1);
+	_Static_assert((int)IPV6_PMTUDISC_DO == (int)IP_PMTUDISC_DO, "one value for both");
+	int rc = set_ip(fd, v6, IPV6_MTU_DISCOVER, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
 	return rc ? rc : bind_some_port(fd, &p->local, &p->sport);
 }
 
@@ -136,8 +143,7 @@ static void prepare_for_group(struct rpwi_port *p, const struct rpwi_addr *group
 		choose_interface(p, group);
 	if (p->mcast_ttl == ttl)
 		return;
-	rpwi_udp_set(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
-		v6 ? IPV6_MULTICAST_HOPS : IP_MULTICAST_TTL, ttl);
+	set_ip(p->tx_fd, v6, IPV6_MULTICAST_HOPS, IP_MULTICAST_TTL, ttl);
 	p->mcast_ttl = ttl;
 }
 
@@ -148,13 +154,11 @@ static void set_hops(struct rpwi_port *p, const struct rpwi_addr *dst, unsigned 
 	if (RPWI_UNLIKELY(rpwi_addr_is_mcast(dst))) {
 		prepare_for_group(p, dst, (int)ttl);
 	} else if (p->ttl != (int)ttl) {
-		rpwi_udp_set(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
-			v6 ? IPV6_UNICAST_HOPS : IP_TTL, (int)ttl);
+		set_ip(p->tx_fd, v6, IPV6_UNICAST_HOPS, IP_TTL, (int)ttl);
 		p->ttl = (int)ttl;
 	}
 	if (p->tos != (int)tos) {
-		rpwi_udp_set(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_TCLASS : IP_TOS,
-			(int)tos);
+		set_ip(p->tx_fd, v6, IPV6_TCLASS, IP_TOS, (int)tos);
 		p->tos = (int)tos;
 	}
 }

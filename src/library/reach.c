@@ -41,6 +41,7 @@ static bool is_slot(unsigned long type)
 }
 #endif
 
+static pthread_mutex_t reach_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct link_map self_map;
 static struct rpwi_loaded self;
 
@@ -136,14 +137,13 @@ static int reach_one(struct dl_phdr_info *info, size_t size, void *arg)
 
 void rpwi_reach(void)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	if (rpwi_handed_on())
 		return;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&reach_lock);
 	if (!self.symbols) /* some that need it come before it */
 		dl_iterate_phdr(reach_one, NULL);
 	dl_iterate_phdr(reach_one, NULL);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&reach_lock);
 }
 
 #else

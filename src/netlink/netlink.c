@@ -379,7 +379,9 @@ static int one_resource(const struct rpwi_nl_world *w, const struct nlmsghdr *h,
 	if (!q->has_id)
 		return -EINVAL;
 	int rc = w->resources ? w->resources(q->dev->name, c->kind, answer_one, &l) : 0;
-	return rc ? rc : l.met ? 0 : -ENOENT;
+	if (!rc && !l.met)
+		rc = -ENOENT;
+	return rc;
 }
 
 static int list_resources(const struct rpwi_nl_world *w, const struct nlmsghdr *h,
@@ -548,7 +550,9 @@ int rpwi_nl_answer(const struct rpwi_nl_world *w, const struct nlmsghdr *h, stru
 	const struct command *c = command_find(h);
 	/* As the kernel: a message that is no request, or a control message, has no answer. */
 	bool request = h->nlmsg_flags & NLM_F_REQUEST && h->nlmsg_type >= NLMSG_MIN_TYPE;
-	int rc = !request ? 0 : !c ? -EINVAL : want(w, h, &q);
+	int rc = request && !c ? -EINVAL : 0;
+	if (request && !rc)
+		rc = want(w, h, &q);
 	if (request && !rc)
 		rc = check(w, c, h, &q);
 	if (request && !rc && is_list(h, c)) {

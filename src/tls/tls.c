@@ -30,6 +30,7 @@ struct tls {
 	int io_errno; /* of push or pull, the last */
 	int error;    /* of GnuTLS, the last that ended something */
 	bool offered, waits, done;
+	char why[160]; /* of tls_why */
 };
 
 /* ---- what GnuTLS asks for ---- */
@@ -263,17 +264,16 @@ bool tls_no_access(const struct tls *t)
 	       gnutls_alert_get(t->session) == GNUTLS_A_ACCESS_DENIED;
 }
 
-const char *tls_why(const struct tls *t)
+const char *tls_why(struct tls *t)
 {
-	static _Thread_local char why[160];
 	const char *alert;
 	if (t->error == GNUTLS_E_DECRYPTION_FAILED)
 		return "a record that is not of the peer's making, or was changed on its way";
 	if (tls_was_refused(t, &alert))
-		snprintf(why, sizeof why, "the peer says: %s", alert);
+		snprintf(t->why, sizeof t->why, "the peer says: %s", alert);
 	else
-		snprintf(why, sizeof why, "%s", gnutls_strerror(t->error));
-	return why;
+		snprintf(t->why, sizeof t->why, "%s", gnutls_strerror(t->error));
+	return t->why;
 }
 
 bool tls_offered(const struct tls *t) { return t->offered; }

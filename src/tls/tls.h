@@ -63,7 +63,7 @@ void tls_bye(struct tls *t);
 int tls_export(const struct tls *t, const char *label, const void *context, size_t context_len,
 	uint8_t *out, size_t len);
 
-const char *tls_why(const struct tls *t); /* of the last failure, in words */
+const char *tls_why(struct tls *t); /* of the last failure, in words */
 /* ... it was an alert of the peer's: its name */
 bool tls_was_refused(const struct tls *t, const char **alert);
 bool tls_no_access(const struct tls *t); /* ... namely "access denied": see tls_no_access_alert */

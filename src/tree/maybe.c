@@ -61,18 +61,23 @@ RPWI_BARE bool rpwi_absolute_maybe(const char *path)
 	return rpwi_tokens_given && after(path, "/proc/") && is_descriptor(path);
 }
 
+/* By the kernel's name of it. */
+static int state_by_name(int fd)
+{
+	char name[RPWI_TREE_PATH_MAX], path[RPWI_TREE_PATH_MAX];
+	if (!rpwi_kernel_name(fd, name))
+		return RPWI_FD_OTHER;
+	if (rpwi_token_path(name, path))
+		return RPWI_FD_TOKEN;
+	return rpwi_is_below_sys(name) ? RPWI_FD_SYS : RPWI_FD_OTHER;
+}
+
 /* A descriptor whose number was never seen (inherited, or sent) is asked for once. */
 static int state_of(int fd)
 {
-	char name[RPWI_TREE_PATH_MAX], path[RPWI_TREE_PATH_MAX];
 	int s = rpwi_fd_state(fd);
 	if (s == RPWI_FD_UNKNOWN) {
-		RPWI_KEEP_ERRNO({
-			bool named = rpwi_kernel_name(fd, name);
-			s = named && rpwi_token_path(name, path) ? RPWI_FD_TOKEN
-			    : named && rpwi_is_below_sys(name)   ? RPWI_FD_SYS
-								 : RPWI_FD_OTHER;
-		});
+		RPWI_KEEP_ERRNO(s = state_by_name(fd));
 		rpwi_fd_is(fd, (enum rpwi_fd_state)s);
 	}
 	return s;

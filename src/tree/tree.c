@@ -67,9 +67,12 @@ SHOW_TEXT(hw_rev, "0x1\n")
 SHOW_TEXT(parent, "%s\n", d->net->ifname)
 SHOW_TEXT(uevent, "NAME=%s\n", d->net->name)
 SHOW_TEXT(state, d->net->up ? "4: ACTIVE\n" : "1: DOWN\n")
-SHOW_TEXT(phys_state, d->net->up           ? "5: LinkUp\n"
-		      : d->net->no_carrier ? "2: Polling\n"
-					   : "3: Disabled\n")
+SHOW(phys_state)
+{
+	if (d->net->up)
+		return put(f, "5: LinkUp\n");
+	return put(f, d->net->no_carrier ? "2: Polling\n" : "3: Disabled\n");
+}
 SHOW_TEXT(link_layer, "Ethernet\n")
 SHOW_TEXT(cap_mask, "0x00010000\n") /* CM */
 SHOW_TEXT(pkey, "0xffff\n")
@@ -395,12 +398,20 @@ static const char *word_of(const struct rpwi_tree_dev *d, char c)
 {
 	if (!d) /* row_is_for has seen to it */
 		return "";
-	return c == 'n'   ? d->net->name
-	       : c == 'i' ? d->net->ifname
-	       : c == 'u' ? d->uverbs
-	       : c == 'D' ? d->dir
-	       : c == 'U' ? d->uverbs_dir
-			  : d->parent;
+	switch (c) {
+	case 'n':
+		return d->net->name;
+	case 'i':
+		return d->net->ifname;
+	case 'u':
+		return d->uverbs;
+	case 'D':
+		return d->dir;
+	case 'U':
+		return d->uverbs_dir;
+	default:
+		return d->parent;
+	}
 }
 
 static char spell_next(struct spell *s)
@@ -454,10 +465,12 @@ static enum match match(const struct rpwi_tree_row *r, const struct rpwi_tree_de
 			*index = (unsigned)i;
 			return i >= 0 && (unsigned)i < r->count ? WHOLE : NO;
 		}
-		if (!*path)
-			return !c ? WHOLE : c == '/' ? FOLDER : NO;
+		if (!*path && c == '/')
+			return FOLDER;
 		if (*path != c)
 			return NO;
+		if (!c)
+			return WHOLE;
 	}
 }
 

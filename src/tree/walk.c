@@ -20,7 +20,7 @@ struct walk {
 	bool kernel_alone;
 };
 
-/* Puts a link's target before what is left. */
+/* Puts a link's target before what is left: 1, or -errno. */
 static int redirect(struct walk *w, const char *to, const char *rest)
 {
 	char all[sizeof(w->todo)];
@@ -32,6 +32,19 @@ static int redirect(struct walk *w, const char *to, const char *rest)
 	memcpy(w->todo, all, (size_t)n + 1);
 	if (*to == '/')
 		w->at = 0;
+	return 1;
+}
+
+/* One part more. */
+static int down(struct walk *w, const char *part, size_t len)
+{
+	char *path = w->p->path;
+	if (w->at + 1 + len >= sizeof(w->p->path))
+		return -ENAMETOOLONG;
+	path[w->at++] = '/';
+	memcpy(path + w->at, part, len);
+	w->at += len;
+	path[w->at] = '\0';
 	return 0;
 }
 
@@ -68,12 +81,8 @@ static int step(struct walk *w, int flags)
 		memmove(w->todo, rest, strlen(rest) + 1);
 		return 1;
 	}
-	if (w->at + 1 + len >= sizeof(p->path))
+	if (down(w, part, len))
 		return -ENAMETOOLONG;
-	p->path[w->at++] = '/';
-	memcpy(p->path + w->at, part, len);
-	w->at += len;
-	p->path[w->at] = '\0';
 	bool keep = last && (flags & RPWI_NOFOLLOW) && !wants_folder;
 
 	long n = syscall(SYS_readlinkat, AT_FDCWD, p->path, to, sizeof(to) - 1);
@@ -92,7 +101,7 @@ static int step(struct walk *w, int flags)
 		to[n] = '\0';
 		w->at = before;
 		p->path[before] = '\0';
-		return redirect(w, rpwi_token_path(to, token) ? token : to, rest) ?: 1;
+		return redirect(w, rpwi_token_path(to, token) ? token : to, rest);
 	}
 	p->node = ours;
 	if (ours.kind == RPWI_NODE_NONE)
@@ -103,7 +112,7 @@ static int step(struct walk *w, int flags)
 		w->at = before;
 		p->path[before] = '\0';
 		p->node = (struct rpwi_node){.kind = RPWI_NODE_DIR};
-		return rc < 0 ? rc : redirect(w, to, rest) ?: 1;
+		return rc < 0 ? rc : redirect(w, to, rest);
 	}
 	if (ours.kind != RPWI_NODE_DIR && ours.kind != RPWI_NODE_LINK && wants_folder)
 		return -ENOTDIR;

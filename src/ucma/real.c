@@ -91,7 +91,9 @@ static void event_of_kernel(struct channel *ch, const struct rdma_ucm_event_resp
 {
 	bool of_group = resp->event == EV_MULTICAST_JOIN || resp->event == EV_MULTICAST_ERROR;
 	struct mcast *m = of_group ? multicast_of_serial(ch, resp->uid) : NULL;
-	struct id *id = !of_group ? id_of_serial(ch, resp->uid) : m ? m->id : NULL;
+	struct id *id = m ? m->id : NULL;
+	if (!of_group)
+		id = id_of_serial(ch, resp->uid);
 	if (!id)
 		return;
 	if (resp->event == EV_CONNECT_REQUEST) {

@@ -49,7 +49,7 @@ static uint32_t (*crc32_of)(uint32_t crc, const uint8_t *data, size_t len) = crc
 
 const char *rpwi_icrc_choose(uint64_t (*now_ns)(void))
 {
-	static uint8_t sample[1024];
+	const uint8_t sample[1024] = {0};
 	uint64_t took[2] = {UINT64_MAX, UINT64_MAX};
 	volatile uint32_t sink = 0;
 	for (int round = 0; round < 6; round++) {
@@ -165,14 +165,15 @@ static uint32_t poly_unshift_bytes(size_t n)
 	return r;
 }
 
+enum { SLOTS = 8 };
 /* A flow has few packet lengths; a multiplier costs a dozen multiplications. */
+static __thread struct {
+	size_t n;
+	uint32_t mul;
+} cache[SLOTS] __attribute__((tls_model("initial-exec")));
+
 static uint32_t unshift_cached(size_t n)
 {
-	enum { SLOTS = 8 };
-	static __thread struct {
-		size_t n;
-		uint32_t mul;
-	} cache[SLOTS] __attribute__((tls_model("initial-exec")));
 	unsigned slot = (unsigned)(n >> 2) % SLOTS; /* lengths are multiples of four */
 	if (cache[slot].n != n) {
 		cache[slot].mul = poly_unshift_bytes(n);
