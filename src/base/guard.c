@@ -6,7 +6,6 @@
 #include "base/copy.h"
 #include "base/lock.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <ucontext.h>

@@ -4,7 +4,6 @@
 
 #include "base/base.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -2,7 +2,6 @@
 /* cm.c - the engine: its life and deadlines. Allocates here and nowhere else. */
 #include "cm/internal.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 const char *const rpwi_cm_state_name[RPWI_CM_STATE_COUNT] = {

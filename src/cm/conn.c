@@ -17,8 +17,6 @@
  */
 #include "cm/internal.h"
 
-#include <errno.h>
-
 enum {
 	WINDOW = 64,
 	ASK_AGAIN_NS = 50 * 1000000,

@@ -2,7 +2,6 @@
 /* advise.c - ibv_advise_mr: page in what the device will touch soon. No region is pinned, so a
  * prefetch is what the kernel's madvise(2) does. Errors as kernel rxe gives them (rxe_odp.c); of
  * regions that were not registered on demand: EINVAL, as from NICs. */
-#include <errno.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

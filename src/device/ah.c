@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ah.c - from verbs address attributes to an address vector that can be sent to. */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <stdlib.h>
 
 #include "device/hca.h"

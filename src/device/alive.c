@@ -12,7 +12,6 @@
  */
 #include "device/alive.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
  *
  * It is built in pieces of a pool that all QPs share, which grows to the most that is built at a
  * time and is kept. An idle QP holds none of it. */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "device/hca.h"

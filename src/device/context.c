@@ -8,8 +8,6 @@
  * to it. To another process this process's keys mean nothing: its memory is not mapped there, and
  * only its own engine answers for it. So there it is refused, with EOPNOTSUPP.
  */
-#include <errno.h>
-
 #include "base/file.h"
 #include <fcntl.h>
 #include <stdlib.h>

@@ -15,7 +15,6 @@
 #ifndef ROPEWAY_DEVICE_H
 #define ROPEWAY_DEVICE_H
 
-#include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* devices.c - the list of devices: all that were ever seen, and which of them are there now. */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "device/devices.h"

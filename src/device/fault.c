@@ -4,7 +4,6 @@
  * status the work request ends with (rpwi_qp_doom). */
 #include "device/fault.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 #include "wire/mad.h"

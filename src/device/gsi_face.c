@@ -4,8 +4,6 @@
 #include "device/devices.h"
 #include "device/gsi.h"
 
-#include <errno.h>
-
 #include "device/gsi_priv.h"
 #include "device/progress.h"
 

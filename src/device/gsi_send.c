@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gsi_send.c - packets of QP 1 go out: the local addresses and ports that they go from. */
-#include <errno.h>
-
 #include "device/devices.h"
 #include "device/fault.h"
 #include "device/gsi.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hca.c - the process's one HCA, made for the first and ended with the last that needs it, and what
  * fork means for it; contexts are context.c's. */
-#include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* here.c - the HCA of this process, its QPs by number, and how its thread is woken: what all others
  * stand on. */
-#include <errno.h>
 #include <unistd.h>
 
 #include "device/hca.h"

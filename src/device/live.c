@@ -2,7 +2,6 @@
 /* live.c - see live.h. */
 #include "device/live.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 #include "base/hash.h"

@@ -10,7 +10,6 @@
  */
 #include "device/mcast.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 #include "device/gsi.h"

@@ -2,7 +2,6 @@
 /* mr.c - memory regions: the key table, and every access that the transport makes to the program's
  * memory. Nothing is pinned: a copy into memory that the program has unmapped is an error of that
  * request (base/guard.h), never a crash. */
-#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -2,7 +2,6 @@
 /* mw.c - memory windows, type 1 and type 2B (IB 10.6.7): a key over a part of a region. Work
  * requests name them by key, so one that waits in a queue while its window is freed finds nothing
  * and fails. The lock is held in all but the verbs. */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "device/hca.h"

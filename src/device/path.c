@@ -9,7 +9,6 @@
 #include "device/alive.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 

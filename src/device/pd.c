@@ -5,7 +5,6 @@
  * As with the kernel, a PD may be deallocated while an import of it exists: then nothing can be
  * made in it any more.
  */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "device/hca.h"

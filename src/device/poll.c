@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* poll.c - the program looks for completions: it polls, asks for an event or waits for one, and
  * makes progress meanwhile. */
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* post.c - the program posts work requests: under the HCA's lock as a rule, with its QP's alone
  * where that will do. The lists of ibv_wr_* are build.c's. */
-#include <errno.h>
-
 #include "device/board.h"
 #include "device/fault.h"
 #include "device/progress.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* qp.c - queue pairs of the device: made and ended, attributes, and what the transport (rc/) calls.
  * Numbers are qpn.c's, posting is post.c's and build.c's. */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "device/alive.h"

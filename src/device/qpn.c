@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* qpn.c - QPNs: slot << 12 | index. All free ones are used before one comes again: a late packet of
  * an old peer finds nobody. The first is drawn, and a QPN does not tell the one after it. */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "base/hash.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* query.c - what the device says of itself. */
 #include <endian.h>
-#include <errno.h>
 
 #include "device/devices.h"
 #include "device/mcast.h"

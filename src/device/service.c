@@ -7,7 +7,6 @@
  * takes over after a tick without polls. While they are its own it sleeps on them, or, where the
  * next packet is due (spin.h), looks at them without a pause.
  */
-#include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>

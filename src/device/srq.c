@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* srq.c - shared receive queues. */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "device/fault.h"

@@ -3,7 +3,6 @@
  * keeps what is to happen to the device until it has come due. */
 #include "fault/fault.h"
 
-#include <errno.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -4,7 +4,6 @@
 #include "fault/fault.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <stdarg.h>

@@ -3,7 +3,6 @@
  * specification. */
 #include "fault/words.h"
 
-#include <errno.h>
 #include <infiniband/verbs.h>
 #include <strings.h>
 

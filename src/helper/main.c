@@ -14,7 +14,6 @@
  * every other process of this one is stopped in a debugger. Of its clients it takes memory and
  * pidfds; it says nothing that is not in that memory, and no other user's process can connect.
  */
-#include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>

@@ -15,7 +15,6 @@
 
 #include "base/lock.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

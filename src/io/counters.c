@@ -8,7 +8,6 @@
  */
 #include "io/counters.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -9,7 +9,6 @@
  */
 #include "io/io.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

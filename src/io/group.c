@@ -20,7 +20,6 @@
 #include "base/lock.h"
 #include "wire/mad.h"
 
-#include <errno.h>
 #include <linux/filter.h>
 #include <signal.h>
 #include <stdio.h>

@@ -15,7 +15,6 @@
  */
 #include "io/io_priv.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -10,7 +10,6 @@
 #include "io/port_priv.h"
 #include "base/lock.h"
 
-#include <errno.h>
 #include <linux/errqueue.h>
 #include <netinet/icmp6.h>
 #include <netinet/ip_icmp.h>

@@ -12,7 +12,6 @@
 #include "base/lock.h"
 #include "base/slots.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>

@@ -15,7 +15,6 @@
 
 #include "base/lock.h"
 
-#include <errno.h>
 #include <linux/filter.h>
 #include <linux/sock_diag.h>
 #include <stdio.h>

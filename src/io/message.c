@@ -6,8 +6,6 @@
 #include "io/io_priv.h"
 #include "base/lock.h"
 
-#include <errno.h>
-
 enum { PARTS_MAX = 2 };
 
 /* ---- telling ---- */

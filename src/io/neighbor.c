@@ -8,7 +8,6 @@
  */
 #include "io/rtnl.h"
 
-#include <errno.h>
 #include <linux/if.h>
 #include <linux/neighbour.h>
 #include <stdio.h>

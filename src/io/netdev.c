@@ -5,7 +5,6 @@
  */
 #include "io/rtnl.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_addr.h>

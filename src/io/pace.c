@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "base/lock.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/sock_diag.h>
 #include <stdatomic.h>

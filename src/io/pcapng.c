@@ -22,7 +22,6 @@
 #include "base/lock.h"
 #include "explain/packet.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

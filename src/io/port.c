@@ -5,7 +5,6 @@
 
 #include "base/lock.h"
 
-#include <errno.h>
 #include <linux/sock_diag.h>
 #include <stdio.h>
 #include <stdlib.h>

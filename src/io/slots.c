@@ -2,8 +2,6 @@
 /* slots.c - what a steer has, for the files below it (steer.c is on top of them). */
 #include "io/steer_priv.h"
 
-#include <errno.h>
-
 unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned max)
 {
 	for (unsigned i = 0; i < s->nslots && i < max; i++)

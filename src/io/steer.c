@@ -11,7 +11,6 @@
 
 #include "base/lock.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>

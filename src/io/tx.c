@@ -13,7 +13,6 @@
 #include "explain/packet.h"
 #include "fault/fault.h"
 
-#include <errno.h>
 #include <linux/filter.h>
 #include <netinet/udp.h>
 #include <poll.h>

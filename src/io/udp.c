@@ -3,7 +3,6 @@
  * those of multicast groups (mcast.c). */
 #include "io/io_priv.h"
 
-#include <errno.h>
 #include <netinet/udp.h>
 
 #ifndef UDP_NO_CHECK6_RX

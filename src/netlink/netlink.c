@@ -2,7 +2,6 @@
 /* netlink.c - see netlink.h. One table of commands, one of what each kind of object shows. */
 #include "netlink/write.h"
 
-#include <errno.h>
 #include <rdma/rdma_netlink.h>
 #include <rdma/rdma_user_cm.h>
 #include <stdio.h>

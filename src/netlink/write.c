@@ -3,8 +3,6 @@
  * written, and out->rc says what it was. */
 #include "netlink/write.h"
 
-#include <errno.h>
-
 /* Whole messages go; the unfinished one moves to the front. */
 static void flush(struct rpwi_nl_out *o)
 {

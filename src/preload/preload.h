@@ -15,7 +15,6 @@
 #include "preload/calls.h"
 #include "tree/tree.h"
 
-#include <errno.h>
 #include <sys/types.h>
 
 /* Inline wrappers of verbs.h that hide the exported calls of the same name. */

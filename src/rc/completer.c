@@ -16,8 +16,6 @@
  */
 #include "rc/internal.h"
 
-#include <errno.h>
-
 #define DEAF_MIN_NS 20000ull
 #define DEAF_UNKNOWN_NS RPWI_NS_PER_MS
 

@@ -5,8 +5,6 @@
  */
 #include "rc/internal.h"
 
-#include <errno.h>
-
 /* ---- UC ---- */
 
 /* The message being received is lost. Its receive WQE, if it took one, waits for the next. */

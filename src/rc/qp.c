@@ -4,7 +4,6 @@
  */
 #include "rc/internal.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 /* ---- making and ending ---- */

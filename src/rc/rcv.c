@@ -3,8 +3,6 @@
  * filled, and completes or fails; where the data of packets to come belong. */
 #include "rc/internal.h"
 
-#include <errno.h>
-
 /* ---- receive WQEs ---- */
 
 bool rpwi_rcv_take(struct rpwi_qp *qp)

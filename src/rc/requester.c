@@ -8,8 +8,6 @@
  */
 #include "rc/internal.h"
 
-#include <errno.h>
-
 #include "wire/encode.h"
 
 /* ---- state ---- */

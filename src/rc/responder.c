@@ -9,7 +9,6 @@
  */
 #include "rc/internal.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 /* ---- what is owed ---- */

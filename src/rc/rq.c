@@ -3,7 +3,6 @@
  * no QP. */
 #include "rc/rc.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 static uint32_t round_up_pow2(uint32_t n)

@@ -2,8 +2,6 @@
 /* scatter.c - what a READ or an atomic brings goes into the memory of its WQE. */
 #include "rc/internal.h"
 
-#include <errno.h>
-
 int rpwi_cpl_scatter(struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t off,
 	const uint8_t *data, uint32_t len)
 {

@@ -2,7 +2,6 @@
 /* tls.c - see tls.h. */
 #include "tls/tls.h"
 
-#include <errno.h>
 #include <gnutls/gnutls.h>
 #include <stdio.h>
 #include <stdlib.h>

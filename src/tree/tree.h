@@ -15,7 +15,6 @@
 
 #include "base/base.h"
 
-#include <errno.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 

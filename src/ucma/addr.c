@@ -4,7 +4,6 @@
 #include "ucma/ucma_priv.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 

@@ -5,7 +5,6 @@
 #include "base/lock.h"
 #include "ucma/ucma_priv.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
 #include "fault/fault.h"
 #include "ucma/ucma_priv.h"
 
-#include <errno.h>
 #include <stddef.h>
 
 #ifndef AF_IB

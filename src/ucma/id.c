@@ -4,7 +4,6 @@
 #include "explain/trace.h"
 #include "ucma/ucma_priv.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 /* ---- handles ---- */

@@ -2,7 +2,6 @@
 /* listen.c - listeners: ports claimed, requests that come in. */
 #include "ucma/ucma_priv.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -8,7 +8,6 @@
  */
 #include "ucma/ucma_priv.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 enum {

@@ -10,7 +10,6 @@
  */
 #include "ucma/ucma_priv.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/epoll.h>

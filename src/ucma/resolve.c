@@ -3,8 +3,6 @@
  * over, as the kernel's ib_core does (drivers/infiniband/core/addr.c: process_one_req). */
 #include "ucma/ucma_priv.h"
 
-#include <errno.h>
-
 enum { FIRST_STEP_NS = 500 * 1000, MOST_STEP_NS = 50 * 1000 * 1000 };
 
 static struct rpwi_list asking = {&asking, &asking};

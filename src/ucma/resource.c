@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* resource.c - the ids of this process, as the kernel's resource tracking lists them. */
-#include <errno.h>
 #include <unistd.h>
 
 #include "base/lock.h"

@@ -2,7 +2,6 @@
 /* ask.c - see ask.h. */
 #include "wire/ask.h"
 
-#include <errno.h>
 #include <string.h>
 
 enum {

@@ -3,8 +3,6 @@
  * both directions; knows no connection and no state. */
 #include "wire/mad.h"
 
-#include <errno.h>
-
 /* The common MAD header (IB 13.4.2). */
 enum {
 	MAD_BASE_VERSION = 0,
