@@ -221,8 +221,8 @@ static int without_optional(unsigned int access)
 	return (int)(access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE);
 }
 
-/* With the key that counts then: "only for us: lkey 0x101". */
-static const char *who_may(int access, const struct ibv_mr *mr, char out[64])
+/* With the key that counts then: ", only for us: lkey 0x101"; or ": refused, ...". */
+static const char *outcome(int access, const struct ibv_mr *mr, char out[96])
 {
 	const char *may = NULL;
 	if (access & IBV_ACCESS_REMOTE_WRITE)
@@ -231,10 +231,12 @@ static const char *who_may(int access, const struct ibv_mr *mr, char out[64])
 		may = "read";
 	else if (access & IBV_ACCESS_REMOTE_ATOMIC)
 		may = "change it by atomics";
-	if (may)
-		snprintf(out, 64, "the peer may %s: rkey 0x%x", may, mr->rkey);
+	if (!mr)
+		snprintf(out, 96, ": refused, %s", strerror(errno));
+	else if (may)
+		snprintf(out, 96, ", the peer may %s: rkey 0x%x", may, mr->rkey);
 	else
-		snprintf(out, 64, "only for us: lkey 0x%x", mr->lkey);
+		snprintf(out, 96, ", only for us: lkey 0x%x", mr->lkey);
 	return out;
 }
 
@@ -242,13 +244,9 @@ static struct ibv_mr *reg_mr(
 	struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
 	struct ibv_mr *mr = rpwi_dev_reg_mr(pd, addr, length, iova, access);
-	char who[64];
-	if (mr)
-		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_reg_mr %p, %zu bytes, %s", addr, length,
-			who_may(access, mr, who));
-	else
-		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_reg_mr %p, %zu bytes: refused, %s", addr,
-			length, strerror(errno));
+	char text[96];
+	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_reg_mr %p, %zu bytes%s", addr, length,
+		outcome(access, mr, text));
 	return mr;
 }
 
@@ -273,14 +271,9 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(
 			->ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 	access = without_optional((unsigned)access);
 	struct ibv_mr *mr = rpwi_dev_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
-	char who[64];
-	if (mr)
-		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_reg_dmabuf_mr %d, %zu bytes at %llu, %s", fd,
-			length, (unsigned long long)offset, who_may(access, mr, who));
-	else
-		rpwi_explain(RPWI_EXPLAIN_CALL,
-			"ibv_reg_dmabuf_mr %d, %zu bytes at %llu: refused, %s", fd, length,
-			(unsigned long long)offset, strerror(errno));
+	char text[96];
+	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_reg_dmabuf_mr %d, %zu bytes at %llu%s", fd, length,
+		(unsigned long long)offset, outcome(access, mr, text));
 	return mr;
 }
 
