@@ -5,14 +5,14 @@
 
 enum send_state send_state_next(enum send_state state, enum send_step step)
 {
-	return (int)step == (int)state ? state + 1 : SS_ILLEGAL;
+	return (int)step == (int)state && step <= SENT_DONE ? state + 1 : SS_ILLEGAL;
 }
 
 /* Messages of one queue pair arrive in order (IB 9.7), so a DONE without an MR before it is no late
  * message but a wrong one. */
 enum recv_state recv_state_next(enum recv_state state, enum recv_step step)
 {
-	return (int)step == (int)state ? state + 1 : RS_ILLEGAL;
+	return (int)step == (int)state && step <= RECEIVED_DONE ? state + 1 : RS_ILLEGAL;
 }
 
 enum peer_wait peer_waits_for(enum send_state send, enum recv_state recv, enum posted posted)
