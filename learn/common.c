@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* common.c - options, and the clock of all the educational programs. */
+/* common.c - options, the clock, and numbers as bytes, for all the educational programs. */
 #include <getopt.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include "common.h"
@@ -15,24 +16,21 @@ enum { FLAGS_MAX = 16 };
 
 static void print_help(const struct program *p, const struct flag *flags)
 {
-	char left[40];
-
-	printf(_("Usage: %s [options] %s\n%s\n"), p->name, _(p->words), _(p->purpose));
+	printf("Usage: %s [options] %s\n%s\n\n", p->name, p->words, p->purpose);
 	for (const struct flag *f = flags; f->name; f++) {
 		if (!(f->programs & p->bit))
 			continue;
 		if (f->letter)
-			snprintf(left, sizeof(left), "-%c, --%s %s", f->letter, f->name,
-				f->value ? f->value : "");
-		printf("  %-16s  %s", f->letter ? left : f->name, _(f->help));
+			printf("  -%c, --%-10s  %s", f->letter, f->name, f->help);
+		else
+			printf("  %-16s  %s", f->name, f->help);
 		if (f->max)
-			printf(_(", %u to %u"), f->min, f->max);
+			printf(", %u to %u", f->min, f->max);
 		if (f->max && *f->number) /* what it is without the option */
 			printf(" (%u)", *f->number);
 		putchar('\n');
 	}
-	printf("  -h, --help        %s\n  -V, --version     %s\n", _("this text"),
-		_("the version"));
+	printf("  -h, --help        this text\n  -V, --version     the version\n");
 }
 
 static void take(const struct flag *f, const char *word)
@@ -51,38 +49,28 @@ static void take(const struct flag *f, const char *word)
 	number = strtoul(word, &end, 10);
 	if (word[0] < '0' || word[0] > '9' || *end || errno || number < f->min || number > f->max)
 		die("%s is \"%s\", but must be a number from %u to %u: %s (--help says more)",
-			f->letter ? option : f->name, word, f->min, f->max, _(f->help));
+			f->letter ? option : f->name, word, f->min, f->max, f->help);
 	*f->number = (unsigned)number;
 }
 
-/* The option that getopt stumbled over. optopt is 0 for an unknown long one. */
-static _Noreturn void wrong_option(int c, char **argv)
+static void take_option(const struct program *p, const struct flag *f, int c, char **argv)
 {
+	/* What getopt stumbled over. optopt is 0 for an unknown long option. */
 	const char option[] = {'-', (char)optopt, '\0'};
 	const char *shown = optopt ? option : argv[optind - 1];
 
 	if (c == ':')
 		die("option %s needs a value after it (--help lists the options)", shown);
-	die("there is no option %s (--help lists the options)", shown);
-}
-
-static void take_option(const struct program *p, const struct flag *flags, int c, char **argv)
-{
-	const struct flag *f = flags;
-
+	if (c == '?')
+		die("there is no option %s (--help lists the options)", shown);
 	if (c == 'h')
-		print_help(p, flags);
+		print_help(p, f);
 	if (c == 'V')
 		printf("%s (ropeway) %s\n", p->name, ROPEWAY_VERSION);
 	if (c == 'h' || c == 'V')
 		exit(EXIT_SUCCESS);
-	if (c == ':' || c == '?')
-		wrong_option(c, argv);
-	while (f->letter != c)
+	while (f->letter != c || !(f->programs & p->bit))
 		f++;
-	optopt = c;
-	if (!(f->programs & p->bit))
-		wrong_option('?', argv);
 	take(f, optarg);
 }
 
@@ -96,9 +84,11 @@ void options_parse(const struct program *p, const struct flag *flags, int argc, 
 	unsigned n = 2;
 	int c;
 
-	language_start(p->name);
+	program_invocation_short_name = (char *)p->name; /* where err(3) looks */
+	/* Line by line, also into a pipe: a waiting reader sees each step when it happens. */
+	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (f = flags; f->name; f++) {
-		if (!f->letter)
+		if (!f->letter || !(f->programs & p->bit))
 			continue;
 		names[n++] = (struct option){f->name, !f->yes, NULL, f->letter};
 		snprintf(letters + strlen(letters), 3, "%c%s", f->letter, f->yes ? "" : ":");
@@ -110,8 +100,8 @@ void options_parse(const struct program *p, const struct flag *flags, int argc, 
 			continue;
 		if (optind < argc)
 			take(f, argv[optind++]);
-		else if (f->missing)
-			die("%s: %s %s (--help says more)", _(f->missing), p->name, _(p->words));
+		else if (f->required)
+			die("%s is missing: %s %s (--help says more)", f->help, p->name, p->words);
 	}
 	if (optind < argc)
 		die("\"%s\" is one argument too many (--help shows the order)", argv[optind]);
@@ -146,4 +136,48 @@ bool succeeded(int rc)
 	if (rc > 0)
 		errno = rc;
 	return !rc;
+}
+
+/* ---- numbers ---- */
+
+void put(uint8_t *out, unsigned bytes, uint64_t number)
+{
+	for (; bytes--; number >>= 8)
+		out[bytes] = (uint8_t)number;
+}
+
+uint64_t get(const uint8_t *in, unsigned bytes)
+{
+	uint64_t number = 0;
+
+	while (bytes--)
+		number = number << 8 | *in++;
+	return number;
+}
+
+size_t put_header(uint8_t *out, uint32_t magic, unsigned version, unsigned kind, size_t body_bytes)
+{
+	put(out, 4, magic);
+	put(out + 4, 2, version);
+	put(out + 6, 2, kind);
+	put(out + 8, 4, body_bytes);
+	return HEADER_BYTES + body_bytes;
+}
+
+uint64_t mix(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15ull;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+	return z ^ z >> 31;
+}
+
+uint64_t random_number(void)
+{
+	uint64_t number;
+
+	if (getentropy(&number, sizeof(number)))
+		err(1, "getentropy");
+	return number;
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* common.h - what all the educational programs share: the user's language, printing, the clock,
- * options, and numbers as bytes. Nothing here knows RDMA. */
+/* common.h - what all the educational programs share: options, the clock, and numbers as bytes.
+ * Nothing here knows RDMA. */
 #ifndef LEARN_COMMON_H
 #define LEARN_COMMON_H
 
 #include <err.h>
 #include <errno.h>
-#include <libintl.h>
 #include <netdb.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,24 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* _() looks a sentence up in the user's language; N_() only marks it for the translators. */
-#define _(text) gettext(text)
-#define N_(text) text
-
-/* ---- language.c ---- */
-
-/* Choose the language by the locale, before anything is printed; `name` begins every error line. */
-void language_start(const char *name);
-
-/* ---- printing: each of these translates its format ---- */
-
-#define tell(fmt, ...) (printf(_(fmt), ##__VA_ARGS__), putchar('\n'))
-/* a detail, indented */
-#define say(fmt, ...) (printf("    "), tell(fmt, ##__VA_ARGS__))
-#define say_step(number, fmt, ...) (printf(_("Step %u: "), number), tell(fmt, ##__VA_ARGS__))
-/* What went wrong and what to do, in one line to stderr; die() ends the program, too. */
-#define complain(fmt, ...) warnx(_(fmt), ##__VA_ARGS__)
-#define die(fmt, ...) errx(EXIT_FAILURE, _(fmt), ##__VA_ARGS__)
+/* What went wrong and what to do, in one line to stderr; and the end of the program. */
+#define die(...) errx(EXIT_FAILURE, __VA_ARGS__)
 
 /* ---- options ---- */
 
@@ -45,16 +28,15 @@ struct program {
 struct flag {
 	unsigned programs; /* those that have it */
 	char letter;       /* 0: an argument without a dash, in the order of the table */
-	const char *name, *value, *help;
+	const char *name, *help;
 	/* One of these is set by it. */
 	bool *yes;
 	const char **text;
 	unsigned *number, min, max;
-	const char *missing; /* of an argument that must be there: what to say without it */
+	bool required;
 };
 
-/* Also chooses the language. `flags` ends with a row without a name. --help, --version and errors
- * end the program. */
+/* `flags` ends with a row without a name. --help, --version and errors end the program. */
 void options_parse(const struct program *p, const struct flag *flags, int argc, char **argv);
 
 /* The addresses of a host, for TCP or rdma_cm. */
@@ -66,7 +48,7 @@ uint64_t now_ms(void); /* monotonic: a clock that nobody sets back */
 /* Verbs return an errno; some libraries set errno and return -1. Afterwards it is in errno. */
 bool succeeded(int rc);
 
-/* ---- bytes.c: numbers in network byte order, and at random ----
+/* ---- numbers in network byte order (big-endian), and at random ----
  * Byte by byte it does not matter how this machine orders them, nor how a struct is padded. */
 
 void put(uint8_t *out, unsigned bytes, uint64_t number);

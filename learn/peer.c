@@ -13,23 +13,20 @@
 void peer_enter(struct peer *p, enum phase phase)
 {
 	p->phase = phase;
-	p->deadline_ms = now_ms() + (uint64_t)p->options->wait_s * 1000;
+	p->deadline_ms = now_ms() + (uint64_t)p->loop->wait_s * 1000;
 }
 
-void peer_set_name(struct peer *p)
+static void set_name(struct peer *p)
 {
-	char host[NI_MAXHOST], port[NI_MAXSERV];
+	char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
 	const struct sockaddr *a = rdma_get_peer_addr(p->id);
+	const char *who = p->loop->server ? "client" : "server";
 	bool v6 = a->sa_family == AF_INET6;
 	socklen_t bytes = v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-	const char *who = p->options->server ? _("client") : _("server");
 
-	if (getnameinfo(a, bytes, host, sizeof(host), port, sizeof(port),
-		    NI_NUMERICHOST | NI_NUMERICSERV))
-		snprintf(p->name, sizeof(p->name), "%s", who);
-	else
-		snprintf(p->name, sizeof(p->name), v6 ? "%s [%.50s]:%s" : "%s %.50s:%s", who, host,
-			port);
+	getnameinfo(
+		a, bytes, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+	snprintf(p->name, sizeof(p->name), v6 ? "%s [%.50s]:%s" : "%s %.50s:%s", who, host, port);
 }
 
 struct peer *peer_new(struct loop *loop, struct rdma_cm_id *id)
@@ -37,23 +34,22 @@ struct peer *peer_new(struct loop *loop, struct rdma_cm_id *id)
 	struct peer *p = calloc(1, sizeof(*p));
 
 	if (!p)
-		return NULL;
+		die("there is no memory for one more connection");
 	p->loop = loop;
-	p->options = loop->options;
 	p->number = ++loop->made;
 	p->next = loop->peers;
 	loop->peers = p;
 	p->id = id;
 	id->context = p; /* comes back with each event of this connection */
-	peer_set_name(p);
-	peer_enter(p, p->options->server ? PHASE_ACCEPT : PHASE_ADDRESS);
+	set_name(p);
+	peer_enter(p, loop->server ? PHASE_ACCEPT : PHASE_ADDRESS);
 	return p;
 }
 
 /* Each region allows exactly what its mode needs: whoever knows an rkey can use it. */
 static bool register_memory(struct peer *p)
 {
-	enum mode mode = p->options->mode;
+	enum mode mode = p->loop->mode;
 	int source = mode == MODE_READ ? IBV_ACCESS_REMOTE_READ : 0;
 	int target = IBV_ACCESS_LOCAL_WRITE | (mode == MODE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0);
 
@@ -108,7 +104,7 @@ static void *work_id(enum work work, unsigned slot)
 bool peer_prepare(struct peer *p)
 {
 	/* One for each message that comes, and one more. */
-	unsigned receives = p->options->mode == MODE_TEXT ? 2 : PEER_RECEIVES;
+	unsigned receives = p->loop->mode == MODE_TEXT ? 2 : PEER_RECEIVES;
 
 	p->pd = ibv_alloc_pd(p->id->verbs);
 	if (!p->pd || !register_memory(p) || !make_completion_queue(p) || !make_queue_pair(p))
@@ -146,12 +142,15 @@ void peer_post_rdma(struct peer *p)
 	void *id = work_id(WORK_RDMA, 0);
 	const struct remote_memory *r = &p->remote;
 
-	if (p->options->mode == MODE_READ)
+	if (p->loop->mode == MODE_READ) {
+		printf("    reading %d bytes of the peer's memory\n", REGION_BYTES);
 		posted(p, rdma_post_read(p->id, id, p->target, REGION_BYTES, p->target_mr, 0,
 				  r->address, r->rkey));
-	else
+	} else {
+		printf("    writing %d bytes to the peer's memory\n", REGION_BYTES);
 		posted(p, rdma_post_write(p->id, id, p->source, REGION_BYTES, p->source_mr, 0,
 				  r->address, r->rkey));
+	}
 }
 
 /* ---- the end ---- */
@@ -172,7 +171,7 @@ void peer_abort(struct peer *p, const char *fmt, ...)
 	va_list args;
 
 	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), _(fmt), args);
+	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 	warnx("%s: %s", p->name, text);
 	if (!p->failed)

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* peer.h - one connection through librdmacm, and what the programs do with it.
  *
- *     rdma-server, rdma-client, rdma-send-recv-server and rdma-send-recv-client:
- *
- *     peer_main.c       options, then one loop over all descriptors and deadlines
- *     peer_events.c     what comes back: events, completions, deadlines, the end
- *     peer_connect.c    the way to a connection: address, route, connect; or listen, accept
- *     peer_talk.c       what is said: MRs, then write or read, then DONE; or a text each
- *     peer_states.c       ... in which order
- *     peer.c            one connection: its verbs objects, posting, leaving
- *     peer_wire.c       messages as bytes
+ *     peer_main.c      options, then one loop over all descriptors and deadlines
+ *     peer_connect.c   events of rdma_cm: address, route, connect; or listen, accept; the end
+ *     peer_complete.c  completions of sends and receives, and flushed ones
+ *     peer_memory.c    rdma-server and rdma-client: MRs, then write or read, then DONE
+ *     peer_states.c      ... in which order
+ *     peer_text.c      rdma-send-recv-server and rdma-send-recv-client: a text each
+ *     peer.c           one connection: its verbs objects, posting, leaving
+ *     peer_wire.c      messages as bytes
  *
  * Each file calls only those below it.
  */
@@ -31,18 +30,6 @@ enum {
 };
 _Static_assert((int)RECEIVE_BYTES > (int)WIRE_MESSAGE_BYTES_MAX, "it takes the longest message");
 
-struct peer_options {
-	bool server;
-	enum mode mode;
-	/* client: the server to call; server: where to listen, NULL for everywhere */
-	const char *address;
-	unsigned port;
-	unsigned wait_s; /* no wait is longer */
-	unsigned count;  /* server: end after so many clients, 0: never */
-	bool silent;     /* server of texts: never answer, to show what follows */
-	bool verbose;    /* print the status of each completion */
-};
-
 /* The life of a connection. A client begins at the first, a server at PHASE_ACCEPT. */
 enum phase {
 	PHASE_ADDRESS, /* the client waits for RDMA_CM_EVENT_ADDR_RESOLVED */
@@ -60,8 +47,7 @@ enum work { WORK_RECEIVE, WORK_MR, WORK_RDMA, WORK_DONE, WORK_TEXT };
 struct peer {
 	struct peer *next;
 	struct loop *loop;
-	const struct peer_options *options;
-	char name[96];   /* "client 10.0.0.1:4711", translated */
+	char name[96];   /* "client 10.0.0.1:4711" */
 	unsigned number; /* of this connection in this process, from 1 */
 	enum phase phase;
 	uint64_t deadline_ms; /* of the phase, or of the step of the talk that is awaited */
@@ -81,30 +67,39 @@ struct peer {
 
 	enum ended ended;
 	bool disconnected; /* RDMA_CM_EVENT_DISCONNECTED came */
-	bool left_early;   /* it came before all was done */
 	bool failed;
 	char cause[300]; /* of the failure: which side, which event */
+	char why[200];   /* what does not fit in the peer's hello */
 
+	uint8_t hello[WIRE_HELLO_BYTES];
 	uint8_t out[RECEIVE_BYTES], in[PEER_RECEIVES][RECEIVE_BYTES];
 	uint8_t source[REGION_BYTES]; /* what the peer shall get */
 	uint8_t target[REGION_BYTES]; /* what we get of the peer */
 };
 
 struct loop {
-	const struct peer_options *options;
+	/* options */
+	bool server;
+	enum mode mode;
+	/* client: the server to call; server: where to listen, NULL for everywhere */
+	const char *address;
+	unsigned port;
+	unsigned wait_s; /* no wait is longer */
+	unsigned count;  /* server: end after so many clients, 0: never */
+	bool silent;     /* server of texts: never answer, to show what follows */
+	bool verbose;    /* print the status of each completion */
+
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listener; /* NULL in a client */
 	int epoll, signals;
 	struct peer *peers;
 	unsigned made, over, failed; /* connections */
-	bool stopping;               /* no more clients */
-	bool asked;                  /* ... since SIGINT or SIGTERM came */
+	bool stopping;               /* SIGINT or SIGTERM came: no more clients */
 };
 
 /* ---- peer.c ---- */
 
-struct peer *peer_new(struct loop *loop, struct rdma_cm_id *id); /* NULL: no memory */
-void peer_set_name(struct peer *p);
+struct peer *peer_new(struct loop *loop, struct rdma_cm_id *id);
 void peer_enter(struct peer *p, enum phase phase); /* and begin to wait anew */
 /* PD, MRs, CQ, QP; and the receives, which are posted before anyone may send. False with errno. */
 bool peer_prepare(struct peer *p);
@@ -115,9 +110,9 @@ void peer_leave(struct peer *p, enum ended who);
 void peer_abort(struct peer *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void peer_free(struct peer *p); /* accepts what was made only in part */
 
-/* ---- peer_talk.c ---- */
+/* ---- peer_memory.c or peer_text.c: each program is linked with one of them ---- */
 
-/* Post what the states ask for now, or leave; called whenever something has happened. */
+/* Once established: post what may be posted now, or leave. */
 void talk_advance(struct peer *p);
 void talk_sent(struct peer *p, enum work work);
 void talk_received(struct peer *p, const struct message *m);
@@ -125,24 +120,18 @@ void talk_received(struct peer *p, const struct message *m);
 bool talk_may_leave(const struct peer *p);
 /* All is done: is what the peer left here as it should be? */
 bool talk_conclude(struct peer *p);
-const char *talk_waits_for(const struct peer *p); /* translated */
+const char *talk_waits_for(const struct peer *p);
 
-/* ---- peer_connect.c: the start of each side, and what to do at each event ---- */
+/* ---- peer_complete.c ---- */
+
+void take_completions(struct peer *p);
+void look_for_end(struct peer *p);
+
+/* ---- peer_connect.c ---- */
 
 void client_start(struct loop *loop);
-void address_resolved(struct peer *p, const struct rdma_cm_event *event);
-void route_resolved(struct peer *p, const struct rdma_cm_event *event);
 void server_start(struct loop *loop);
-void no_room_for(struct loop *loop, struct rdma_cm_id *id);
-void take_request(struct peer *p, const struct rdma_cm_event *event);
-void established(struct peer *p, const struct rdma_cm_event *event);
-void rejected(struct peer *p, const struct rdma_cm_event *event);
-void not_connected(struct peer *p, const struct rdma_cm_event *event);
-
-/* ---- peer_events.c ---- */
-
 void take_events(struct loop *loop);
-void take_completions(struct peer *p);
 void take_lateness(struct peer *p);
 
 /* ---- peer_main.c: all of main() ---- */

@@ -35,7 +35,7 @@ static void loop_start(struct loop *loop)
 	fcntl(loop->channel->fd, F_SETFL, O_NONBLOCK);
 	epoll_ctl(loop->epoll, EPOLL_CTL_ADD, loop->channel->fd, &watch);
 	epoll_ctl(loop->epoll, EPOLL_CTL_ADD, loop->signals, &watch);
-	if (loop->options->server)
+	if (loop->server)
 		server_start(loop);
 	else
 		client_start(loop);
@@ -53,7 +53,7 @@ static void stop_if_asked(struct loop *loop)
 		else if (p->phase != PHASE_END) /* which ends by itself */
 			peer_abort(p, "is left alone: this program was asked to end");
 	}
-	loop->stopping = loop->asked = true;
+	loop->stopping = true;
 }
 
 /* ---- the loop ---- */
@@ -84,40 +84,33 @@ static int look_after_peers(struct loop *loop)
 
 static bool nothing_left(const struct loop *loop)
 {
-	unsigned count = loop->options->count;
-
 	if (loop->peers)
 		return false;
-	return !loop->listener || loop->stopping || (count && loop->over >= count);
+	return !loop->listener || loop->stopping || (loop->count && loop->over >= loop->count);
 }
 
-static int loop_run(const struct peer_options *options)
+static int loop_run(struct loop *loop)
 {
-	struct loop loop = {.options = options};
 	struct epoll_event events[64];
-	bool excused;
+	int ms, n;
 
-	for (loop_start(&loop);;) {
-		int ms = look_after_peers(&loop), n;
-
-		if (nothing_left(&loop))
-			break;
-		n = epoll_wait(loop.epoll, events, sizeof(events) / sizeof(events[0]), ms);
+	loop_start(loop);
+	while (ms = look_after_peers(loop), !nothing_left(loop)) {
+		n = epoll_wait(loop->epoll, events, sizeof(events) / sizeof(events[0]), ms);
 		/* Completions before events: first what a peer sent before it left. */
 		for (int i = 0; i < n; i++)
 			if (events[i].data.ptr)
 				take_completions(events[i].data.ptr);
-		take_events(&loop);
-		stop_if_asked(&loop);
+		take_events(loop);
+		stop_if_asked(loop);
 	}
+	if (loop->listener)
+		rdma_destroy_id(loop->listener);
+	rdma_destroy_event_channel(loop->channel);
+	close(loop->signals);
+	close(loop->epoll);
 	/* A server that was asked to end has done its work, whatever became of single clients. */
-	excused = loop.listener && loop.asked;
-	if (loop.listener)
-		rdma_destroy_id(loop.listener);
-	rdma_destroy_event_channel(loop.channel);
-	close(loop.signals);
-	close(loop.epoll);
-	return loop.failed && !excused;
+	return loop->failed && !(loop->server && loop->stopping);
 }
 
 /* ---- options ---- */
@@ -130,57 +123,46 @@ enum {
 };
 
 static const struct program programs[] = {
-	{1 << RDMA_SERVER, "rdma-server", N_("<write|read> [port]"),
-		N_("With each client: write to the other's memory, or read from it, by RDMA.\n")},
-	{1 << RDMA_CLIENT, "rdma-client", N_("<write|read> <server address> [port]"),
-		N_("Write to the server's memory, or read from it, by RDMA, while the server does "
-		   "the same.\n")},
-	{1 << TEXT_SERVER, "rdma-send-recv-server", N_("[port]"),
-		N_("Send a greeting to each client, and print what it sends.\n")},
-	{1 << TEXT_CLIENT, "rdma-send-recv-client", N_("<server address> [port]"),
-		N_("Send a text to the server, and print its greeting.\n")},
+	{1 << RDMA_SERVER, "rdma-server", "<write|read> [port]",
+		"With each client: write to the other's memory, or read from it, by RDMA."},
+	{1 << RDMA_CLIENT, "rdma-client", "<write|read> <server address> [port]",
+		"Write to the server's memory, or read from it, while the server does the same."},
+	{1 << TEXT_SERVER, "rdma-send-recv-server", "[port]",
+		"Send a greeting to each client, and print what it sends."},
+	{1 << TEXT_CLIENT, "rdma-send-recv-client", "<server address> [port]",
+		"Send a text to the server, and print its greeting."},
 };
 
 int peer_main(enum which which, int argc, char **argv)
 {
-	const char *const mode_missing =
-		N_("the first argument must be \"write\" or \"read\", the same on both sides");
 	const char *mode = "read";
-	struct peer_options opt = {
-		.server = SERVERS & 1 << which,
-		.port = 22222,
-		.wait_s = 15,
-	};
+	struct loop loop = {.server = SERVERS & 1 << which, .port = 22222, .wait_s = 15};
 	const struct flag flags[] = {
-		{MEMORY, 0, "write|read", .help = N_("what both sides do"), .text = &mode,
-			.missing = mode_missing},
-		{CLIENTS, 0, "server address", .help = N_("address of the server"),
-			.text = &opt.address, .missing = N_("the server's address is missing")},
-		{CLIENTS, 0, "port", .help = N_("port of rdma_cm"), .number = &opt.port, .min = 1,
+		{MEMORY, 0, "write|read", "what both sides do (\"write\" or \"read\")",
+			.text = &mode, .required = true},
+		{CLIENTS, 0, "server address", "the server's address", .text = &loop.address,
+			.required = true},
+		{CLIENTS, 0, "port", "port of rdma_cm", .number = &loop.port, .min = 1,
 			.max = 65535},
-		{SERVERS, 0, "port", .help = N_("port of rdma_cm; 0: any that is free"),
-			.number = &opt.port, .max = 65535},
-		{ALL, 'w', "wait", "N", N_("seconds that any wait may take"), .number = &opt.wait_s,
+		{SERVERS, 0, "port", "port of rdma_cm; 0: any that is free", .number = &loop.port,
+			.max = 65535},
+		{ALL, 'w', "wait", "seconds that any wait may take", .number = &loop.wait_s,
 			.min = 1, .max = 3600},
-		{SERVERS, 'b', "bind", "ADDR", N_("listen on this address alone (all)"),
-			.text = &opt.address},
-		{SERVERS, 'n', "count", "N", N_("end after N clients (never)"),
-			.number = &opt.count, .min = 1, .max = 1000000},
+		{SERVERS, 'b', "bind", "listen on this address alone (all)", .text = &loop.address},
+		{SERVERS, 'n', "count", "end after so many clients (never)", .number = &loop.count,
+			.min = 1, .max = 1000000},
 		{1 << TEXT_SERVER, 's', "silent",
-			.help = N_("never send the greeting, to see what becomes of a client that "
-				   "waits for it"),
-			.yes = &opt.silent},
-		{ALL, 'v', "verbose", .help = N_("print the status of each completion"),
-			.yes = &opt.verbose},
+			"never send the greeting: what becomes of a client that waits for it?",
+			.yes = &loop.silent},
+		{ALL, 'v', "verbose", "print the status of each completion", .yes = &loop.verbose},
 		{0},
 	};
 
 	options_parse(&programs[which], flags, argc, argv);
 	if (strcmp(mode, "read") != 0 && strcmp(mode, "write") != 0)
-		die("%s (--help shows the order)", _(mode_missing));
-	if (MEMORY & 1 << which)
-		opt.mode = strcmp(mode, "read") ? MODE_WRITE : MODE_READ;
-	else
-		opt.mode = MODE_TEXT;
-	return loop_run(&opt);
+		die("\"%s\" must be \"write\" or \"read\" (--help shows the order)", mode);
+	loop.mode = strcmp(mode, "read") ? MODE_WRITE : MODE_READ;
+	if (!(MEMORY & 1 << which))
+		loop.mode = MODE_TEXT;
+	return loop_run(&loop);
 }

@@ -90,16 +90,15 @@ enum wire_fault wire_get(const uint8_t *in, size_t bytes, struct message *m)
 const char *wire_fault_text(enum wire_fault fault)
 {
 	static const char *const texts[] = {
-		[FAULT_NONE] = N_("it is as it should be"),
-		[FAULT_TOO_SHORT] = N_("it is shorter than a header"),
-		[FAULT_MAGIC] = N_("it does not begin with the magic number"),
-		[FAULT_VERSION] = N_("it has a version that this program does not speak"),
-		[FAULT_TYPE] = N_("its type does not exist"),
-		[FAULT_LENGTH] = N_("its length is not what it says, or not that of its type"),
-		/* NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one sentence on two lines */
-		[FAULT_MEMORY] = N_("the memory that it offers is not of the size agreed on, or "
-				    "ends beyond the address space"),
-		[FAULT_TEXT] = N_("its text has characters that are not printable"),
+		[FAULT_NONE] = "it is as it should be",
+		[FAULT_TOO_SHORT] = "it is shorter than a header",
+		[FAULT_MAGIC] = "it does not begin with the magic number",
+		[FAULT_VERSION] = "it has a version that this program does not speak",
+		[FAULT_TYPE] = "its type does not exist",
+		[FAULT_LENGTH] = "its length is not what it says, or not that of its type",
+		[FAULT_MEMORY] =
+			"the memory that it offers is not of the size agreed on, or wraps around",
+		[FAULT_TEXT] = "its text has characters that are not printable",
 	};
 
 	return texts[fault];

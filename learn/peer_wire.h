@@ -60,7 +60,7 @@ enum wire_fault {
 	FAULT_MEMORY, /* the memory it offers is not as large as agreed, or wraps around */
 	FAULT_TEXT,
 };
-const char *wire_fault_text(enum wire_fault fault); /* to be translated */
+const char *wire_fault_text(enum wire_fault fault);
 
 /* Each writes a whole message and returns its length. */
 size_t wire_put_mr(uint8_t out[WIRE_MESSAGE_BYTES_MAX], const struct remote_memory *memory);

@@ -6,12 +6,10 @@
 
 int main(int argc, char **argv)
 {
-	struct options opt;
-	struct rdma r = {.opt = &opt};
-	struct exchange x = {.fd = -1};
+	struct rdma r = {.tcp = -1};
 
-	hand_options(&opt, ROLE_CLIENT, argc, argv);
-	on_exit(exchange_close, &x); /* wherever this program ends, the server is told */
+	hand_options(&r.opt, ROLE_CLIENT, argc, argv);
+	on_exit(exchange_close, &r); /* wherever this program ends, the server is told */
 
 	/* Objects of this side alone. */
 	init_rdma_resources(&r);
@@ -20,42 +18,40 @@ int main(int argc, char **argv)
 
 	/* Who is there? */
 	con_data_describe(&r);
-	say_step(8, "exchange QPN, LID, GID, PSN and MTU with the server over TCP.");
-	exchange_connect(&x, &opt);
-	sock_sync_data(&x, &opt, &r.local, &r.remote);
+	printf("Step 8: exchange QPN, LID, GID, PSN and MTU with the server over TCP.\n");
+	exchange_connect(&r);
+	sock_sync_data(&r);
 	con_data_show(&r);
 
 	/* Connect the queue pairs. */
 	modify_qp_to_rtr(&r);
 	modify_qp_to_rts(&r);
 
-	say_step(11, "wait for the server's word over TCP that it is ready.");
-	exchange_await(&x, KIND_READY);
-	say_step(12,
-		"send a message of %u bytes on each QP. Posting returns at once, the device does "
-		"the work.",
-		opt.message_bytes);
-	for (unsigned i = 0; i < opt.qps; i++) {
-		message_write(r.send_buffer[i], opt.message_bytes, ROLE_CLIENT, i, &r.local);
-		post_send(&r, i, opt.message_bytes);
+	printf("Step 11: wait for the server's word over TCP that it is ready.\n");
+	exchange_await(&r, KIND_READY);
+	printf("Step 12: send a message of %u bytes on each QP. Posting returns at once, the "
+	       "device does the work.\n",
+		r.opt.message_bytes);
+	for (unsigned i = 0; i < r.opt.qps; i++) {
+		message_write(&r, i);
+		post_send(&r, i);
 	}
-	say_step(13, "poll the completion queue: for each QP one note that the message was sent, "
-		     "and one that the answer is there.");
-	for (unsigned i = 0; i < 2 * opt.qps; i++) {
-		struct completion c = poll_completion(&r, &x);
+	printf("Step 13: poll the completion queue: for each QP one note that the message was "
+	       "sent, and one that the answer is there.\n");
+	for (unsigned i = 0; i < 2 * r.opt.qps; i++) {
+		struct completion c = poll_completion(&r);
 
 		if (c.work == WORK_RECEIVE)
-			message_check(r.receive_buffer[c.qp], c, ROLE_SERVER, opt.message_bytes,
-				&r.remote);
+			message_check(&r, c);
 	}
 
 	/* A QP that is destroyed answers no repetition: nobody leaves before the other has
 	 * all. */
-	say_step(14, "tell the server that all answers are here, then close everything in reverse "
-		     "order.");
-	exchange_tell(&x, KIND_DONE);
-	exchange_await(&x, KIND_DONE);
+	printf("Step 14: tell the server that all answers are here, then close everything in "
+	       "reverse order.\n");
+	exchange_tell(&r, KIND_DONE);
+	exchange_await(&r, KIND_DONE);
 	close_rdma_resources(&r);
-	say("Done: every message arrived as it was sent.");
-	exit(EXIT_SUCCESS); /* while x is still there */
+	printf("    Done: every message arrived as it was sent.\n");
+	exit(EXIT_SUCCESS); /* while r is still there */
 }

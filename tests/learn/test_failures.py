@@ -44,8 +44,8 @@ class Failures(Case):
         self.both_fail("-n", words=("-n", "needs a value"))
         self.server_fails(self.run_program(SERVER, "-l", "5"), "no option -l")
         self.both_fail("--qps", words=("needs a value",))
-        self.server_fails(self.run_program(SERVER, "--length", "5"), "no option -l")
-        self.client_fails(self.run_program(CLIENT, "--bind", "127.0.0.1"), "no option -b")
+        self.server_fails(self.run_program(SERVER, "--length", "5"), "no option --length")
+        self.client_fails(self.run_program(CLIENT, "--bind", "127.0.0.1"), "no option --bind")
 
     def test_arguments(self):
         self.client_fails(self.run_program(CLIENT), "address is missing", "rdma_client <server_ip>")
@@ -65,7 +65,7 @@ class Failures(Case):
         self.both_fail("18515", words=('no device "18515"', "before the port"))
 
     def test_gid_index_out_of_range(self):
-        self.both_fail(DEVICE, "18515", "60000", words=("GID index 60000 does not exist", "0 to ", "in use: 0 ("))
+        self.both_fail(DEVICE, "18515", "60000", words=("GID index 60000 of ", "it has 0 to ", "in use: 0 ("))
 
     def test_empty_gid_index(self):
         self.both_fail(DEVICE, "18515", EMPTY_GID, words=(f"GID index {EMPTY_GID} of ", "is empty", "in use: 0 ("))
@@ -105,7 +105,7 @@ class Failures(Case):
 
     def test_server_not_running(self):
         port = free_port()
-        self.client_fails(self.run_program(CLIENT, "127.0.0.1", DEVICE, port), "no rdma_server is running", f"rdma_server {DEVICE} {port}")
+        self.client_fails(self.run_program(CLIENT, "127.0.0.1", DEVICE, port), "no rdma_server is running", f"rdma_server - {port}")
 
     def test_second_client_is_refused(self):
         with server() as (s, port):

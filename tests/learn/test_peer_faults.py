@@ -45,7 +45,7 @@ class Refusals(PeerCase):
         for ours, theirs in (("write", "read"), ("read", "write")):
             with self.subTest(server=ours), server(ours) as (s, port), client(port, theirs) as c:
                 of_client, of_server = c.end(), stop(s)
-                self.client_says(of_client, "RDMA_CM_EVENT_REJECTED, status 28", f'this client was started for "{theirs}", the server for "{ours}"')
+                self.client_says(of_client, "RDMA_CM_EVENT_REJECTED, status 28", f'it was started for "{ours}", this client for "{theirs}"')
                 self.assertEqual(of_server[0], 0)
                 self.assertRegex(of_server[2], r"^rdma-server: client \S+ was refused: ")
                 self.assertIn(f'was refused: it was started for "{theirs}", this server for "{ours}"', of_server[2])
@@ -66,7 +66,7 @@ class Refusals(PeerCase):
 
     def test_programs_of_the_other_pair(self):
         with server("write") as (s, port), text_client(port) as c:
-            self.client_says(c.end(), 'this client was started for "send-recv", the server for "write"', name="rdma-send-recv-client")
+            self.client_says(c.end(), 'it was started for "write", this client for "send-recv"', name="rdma-send-recv-client")
             self.assertIn('it was started for "send-recv", this server for "write"', stop(s)[2])
 
     def test_nobody_listens(self):
@@ -95,8 +95,8 @@ class Refusals(PeerCase):
                 self.assertIn(word, err)
 
     def test_server_that_is_another_program(self):
-        for behaviour, words in (("no-hello", "it accepted without the hello of these programs"), ("other-version", "it accepted with version 9"),
-                                 ("reject", "RDMA_CM_EVENT_REJECTED, status 28): the program there refused")):
+        for behaviour, words in (("no-hello", "it accepted, but: no hello of these programs"), ("other-version", "it accepted, but: it speaks version 9"),
+                                 ("reject", "RDMA_CM_EVENT_REJECTED, status 28): no hello of these programs, so it is another program")):
             with self.subTest(behaviour=behaviour), strange_server(behaviour) as (_, port), client(port, "write") as c:
                 self.client_says(c.end(), words)
 
@@ -108,7 +108,7 @@ class Refusals(PeerCase):
         for name, words, expected in (
                 ("rdma-server", (), '"write" or "read"'), ("rdma-server", ("wirte",), '"write" or "read"'), ("rdma-client", ("read",), "address is missing"),
                 ("rdma-client", ("read", ADDRESS, "70000"), "from 1 to 65535"), ("rdma-client", ("read", ADDRESS, "1", "more"), '"more" is one argument'),
-                ("rdma-client", ("-b", ADDRESS, "read", ADDRESS), "no option -b"), ("rdma-client", ("--silent", "read", ADDRESS), "no option -s"),
+                ("rdma-client", ("-b", ADDRESS, "read", ADDRESS), "no option -b"), ("rdma-client", ("--silent", "read", ADDRESS), "no option --silent"),
                 ("rdma-server", ("-w", "0", "read"), "from 1 to 3600"), ("rdma-server", ("-w",), "needs a value"), ("rdma-server", ("--fast",), "--fast"),
                 ("rdma-client", ("read", "300.1.2.3"), '"300.1.2.3" is no address'), ("rdma-server", ("-b", "192.0.2.1", "read"), "192.0.2.1"),
                 ("rdma-send-recv-client", (), "address is missing"), ("rdma-send-recv-server", ("1", "2"), '"2" is one argument')):
