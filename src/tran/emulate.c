@@ -17,13 +17,19 @@
 #include "ropeway.h"
 #include "tran/place.h"
 
-enum kind { GET = TRAN_OWN_HEADS, PUT, ADD, SWAP, FLUSH, DONE = FLUSH };
 enum answer { OK, NO_ACCESS, FAILED, ANSWERS };
-enum { INDEX_BITS = 7, REGIONS_MAX = 1 << 28, MAGIC = 0x454d5052, OPS_KEPT = 256 };
+enum {
+	INDEX_BITS = 7,
+	REGIONS_MAX = 1 << 28,
+	MAGIC = 0x454d5052,
+	OPS_KEPT = 256,
+	/* requests of operations of several frames, with `reach`: short ones overtake them */
+	LONG_MOST = 16
+};
 _Static_assert(EMULATED_WINDOW <= 1 << INDEX_BITS, "an index fits");
 
 struct ask {
-	uint8_t kind, bulk, zero[2];
+	uint8_t kind, bulk, more, zero;
 	uint32_t id, slot, zero2;
 	uint64_t key, offset, len;
 };
@@ -51,19 +57,14 @@ struct region {
 };
 
 struct op {
-	struct rpwi_list waiting; /* has parts that are not asked for yet */
+	struct rpwi_list waiting; /* has parts that are not asked for yet, or goes by hand */
 	struct rpwi_list posted;  /* of e->gets or e->ordered */
-	enum kind kind;
 	struct rpwi_error error;
-	unsigned chunks; /* asked for, not answered */
-	struct desc at;
-	uint64_t offset;
-	char *local;
-	struct tran_home *home;
-	size_t len, issued;
-	struct operands operands;
-	uint64_t *before;
-	void *cookie;
+	unsigned chunks;    /* asked for, not answered */
+	struct chunk *open; /* of a put, with more bytes to come; NULL: none */
+	size_t part;        /* goes into one frame */
+	size_t arrived;     /* of a get, from its begin */
+	struct emulated_move m;
 };
 
 /* A request of ours that is not answered yet. */
@@ -80,7 +81,8 @@ struct serve {
 	struct rpwi_list owed;   /* of e->owed: its answer waits for room */
 	struct rpwi_list moving; /* of its region */
 	struct tran_bulk *bulk;
-	struct ask ask;
+	struct ask ask; /* of a get, its rest */
+	size_t part;    /* of it, in one frame */
 	uint64_t value;
 	uint8_t answer;
 	bool busy;
@@ -96,8 +98,11 @@ struct emulated_ep {
 	struct rpwi_list waiting[2], gets,
 		/* waiting: small ones, bulk ones; all that is not done; ordered: puts, atomics and
 		 * flushes, as they were posted */
-		ordered;
+		ordered, by_hand;
 	struct rpwi_list owed;
+	/* Of gets that went on by hand: what still comes for them. It never ends. */
+	struct op nobody;
+	unsigned answers, answers_seen, ticks;
 	struct chunk chunk[EMULATED_WINDOW];
 	/* the second for a number with bulk data: a peer that has all bytes of a get asks again,
 	 * maybe before this side is told that they have gone */
@@ -146,14 +151,16 @@ static struct emulated_ep *of(struct tran_ep *ep)
 	if (RPWI_LIKELY(e != NULL) || !(e = calloc(1, sizeof(*e))))
 		return e;
 	e->ep = ep;
-	struct rpwi_list *lists[] = {
-		&e->waiting[0], &e->waiting[1], &e->gets, &e->ordered, &e->owed};
+	struct rpwi_list *lists[] = {&e->waiting[0], &e->waiting[1], &e->gets, &e->ordered,
+		&e->by_hand, &e->owed, &e->nobody.waiting, &e->nobody.posted};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(e->serve); i++) {
 		rpwi_list_init(&e->serve[i].owed);
 		rpwi_list_init(&e->serve[i].moving);
 	}
+	e->nobody.chunks = 1;
+	e->nobody.m.kind = EMULATED_GET;
 	return ep->emulated = e;
 }
 
@@ -162,6 +169,13 @@ static size_t frame_most(const struct tran_ep *ep)
 {
 	return ep->limits.bulk_max ? RPWI_MIN(ep->limits.bulk_min - 1, ep->limits.frame_max)
 				   : ep->limits.frame_max;
+}
+
+/* The same of a part of an operation of `len`. */
+static size_t part_most(const struct tran_ep *ep, size_t len)
+{
+	const struct tran_reach_ops *reach = ep->tran->ops->reach;
+	return reach ? reach->piece(len) : frame_most(ep);
 }
 
 static uint8_t *bounce(struct tran_ep *ep)
@@ -180,8 +194,13 @@ static uint8_t *bounce(struct tran_ep *ep)
 static int frame(
 	struct emulated_ep *e, const void *head, size_t head_len, const void *body, size_t len)
 {
+	const struct tran_ops *ops = e->ep->tran->ops;
 	struct iovec iov = {(void *)body, len};
-	int rc = e->ep->tran->ops->send(e->ep, head, head_len, &iov, len ? 1 : 0, len);
+	int rc;
+	if (ops->reach)
+		rc = ops->reach->send(e->ep, head, head_len, body, len);
+	else
+		rc = ops->send(e->ep, head, head_len, &iov, len ? 1 : 0, len);
 	if (rc < 0)
 		e->broken = true;
 	return rc;
@@ -247,9 +266,29 @@ static struct region *region_find(
 	return a->offset <= m->base.len && len <= m->base.len - a->offset ? m : NULL;
 }
 
-static char *region_at(const struct region *m, const struct ask *a)
+static uint8_t *region_at(const struct region *m, const struct ask *a)
 {
-	return (char *)m->base.addr + a->offset;
+	return (uint8_t *)m->base.addr + a->offset;
+}
+
+static uint8_t *own(struct tran *t, const struct ask *a, uint64_t len, unsigned access)
+{
+	if (t->ops->reach)
+		return t->ops->reach->own(t, a->slot, a->key, a->offset, len, access);
+	const struct region *m = region_find(t, a, len, access);
+	return m ? region_at(m, a) : NULL;
+}
+
+/* Bytes that came, to where they belong: 0 or -EFAULT. */
+static int place(const struct tran *t, void *to, const void *from, size_t n)
+{
+	if (!t->ops->reach)
+		return tran_place(t->emulated->pid, to, from, n, t->polled);
+	if (t->polled)
+		rpwi_copy_up(to, from, n);
+	else
+		rpwi_copy(to, from, n);
+	return 0;
 }
 
 /* ---- the side that asks ---- */
@@ -259,7 +298,8 @@ static void op_free(struct emulated_ep *e, struct op *op)
 	struct emulated *t = e->ep->tran->emulated;
 	rpwi_list_del(&op->waiting);
 	rpwi_list_del(&op->posted);
-	rpwi_error_drop(&op->error);
+	if (RPWI_UNLIKELY(op->error.status))
+		rpwi_error_drop(&op->error);
 	e->ops--;
 	if (e->beginning == op)
 		e->beginning = NULL;
@@ -274,12 +314,13 @@ static void op_free(struct emulated_ep *e, struct op *op)
 static void op_done(struct emulated_ep *e, struct op *op)
 {
 	struct tran_ep *ep = e->ep;
-	void *cookie = op->cookie;
+	void *cookie = op->m.cookie;
 	struct rpwi_error error = op->error;
 	op->error = (struct rpwi_error){0};
 	op_free(e, op);
 	ep->tran->up->done(ep->user, cookie, error.status ? &error : NULL);
-	rpwi_error_drop(&error);
+	if (RPWI_UNLIKELY(error.status))
+		rpwi_error_drop(&error);
 }
 
 static void op_check_done(struct emulated_ep *e, struct op *op)
@@ -288,7 +329,7 @@ static void op_check_done(struct emulated_ep *e, struct op *op)
 		return;
 	op_done(e, op);
 	while (!rpwi_list_empty(&e->ordered) &&
-		RPWI_CONTAINER_OF(e->ordered.next, struct op, posted)->kind == FLUSH)
+		RPWI_CONTAINER_OF(e->ordered.next, struct op, posted)->m.kind == EMULATED_FLUSH)
 		op_done(e, RPWI_CONTAINER_OF(rpwi_list_pop(&e->ordered), struct op, posted));
 }
 
@@ -300,9 +341,20 @@ static void op_fault(struct op *op, const struct rpwi_error *e)
 	rpwi_list_del(&op->waiting);
 }
 
+/* After a fault: an open chunk gets no answer. */
+static void op_shut(struct emulated_ep *e, struct op *op)
+{
+	if (!op->open)
+		return;
+	*op->open = (struct chunk){0};
+	op->open = NULL;
+	e->small--;
+	op->chunks--;
+}
+
 static bool is_bulk(const struct emulated_ep *e, const struct chunk *c)
 {
-	return c - e->chunk >= EMULATED_SMALL;
+	return c >= e->chunk + EMULATED_SMALL;
 }
 
 static void chunk_done(struct emulated_ep *e, struct chunk *c)
@@ -321,9 +373,9 @@ static struct chunk *chunk_of(struct emulated_ep *e, uint32_t id)
 	return c && c->op && c->id == id ? c : NULL;
 }
 
-static struct chunk *chunk_free(struct emulated_ep *e, bool bulk)
+static struct chunk *chunk_free(struct emulated_ep *e, bool bulk, unsigned small_most)
 {
-	if (bulk ? e->bulks == EMULATED_BULK : e->small == EMULATED_SMALL)
+	if (bulk ? e->bulks == EMULATED_BULK : e->small >= small_most)
 		return NULL;
 	/* One is free: the counts say so. */
 	unsigned i = 0;
@@ -338,14 +390,16 @@ static struct chunk *chunk_free(struct emulated_ep *e, bool bulk)
 static void chunk_begun(
 	struct emulated_ep *e, struct chunk *c, struct op *op, uint32_t id, size_t len)
 {
-	c->op = op;
-	c->id = id;
-	c->len = (uint32_t)len;
-	c->local = op->local ? op->local + op->issued : NULL;
-	*(is_bulk(e, c) ? &e->bulks : &e->small) += 1;
-	op->chunks++;
-	op->issued += len;
-	if (op->issued == op->len)
+	if (!c->op) {
+		c->op = op;
+		c->id = id;
+		c->local = op->m.local ? op->m.local + op->m.done : NULL;
+		*(is_bulk(e, c) ? &e->bulks : &e->small) += 1;
+		op->chunks++;
+	}
+	c->len += (uint32_t)len;
+	op->m.done += len;
+	if (op->m.done == op->m.len)
 		rpwi_list_del(&op->waiting);
 }
 
@@ -360,9 +414,10 @@ static bool issue_failed(struct emulated_ep *e, struct op *op)
 static bool issue_bulk(struct emulated_ep *e, struct op *op, struct chunk *c, struct ask *a)
 {
 	const struct tran_bulk_ops *bulk = e->ep->tran->ops->bulk;
-	bool put = op->kind == PUT;
+	bool put = op->m.kind == EMULATED_PUT;
+	struct tran_home *home = op->m.mem ? &((struct region *)op->m.mem)->home : NULL;
 	struct tran_bulk *b;
-	int rc = bulk->make(e->ep, put, op->local + op->issued, a->len, op->home, c, &b);
+	int rc = bulk->make(e->ep, put, op->m.local + op->m.done, a->len, home, c, &b);
 	if (rc == RPW_ERR_PEER_GONE)
 		e->broken = true;
 	if (rc)
@@ -374,55 +429,67 @@ static bool issue_bulk(struct emulated_ep *e, struct op *op, struct chunk *c, st
 	}
 	chunk_begun(e, c, op, a->id, a->len);
 	c->bulk = b;
-	bulk->go(b, put ? a->id | EMULATED_PUT : a->id);
+	bulk->go(b, put ? a->id | EMULATED_PUT_ID : a->id);
 	return true;
 }
 
 static bool issue_small(struct emulated_ep *e, struct op *op, struct chunk *c, const struct ask *a)
 {
+	const struct operands operands = {op->m.operand, op->m.compare};
 	const void *body = NULL;
 	size_t len = 0;
-	if (op->kind == PUT) {
-		body = op->local + op->issued;
+	if (op->m.kind == EMULATED_PUT) {
+		body = op->m.local + op->m.done;
 		len = a->len;
-	} else if (op->kind != GET) {
-		body = &op->operands;
-		len = sizeof(op->operands);
+	} else if (op->m.kind != EMULATED_GET) {
+		body = &operands;
+		len = sizeof(operands);
 	}
 	if (frame(e, a, sizeof(*a), body, len))
 		return false;
 	chunk_begun(e, c, op, a->id, a->len);
+	op->open = a->more ? c : NULL;
 	return true;
 }
 
 /* Ask for one part. False: there is no room for it now. */
 static bool issue(struct emulated_ep *e, struct op *op)
 {
-	const struct tran_limits *l = &e->ep->limits;
-	size_t left = op->len - op->issued, most = RPWI_MAX(frame_most(e->ep), l->bulk_max),
-	       len = RPWI_MIN(left, most);
+	const struct tran_reach_ops *reach = e->ep->tran->ops->reach;
+	size_t left = op->m.len - op->m.done, most = RPWI_MAX(op->part, e->ep->limits.bulk_max);
+	if (reach && op->m.kind == EMULATED_GET)
+		most = EMULATED_SPAN;
+	size_t len = RPWI_MIN(left, most);
 	if (len < left) /* the next part may come sooner */
-		len = rpwi_whole_lines(op->kind == PUT
-					       ? (const char *)(uintptr_t)(op->offset + op->issued)
-					       : op->local + op->issued,
+		len = rpwi_whole_lines(
+			op->m.kind == EMULATED_PUT
+				? (const char *)(uintptr_t)(op->m.offset + op->m.done)
+				: op->m.local + op->m.done,
 			len);
-	bool bulk = len > frame_most(e->ep);
-	struct chunk *c = chunk_free(e, bulk);
+	bool bulk = !reach && len > op->part, is_long = reach && op->m.len > op->part;
+	struct chunk *c = op->open;
+	if (!c)
+		c = chunk_free(e, bulk, is_long ? LONG_MOST : EMULATED_SMALL);
 	if (!c)
 		return false;
-	uint32_t id = (++e->number << INDEX_BITS | (uint32_t)(c - e->chunk)) & ~EMULATED_PUT;
-	struct ask a = {.kind = (uint8_t)op->kind,
+	uint32_t id = (++e->number << INDEX_BITS | (uint32_t)(c - e->chunk)) & ~EMULATED_PUT_ID;
+	struct ask a = {.kind = (uint8_t)op->m.kind,
 		.id = id,
-		.slot = op->at.slot,
-		.key = op->at.key,
-		.offset = op->offset + op->issued,
+		.slot = op->m.slot,
+		.key = op->m.key,
+		.offset = op->m.offset + op->m.done,
 		.len = len};
+	if (op->open)
+		a.id = c->id;
+	a.more =
+		is_long && op->m.kind == EMULATED_PUT && len < left && c->len + len < EMULATED_SPAN;
 	return bulk ? issue_bulk(e, op, c, &a) : issue_small(e, op, c, &a);
 }
 
 static void pump(struct emulated_ep *e)
 {
-	if (e->pumping) /* from inside up->done */
+	bool nothing = rpwi_list_empty(&e->waiting[0]) && rpwi_list_empty(&e->waiting[1]);
+	if (nothing || e->pumping) /* pumping: from inside up->done */
 		return;
 	e->pumping = true;
 	for (int bulk = 0; bulk < 2; bulk++)
@@ -432,7 +499,7 @@ static void pump(struct emulated_ep *e)
 	e->pumping = false;
 }
 
-static struct op *op_new(struct emulated_ep *e, enum kind kind, void *cookie)
+static struct op *op_new(struct emulated_ep *e, const struct emulated_move *m)
 {
 	struct emulated *t = e->ep->tran->emulated;
 	struct op *op;
@@ -442,34 +509,20 @@ static struct op *op_new(struct emulated_ep *e, enum kind kind, void *cookie)
 	} else if (!(op = malloc(sizeof(*op)))) {
 		return NULL;
 	}
-	*op = (struct op){.kind = kind, .cookie = cookie};
+	memset(op, 0, offsetof(struct op, m));
+	rpwi_copy_small(&op->m, m, sizeof(*m)); /* in the words that it was just written in */
 	rpwi_list_init(&op->waiting);
 	rpwi_list_init(&op->posted);
-	rpwi_list_add_tail(kind == GET ? &e->gets : &e->ordered, &op->posted);
+	rpwi_list_add_tail(m->kind == EMULATED_GET ? &e->gets : &e->ordered, &op->posted);
 	e->ops++;
 	return op;
 }
 
-static int post(struct tran_ep *ep, enum kind kind, const struct tran_desc *remote, uint64_t offset,
-	size_t len, void *cookie, struct op **out)
+static void op_ask(struct emulated_ep *e, struct op *op)
 {
-	struct emulated_ep *e = ep->closed ? NULL : of(ep);
-	if (!e)
-		return ep->closed ? tran_path_over(ep) : tran_no_memory(ep->tran, "operations");
-	if (e->broken || e->ops >= EMULATED_OPS_MAX)
-		return e->broken ? tran_path_over(ep) : RPWI_LATER;
-	struct op *op = op_new(e, kind, cookie);
-	if (!op)
-		return tran_no_memory(ep->tran, "an operation");
-	if (remote->len == sizeof(op->at))
-		memcpy(&op->at, remote->bytes, sizeof(op->at));
-	if (op->at.magic != MAGIC)
-		op->at.slot = UINT32_MAX; /* garbled: the peer will not find it, either */
-	op->offset = offset;
-	op->len = len;
-	rpwi_list_add_tail(&e->waiting[len > frame_most(ep)], &op->waiting);
-	*out = op;
-	return 0;
+	op->m.by_hand = false;
+	op->part = part_most(e->ep, op->m.len);
+	rpwi_list_add_tail(&e->waiting[op->m.len > op->part], &op->waiting);
 }
 
 /* What can go does. 0, or the endpoint has failed, and the operation was not taken. */
@@ -487,28 +540,58 @@ static int begin(struct emulated_ep *e, struct op *op)
 	return tran_path_over(e->ep);
 }
 
+int emulate_begin(struct tran_ep *ep, const struct emulated_move *m)
+{
+	struct emulated_ep *e = ep->closed ? NULL : of(ep);
+	if (!e)
+		return ep->closed ? tran_path_over(ep) : tran_no_memory(ep->tran, "operations");
+	if (e->broken || e->ops >= EMULATED_OPS_MAX)
+		return e->broken ? tran_path_over(ep) : RPWI_LATER;
+	struct op *op = op_new(e, m);
+	if (!op)
+		return tran_no_memory(ep->tran, "an operation");
+	op->arrived = m->done;
+	if (m->by_hand) {
+		rpwi_list_add_tail(&e->by_hand, &op->waiting);
+		return 0;
+	}
+	op_ask(e, op);
+	return begin(e, op);
+}
+
+static int start(struct tran_ep *ep, struct emulated_move *m, const struct tran_desc *remote,
+	uint64_t offset)
+{
+	struct desc d = {0};
+	if (ep->tran->ops->reach)
+		return ep->tran->ops->reach->begin(ep, m, remote, offset);
+	if (remote->len == sizeof(d))
+		memcpy(&d, remote->bytes, sizeof(d));
+	/* garbled: the peer will not find it, either */
+	m->slot = d.magic == MAGIC ? d.slot : UINT32_MAX;
+	m->key = d.key;
+	m->offset = offset;
+	return emulate_begin(ep, m);
+}
+
 static int transfer(struct tran_ep *ep, bool is_put, const struct tran_desc *remote,
 	uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie)
 {
-	struct op *op = NULL;
-	int rc = post(ep, is_put ? PUT : GET, remote, offset, len, cookie, &op);
-	if (rc)
-		return rc;
-	op->local = local;
-	op->home = mem ? &((struct region *)mem)->home : NULL;
-	return begin(ep->emulated, op);
+	struct emulated_move m = {.local = local, .len = len, .mem = mem, .cookie = cookie};
+	m.kind = is_put ? EMULATED_PUT : EMULATED_GET;
+	return start(ep, &m, remote, offset);
 }
 
 static int atomic(struct tran_ep *ep, enum tran_atomic kind, const struct tran_desc *remote,
 	uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before, void *cookie)
 {
-	struct op *op = NULL;
-	int rc = post(ep, kind == TRAN_FETCH_ADD ? ADD : SWAP, remote, offset, 8, cookie, &op);
-	if (rc)
-		return rc;
-	op->operands = (struct operands){operand, compare};
-	op->before = before;
-	return begin(ep->emulated, op);
+	struct emulated_move m = {.kind = kind == TRAN_FETCH_ADD ? EMULATED_ADD : EMULATED_SWAP,
+		.len = 8,
+		.operand = operand,
+		.compare = compare,
+		.before = before,
+		.cookie = cookie};
+	return start(ep, &m, remote, offset);
 }
 
 static int flush(struct tran_ep *ep, void *cookie)
@@ -522,26 +605,106 @@ static int flush(struct tran_ep *ep, void *cookie)
 	}
 	if (e->ops >= EMULATED_OPS_MAX)
 		return RPWI_LATER;
-	return op_new(e, FLUSH, cookie) ? 0 : tran_no_memory(ep->tran, "an operation");
+	return op_new(e, &(struct emulated_move){.kind = EMULATED_FLUSH, .cookie = cookie})
+		       ? 0
+		       : tran_no_memory(ep->tran, "an operation");
 }
 
 const struct tran_rma_ops emulated_rma = {.transfer = transfer, .atomic = atomic, .flush = flush};
 
+/* ---- by the transport's own hands ---- */
+
+bool emulate_can_step(const struct tran_ep *ep)
+{
+	return ep->emulated && !rpwi_list_empty(&ep->emulated->by_hand);
+}
+
+size_t emulate_step(struct tran_ep *ep)
+{
+	struct emulated_ep *e = ep->emulated;
+	size_t moved = 0;
+	if (!emulate_can_step(ep))
+		return 0;
+	struct op *op = RPWI_CONTAINER_OF(rpwi_list_pop(&e->by_hand), struct op, waiting);
+	int rc = ep->tran->ops->reach->step(ep, &op->m, &moved);
+	op->m.done += moved;
+	op->arrived = op->m.done;
+	if (rc == TRAN_ASK) {
+		op_ask(e, op);
+		pump(e);
+	} else if (rc < 0) {
+		op_fault(op, rpwi_last_error());
+		op_check_done(e, op);
+	} else if (op->m.done < op->m.len) {
+		rpwi_list_add_tail(&e->by_hand, &op->waiting);
+	} else {
+		op_check_done(e, op);
+	}
+	return moved;
+}
+
+bool emulate_is_idle(const struct tran_ep *ep)
+{
+	const struct emulated_ep *e = ep->emulated;
+	return !e || e->small + 1 == e->nobody.chunks;
+}
+
+static void take_over(struct emulated_ep *e, struct op *op)
+{
+	for (unsigned i = 0; i < EMULATED_SMALL; i++) {
+		struct chunk *c = &e->chunk[i];
+		if (c->op != op)
+			continue;
+		c->op = &e->nobody;
+		c->local = NULL;
+		e->nobody.chunks++;
+	}
+	op->chunks = 0;
+	rpwi_list_del(&op->waiting);
+	if (op->error.status) {
+		op_check_done(e, op);
+		return;
+	}
+	op->m.done = op->arrived;
+	op->m.by_hand = true;
+	rpwi_list_add_tail(&e->by_hand, &op->waiting);
+}
+
+void emulate_tick(struct tran_ep *ep, unsigned patience)
+{
+	struct emulated_ep *e = ep->emulated;
+	if (!e)
+		return;
+	e->ticks = e->answers == e->answers_seen && !emulate_is_idle(ep) ? e->ticks + 1 : 0;
+	e->answers_seen = e->answers;
+	if (e->ticks < patience)
+		return;
+	e->ticks = 0;
+	for (struct rpwi_list *at = e->gets.next, *next; at != &e->gets; at = next) {
+		struct op *op = RPWI_CONTAINER_OF(at, struct op, posted);
+		next = at->next;
+		if (!op->m.by_hand)
+			take_over(e, op);
+	}
+}
+
+/* ---- the side that asks, when it is answered ---- */
+
 static void refused(struct emulated_ep *e, const struct chunk *c, unsigned answer)
 {
 	const char *name = e->ep->tran->ops->name;
-	unsigned long long at = c->op->offset;
+	unsigned long long at = c->op->m.offset;
 	if (answer == NO_ACCESS)
 		rpwi_fail(RPW_ERR_ACCESS,
 			"%s: the peer refused the access to %zu bytes at offset %llu: it has no "
 			"such memory registered (any more), or not for this, or not "
 			"that "
 			"much; use the key that it packed",
-			name, c->op->len, at);
+			name, c->op->m.len, at);
 	else
 		rpwi_fail(RPW_ERR_SYSTEM,
 			"%s: the peer's side could not move the %zu bytes at offset %llu", name,
-			c->op->len, at);
+			c->op->m.len, at);
 	op_fault(c->op, rpwi_last_error());
 }
 
@@ -549,20 +712,29 @@ static void answered(struct tran_ep *ep, const struct done *d, const void *body,
 {
 	struct emulated_ep *e = ep->emulated;
 	struct chunk *c = e ? chunk_of(e, d->id) : NULL;
-	bool get = c && c->op->kind == GET, ok = d->answer == OK;
-	if (!c || c->answered || d->answer >= ANSWERS ||
-		(get && ok && (is_bulk(e, c) || len != c->len)) || (len && !(get && ok))) {
+	bool get = c && c->op->m.kind == EMULATED_GET, ok = d->answer == OK;
+	bool more = get && ok && ep->tran->ops->reach && len && len < c->len;
+	if (!c || c->answered || c == c->op->open || d->answer >= ANSWERS ||
+		(get && ok && (is_bulk(e, c) || (len != c->len && !more))) ||
+		(len && !(get && ok))) {
 		breach(ep, "an answer to what was not asked");
 		return;
 	}
-	if (!ok)
+	if (!ok) {
 		refused(e, c, d->answer);
-	else if (get && len &&
-		 tran_place(ep->tran->emulated->pid, c->local, body, len, ep->tran->polled))
+		op_shut(e, c->op);
+	} else if (get && c->local && len && place(ep->tran, c->local, body, len))
 		op_fault(c->op,
 			&(struct rpwi_error){RPW_ERR_INVALID, EFAULT, "its buffer is not mapped"});
-	else if (c->op->before)
-		*c->op->before = d->value;
+	else if (c->op->m.before)
+		*c->op->m.before = d->value;
+	c->op->arrived += len;
+	e->answers++;
+	if (more) {
+		c->local = c->local ? c->local + len : NULL;
+		c->len -= (uint32_t)len;
+		return;
+	}
 	c->answered = true;
 	if (c->bulk && get) {
 		ep->tran->ops->bulk->drop(c->bulk);
@@ -575,26 +747,37 @@ static void answered(struct tran_ep *ep, const struct done *d, const void *body,
 
 /* ---- the side that answers ---- */
 
-/* An answer goes, or waits for room. */
+/* The bytes of a get: only when they go, since the answer may have waited, and the memory be gone.
+ * NULL, and s->answer says so. */
+static const void *got(struct emulated_ep *e, struct serve *s, size_t len)
+{
+	struct tran *t = e->ep->tran;
+	const uint8_t *from = own(t, &s->ask, len, TRAN_READ);
+	if (from && t->ops->reach)
+		return from;
+	uint8_t *p = from ? bounce(e->ep) : NULL;
+	if (p && !tran_fetch(t->emulated->pid, p, from, len))
+		return p;
+	s->answer = from && !p ? FAILED : NO_ACCESS;
+	return NULL;
+}
+
+/* An answer goes, or its rest waits for room. */
 static bool answer_sent(struct emulated_ep *e, struct serve *s)
 {
-	struct done d = {.kind = DONE, .answer = s->answer, .id = s->ask.id, .value = s->value};
-	const void *body = NULL;
-	size_t len = 0;
-	if (s->ask.kind == GET && s->answer == OK && s->ask.len) {
-		/* Only now, since it may have waited, and the memory be gone. */
-		struct region *m = region_find(e->ep->tran, &s->ask, s->ask.len, TRAN_READ);
-		uint8_t *p = bounce(e->ep);
-		len = s->ask.len;
-		body = p;
-		if (!m || !p ||
-			tran_fetch(e->ep->tran->emulated->pid, p, region_at(m, &s->ask), len)) {
-			d.answer = s->answer = m && !p ? FAILED : NO_ACCESS;
-			len = 0;
-		}
-	}
-	if (frame(e, &d, sizeof(d), body, len))
-		return false;
+	bool get = s->ask.kind == EMULATED_GET;
+	do {
+		size_t len = RPWI_MIN(s->ask.len, s->part);
+		const void *body = get && s->answer == OK && len ? got(e, s, len) : NULL;
+		struct done d = {.kind = EMULATED_DONE,
+			.answer = s->answer,
+			.id = s->ask.id,
+			.value = s->value};
+		if (frame(e, &d, sizeof(d), body, body ? len : 0))
+			return false;
+		s->ask.offset += len;
+		s->ask.len -= len;
+	} while (get && s->answer == OK && s->ask.len);
 	s->busy = false;
 	return true;
 }
@@ -609,15 +792,17 @@ static void answer(struct emulated_ep *e, struct serve *s, unsigned how)
 static void serve_bulk(struct emulated_ep *e, struct serve *s)
 {
 	const struct tran_bulk_ops *bulk = e->ep->tran->ops->bulk;
-	bool put = s->ask.kind == PUT;
+	bool put = s->ask.kind == EMULATED_PUT;
 	struct region *m =
 		region_find(e->ep->tran, &s->ask, s->ask.len, put ? TRAN_WRITE : TRAN_READ);
 	int rc = m ? bulk->make(
 			     e->ep, !put, region_at(m, &s->ask), s->ask.len, &m->home, s, &s->bulk)
 		   : 0;
-	s->answer = rc ? FAILED : m ? OK : NO_ACCESS;
-	if (rc)
+	s->answer = m ? OK : NO_ACCESS;
+	if (rc) {
+		s->answer = FAILED;
 		m = NULL;
+	}
 	if (!m && !put && rc != RPW_ERR_PEER_GONE) {
 		answer(e, s, s->answer);
 		return;
@@ -633,42 +818,51 @@ static void serve_bulk(struct emulated_ep *e, struct serve *s)
 	}
 	if (m)
 		rpwi_list_add_tail(&m->moving, &s->moving);
-	bulk->go(s->bulk, put ? s->ask.id | EMULATED_PUT : s->ask.id);
+	bulk->go(s->bulk, put ? s->ask.id | EMULATED_PUT_ID : s->ask.id);
 }
 
 static unsigned put_small(struct tran *t, const struct ask *a, const void *body)
 {
-	struct region *m = region_find(t, a, a->len, TRAN_WRITE);
-	return !m || tran_place(t->emulated->pid, region_at(m, a), body, a->len, t->polled)
-		       ? NO_ACCESS
-		       : OK;
+	uint8_t *at = own(t, a, a->len, TRAN_WRITE);
+	return !at || place(t, at, body, a->len) ? NO_ACCESS : OK;
 }
 
 static unsigned add_or_swap(struct tran *t, const struct ask *a, const void *body, uint64_t *before)
 {
 	struct operands o;
-	struct region *m = region_find(t, a, 8, TRAN_ATOMIC);
-	uint64_t *at = m ? (uint64_t *)region_at(m, a) : NULL;
+	uint64_t *at = (uint64_t *)(void *)own(t, a, 8, TRAN_ATOMIC);
 	memcpy(&o, body, sizeof(o));
-	if (!m || (uintptr_t)at % 8 || tran_reachable(at))
+	if (!at || (uintptr_t)at % 8 || (!t->ops->reach && tran_reachable(at)))
 		return NO_ACCESS;
-	*before = tran_atomic_here(
-		at, a->kind == ADD ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, o.operand, o.compare);
+	*before = tran_atomic_here(at, a->kind == EMULATED_ADD ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP,
+		o.operand, o.compare);
 	return OK;
 }
 
 static const char *ask_wrong(const struct tran_ep *ep, const struct ask *a, size_t body_len)
 {
 	unsigned i = a->id % (1 << INDEX_BITS);
-	bool atomic = a->kind == ADD || a->kind == SWAP;
-	if (i >= EMULATED_WINDOW || (i >= EMULATED_SMALL) != !!a->bulk || a->bulk > 1 ||
-		a->id & EMULATED_PUT)
+	bool atomic = a->kind == EMULATED_ADD || a->kind == EMULATED_SWAP;
+	if (i >= EMULATED_WINDOW || (i >= EMULATED_SMALL) != !!a->bulk ||
+		a->bulk > (ep->tran->ops->bulk ? 1 : 0) || a->id & EMULATED_PUT_ID)
 		return "a request with a number that there is not";
-	if (a->bulk      ? atomic || a->len > TRAN_BULK_LEN_MAX || !a->len
-		: atomic ? a->len != 8
-			 : a->len > frame_most(ep))
+	size_t least = 0, most = frame_most(ep), body = 0;
+	if (ep->tran->ops->reach && a->kind == EMULATED_GET)
+		most = EMULATED_SPAN;
+	if (a->bulk) {
+		least = 1;
+		most = TRAN_BULK_LEN_MAX;
+	} else if (atomic) {
+		least = most = 8;
+		body = sizeof(struct operands);
+	} else if (a->kind == EMULATED_PUT) {
+		body = a->len;
+	}
+	if (a->more && (a->kind != EMULATED_PUT || !ep->tran->ops->reach))
+		return "a request that has no more bytes, and says so";
+	if (a->len < least || a->len > most || (a->bulk && atomic))
 		return "a request for more than one takes";
-	if (body_len != (a->bulk || a->kind == GET ? 0 : atomic ? sizeof(struct operands) : a->len))
+	if (body_len != body)
 		return "a request that is not as long as it says";
 	return NULL;
 }
@@ -678,13 +872,14 @@ static void serve(struct emulated_ep *e, struct serve *s, const struct ask *a, c
 	struct tran *t = e->ep->tran;
 	s->busy = true;
 	s->ask = *a;
+	s->part = part_most(e->ep, a->len);
 	s->value = 0;
 	s->bulk = NULL;
 	if (a->bulk)
 		serve_bulk(e, s);
-	else if (a->kind == GET)
-		answer(e, s, region_find(t, a, a->len, TRAN_READ) ? OK : NO_ACCESS);
-	else if (a->kind == PUT)
+	else if (a->kind == EMULATED_GET) /* bytes are checked when they go */
+		answer(e, s, a->len || own(t, a, 0, TRAN_READ) ? OK : NO_ACCESS);
+	else if (a->kind == EMULATED_PUT)
 		answer(e, s, put_small(t, a, body));
 	else
 		answer(e, s, add_or_swap(t, a, body, &s->value));
@@ -695,10 +890,15 @@ static void asked(struct tran_ep *ep, const struct ask *a, const void *body, siz
 	struct emulated_ep *e = of(ep);
 	const char *why = ask_wrong(ep, a, body_len);
 	struct serve *s = e && !why ? &e->serve[a->id % (1 << INDEX_BITS)] : NULL;
-	if (s && s->bulk && s->ask.kind == GET)
+	if (s && s->bulk && s->ask.kind == EMULATED_GET)
 		s += EMULATED_BULK;
 	if (s && s->busy)
 		why = "more requests than allowed";
+	if (s && !why &&
+		a->more) { /* the answer to the last piece is that to all: it ends highest */
+		put_small(ep->tran, a, body);
+		return;
+	}
 	if (why)
 		breach(ep, why);
 	else if (!s)
@@ -716,10 +916,10 @@ void emulate_frame(
 	uint8_t kind = *(const uint8_t *)head;
 	struct ask a;
 	struct done d;
-	if (kind < DONE && head_len == sizeof(a)) {
+	if (kind < EMULATED_DONE && head_len == sizeof(a)) {
 		memcpy(&a, head, sizeof(a));
 		asked(ep, &a, body, body_len);
-	} else if (kind == DONE && head_len == sizeof(d)) {
+	} else if (kind == EMULATED_DONE && head_len == sizeof(d)) {
 		memcpy(&d, head, sizeof(d));
 		answered(ep, &d, body, body_len);
 	} else
@@ -730,14 +930,13 @@ static void served(struct emulated_ep *e, struct serve *s, int status)
 {
 	rpwi_list_del(&s->moving);
 	s->bulk = NULL;
-	if (s->ask.kind == PUT)
-		answer(e, s,
-			s->answer != OK            ? s->answer
-			: !status                  ? OK
-			: status == RPW_ERR_ACCESS ? NO_ACCESS
-						   : FAILED);
-	else
+	if (s->ask.kind != EMULATED_PUT) {
 		s->busy = false; /* the bytes were the answer */
+		return;
+	}
+	if (s->answer == OK && status)
+		s->answer = status == RPW_ERR_ACCESS ? NO_ACCESS : FAILED;
+	answer(e, s, s->answer);
 }
 
 void emulate_moved(struct tran_ep *ep, void *cookie, int status)
@@ -749,11 +948,11 @@ void emulate_moved(struct tran_ep *ep, void *cookie, int status)
 		return;
 	}
 	c->bulk = NULL;
-	if (status == RPW_ERR_ACCESS && c->op->kind == GET)
+	if (status == RPW_ERR_ACCESS && c->op->m.kind == EMULATED_GET)
 		refused(e, c, NO_ACCESS);
 	else if (status)
 		op_fault(c->op, &(struct rpwi_error){status, 0, "its bytes could not be moved"});
-	if (c->op->kind == GET || c->answered)
+	if (c->op->m.kind == EMULATED_GET || c->answered)
 		chunk_done(e, c);
 	pump(e);
 }
@@ -784,6 +983,7 @@ void emulate_ep_close(struct tran_ep *ep)
 			op_free(e, RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct op, posted));
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(e->serve); i++)
 		rpwi_list_del(&e->serve[i].moving);
+	rpwi_error_drop(&e->nobody.error);
 	free(e);
 	ep->emulated = NULL;
 }

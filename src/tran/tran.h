@@ -23,6 +23,7 @@ struct tran;
 struct tran_ep;
 struct emulated;
 struct emulated_ep;
+struct emulated_move;
 
 enum {
 	TRAN_HANDLE_MAX = 4096, /* what ep_make may give */
@@ -225,6 +226,27 @@ struct tran_bulk_ops {
 	void (*release)(struct tran *t, struct tran_home *home);
 };
 
+/* What a transport that reaches its peer's memory by itself, but not always, offers for `rma` to be
+ * emulated the rest of the time. Its registered memory is its own (`mem`), and stays mapped. */
+enum { TRAN_ASK = 2 };
+struct tran_reach_ops {
+	/* A transfer or an atomic, as far as one call may go; up->done from inside, or
+	 * emulate_begin. `m` has no place yet: that is for the transport to read. */
+	int (*begin)(struct tran_ep *ep, struct emulated_move *m, const struct tran_desc *remote,
+		uint64_t offset);
+	/* A place in memory of this side's, for a peer that wants this access; NULL: it may not. */
+	uint8_t *(*own)(struct tran *t, uint32_t slot, uint64_t key, uint64_t offset, uint64_t len,
+		unsigned access);
+	/* One frame of the emulation's: 0, an error, or RPWI_LATER: emulate_room follows. */
+	int (*send)(struct tran_ep *ep, const void *head, size_t head_len, const void *body,
+		size_t len);
+	/* So many bytes of a transfer of `len` go into one frame. */
+	size_t (*piece)(size_t len);
+	/* Moves the next bytes. 0, with how many; RPWI_LATER; TRAN_ASK: the peer is to be asked for
+	 * the rest; or an error. */
+	int (*step)(struct tran_ep *ep, const struct emulated_move *m, size_t *moved);
+};
+
 /* The transport and its endpoints. Those that give an int: 0 or an error (base/error.h). */
 struct tran_ops {
 	const char *name; /* "shm" */
@@ -271,7 +293,8 @@ struct tran_ops {
 	const struct tran_mem_ops *mem;
 	const struct tran_rma_ops *rma;
 	/* Where these two are the emulation's: */
-	const struct tran_bulk_ops *bulk; /* NULL: all goes in frames */
+	const struct tran_bulk_ops *bulk;   /* NULL: all goes in frames */
+	const struct tran_reach_ops *reach; /* NULL: the peer is always asked */
 	/* the peer did what it must not: the endpoint fails, at the end of progress */
 	void (*breach)(struct tran_ep *ep, const struct rpwi_error *e);
 };

@@ -138,7 +138,8 @@ static void on_done(void *user, void *cookie, const struct rpwi_error *err)
 	struct end *e = user;
 	if (!op->used || e->failed)
 		fuzz_broken("an operation was told twice, or after the end");
-	if (status != RPW_OK && status != RPW_ERR_ACCESS)
+	/* SYSTEM: it says that it could not */
+	if (status != RPW_OK && status != RPW_ERR_ACCESS && status != RPW_ERR_SYSTEM)
 		fuzz_broken("a status that no peer can cause");
 	op_end(op);
 }
@@ -349,30 +350,26 @@ static void forge_cell(void)
 				 ring_bulk_need(head, body);
 }
 
+static const uint8_t forged_body[RING_BODY_MAX] = {9};
+static struct shm_desc some_forged_desc(unsigned of, uint8_t how)
+{
+	struct tran_mem *m = run.side[of].mem[how % REGIONS];
+	struct shm_desc d = {0};
+	if (m)
+		memcpy(&d, m->desc.bytes, sizeof(d));
+	return d;
+}
+
 static void forge_ctl(unsigned from)
 {
-	static const uint8_t body[RING_BODY_MAX] = {9};
 	struct shm_link *l = link_of(&run.side[from]);
 	uint8_t how = fuzz_u8(&run.in);
 	if (!l)
 		return;
-	struct tran_mem *m = run.side[!from].mem[how % REGIONS];
-	struct shm_desc d = {0};
-	if (m)
-		memcpy(&d, m->desc.bytes, sizeof(d));
-	struct shm_ctl ctl = {.id = (uint32_t)some_number(),
-		.index = d.index,
-		.nonce = d.nonce,
-		.offset = some_number(),
-		.a = some_number(),
-		.b = some_number()};
+	struct shm_desc d = some_forged_desc(!from, how);
+	struct shm_ctl ctl = {.index = d.index, .nonce = d.nonce};
 	uint8_t kind = fuzz_u8(&run.in) % (SHM_KINDS + 1);
-	struct shm_link *other = link_of(&run.side[!from]);
-	if (kind == SHM_DATA || kind == SHM_ACK) { /* of what it has asked for */
-		uint32_t slot = ctl.id % 8;
-		ctl.id = other && how & 64 ? other->generation[slot] << 6 | slot : ctl.id;
-		ctl.a = how & 32 ? 0 : ctl.a;
-	} else if (kind >= SHM_OPEN && kind <= SHM_REFUSE && how & 64) {
+	if (kind >= SHM_OPEN && kind <= SHM_REFUSE && how & 64) {
 		struct shm *t = shm_of(run.side[!from].t);
 		uint32_t index = how % RPWI_MAX(t->eps.room, 1u);
 		ctl.index = fuzz_u8(&run.in) % 8;
@@ -382,19 +379,61 @@ static void forge_ctl(unsigned from)
 		ctl.index = (uint32_t)some_number();
 	}
 	ring_tx_refresh(&l->tx);
+	size_t len = how & 16 ? (size_t)fuzz_u16(&run.in) : 0;
+	rpwi_shm_link_put(l, (enum shm_kind)kind, fuzz_u8(&run.in) % 8, &ctl, sizeof(ctl),
+		forged_body, RPWI_MIN(len, (size_t)RING_BODY_MAX), 0);
+}
+
+/* A frame of the emulation, as emulate.h has it: a request; or an answer, of what was asked. */
+static void forge_memory(unsigned from)
+{
+	struct {
+		uint8_t kind, bulk, more, zero;
+		uint32_t id, slot, zero2;
+		uint64_t key, offset, len;
+	} ask = {0};
+	struct {
+		uint8_t kind, answer, zero[2];
+		uint32_t id;
+		uint64_t value;
+	} done = {0};
+	struct shm_link *l = link_of(&run.side[from]);
+	uint8_t how = fuzz_u8(&run.in), kind = EMULATED_GET + fuzz_u8(&run.in) % 6;
+	uint32_t id = fuzz_u8(&run.in) % 32u << 7 | (fuzz_u8(&run.in) % 8u);
+	if (!l)
+		return;
+	struct shm_desc d = some_forged_desc(!from, how);
 	size_t len = how & 16 ? (size_t)fuzz_u16(&run.in) : fuzz_u8(&run.in);
-	rpwi_shm_link_ctl(l, (enum shm_kind)kind, fuzz_u8(&run.in) % 8, &ctl, body,
-		RPWI_MIN(len, (size_t)RING_BODY_MAX), 0);
+	len = RPWI_MIN(len, (size_t)RING_BODY_MAX);
+	ring_tx_refresh(&l->tx);
+	if (kind == EMULATED_DONE) {
+		done.kind = kind;
+		done.answer = how & 96 ? 0 : how >> 2 & 3;
+		done.id = how & 128 ? (uint32_t)some_number() : id;
+		rpwi_shm_link_put(l, SHM_MEMORY, fuzz_u8(&run.in) % 8, &done, sizeof(done),
+			forged_body, how & 64 ? len : 0, 0);
+		return;
+	}
+	ask.kind = kind;
+	ask.bulk = how & 4 && how & 8;
+	ask.more = how >> 3 & 1;
+	ask.id = how & 128 ? (uint32_t)some_number() : id;
+	ask.slot = d.index;
+	ask.key = d.nonce;
+	ask.offset = how & 32 ? 0 : some_number();
+	ask.len = how & 64 ? len : some_number();
+	size_t body = kind == EMULATED_GET ? 0 : len;
+	if (how & 2)
+		body = kind == EMULATED_PUT ? RPWI_MIN(ask.len, (uint64_t)RING_BODY_MAX) : 16;
+	rpwi_shm_link_put(
+		l, SHM_MEMORY, fuzz_u8(&run.in) % 8, &ask, sizeof(ask), forged_body, body, 0);
 }
 
 static void forge_board(void)
 {
 	struct shm *t = shm_of(run.side[1].t);
 	uint8_t how = fuzz_u8(&run.in);
-	struct tran_mem *m = run.side[1].mem[how % REGIONS];
-	struct shm_desc d = {0};
-	if (m)
-		memcpy(&d, m->desc.bytes, sizeof(d));
+	struct shm_desc d = some_forged_desc(1, how);
 	struct shm_entry *e = &t->board->entries[d.index];
 	if (how < 64)
 		atomic_store(&e->len, some_number());
@@ -437,12 +476,9 @@ static void forge_note(void)
 {
 	struct shm_link *l = link_of(&run.side[1]);
 	uint8_t how = fuzz_u8(&run.in);
-	struct tran_mem *m = run.side[1].mem[how % REGIONS];
-	struct shm_desc d = {0};
 	if (!l || l->socket.fd < 0)
 		return;
-	if (m)
-		memcpy(&d, m->desc.bytes, sizeof(d));
+	struct shm_desc d = some_forged_desc(1, how);
 	struct note n = {.magic = 0x4d485352,
 		.version = SHM_VERSION,
 		.type = 3,
@@ -497,8 +533,11 @@ static void command(void)
 	case 4:
 		forge_cell();
 		break;
-	case 5 ... 8:
+	case 5 ... 6:
 		forge_ctl(b >> 7);
+		break;
+	case 7 ... 8:
+		forge_memory(b >> 7);
 		break;
 	case 9:
 		forge_board();

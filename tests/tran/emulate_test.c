@@ -440,7 +440,7 @@ static void what_does_not_add_up_is_a_breach(void **state)
 		{"number", GET, 0, EMULATED_WINDOW, 8, sizeof(struct ask), 0},
 		{"number", GET, 1, 0, 1000, sizeof(struct ask), 0},
 		{"number", GET, 2, EMULATED_SMALL, 1000, sizeof(struct ask), 0},
-		{"number", GET, 0, EMULATED_PUT, 8, sizeof(struct ask), 0},
+		{"number", GET, 0, EMULATED_PUT_ID, 8, sizeof(struct ask), 0},
 		{"more than", GET, 0, 0, BULK_MIN, sizeof(struct ask), 0},
 		{"more than", GET, 1, EMULATED_SMALL, TRAN_BULK_LEN_MAX + 1, sizeof(struct ask), 0},
 		{"more than", GET, 1, EMULATED_SMALL, UINT64_MAX, sizeof(struct ask), 0},

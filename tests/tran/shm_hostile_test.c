@@ -224,37 +224,82 @@ static void forge_cell(struct shm_link *l)
 	ring_tx_step(tx);
 }
 
-/* A control frame that is one, with numbers that are not. The descriptions are right often enough
- * to get past the first checks. */
-static void forge_ctl(struct shm_link *l, const struct tran_desc d[2])
+/* The frames of the emulation, as emulate.h has them. */
+struct ask {
+	uint8_t kind, bulk, more, zero;
+	uint32_t id, slot, zero2;
+	uint64_t key, offset, len;
+};
+struct done {
+	uint8_t kind, answer, zero[2];
+	uint32_t id;
+	uint64_t value;
+};
+
+/* A frame that is one, with numbers that are not. The descriptions are right often enough to get
+ * past the first checks. */
+static void forge_frame(struct shm_link *l, const struct tran_desc d[2])
 {
 	static const uint8_t body[RING_BODY_MAX];
 	struct shm_desc desc;
 	memcpy(&desc, d[roll() % 2].bytes, sizeof desc);
-	struct shm_ctl ctl = {.id = (uint32_t)odd_number(),
-		.index = roll() % 4 ? desc.index : (uint32_t)odd_number(),
-		.nonce = roll() % 4 ? desc.nonce : odd_number(),
+	struct shm_ctl ctl = {.index = roll() % 4 ? desc.index : (uint32_t)odd_number(),
+		.nonce = roll() % 4 ? desc.nonce : odd_number()};
+	struct ask ask = {.kind = (uint8_t)(EMULATED_GET + roll() % 4),
+		.bulk = roll() % 8 == 0,
+		.more = roll() % 4 == 0,
+		.id = (uint32_t)(roll() % 4 ? roll() % EMULATED_SMALL : roll() % EMULATED_WINDOW),
+		.slot = ctl.index,
+		.key = ctl.nonce,
 		.offset = odd_number(),
-		.a = odd_number(),
-		.b = odd_number()};
+		.len = roll() % 2 ? roll() % REGION : odd_number()};
+	struct done done = {.kind = EMULATED_DONE,
+		.answer = (uint8_t)(roll() % 4),
+		.id = (uint32_t)(roll() % 2 ? 1 << 7 : odd_number()),
+		.value = odd_number()};
+	const struct {
+		const void *head;
+		size_t len;
+	} heads[] = {{&ctl, sizeof ctl}, {&ask, sizeof ask}, {&done, sizeof done}};
+	unsigned which = (unsigned)(roll() % RPWI_ARRAY_LEN(heads));
+	enum shm_kind kind = which && roll() % 8 ? SHM_MEMORY : (enum shm_kind)(roll() % 16);
+	size_t len = roll() % 2 ? 0 : odd_number() % (RING_BODY_MAX + 1);
+	if (which == 1 && roll() % 2)
+		len = ask.kind == EMULATED_PUT ? ask.len % (RING_BODY_MAX + 1) : 16;
 	ring_tx_refresh(&l->tx);
-	rpwi_shm_link_ctl(l, (enum shm_kind)(roll() % 16),
-		roll() % 2 ? (uint32_t)(roll() % 8) : (uint32_t)(odd_number() & 0xfffff), &ctl,
-		body, roll() % 2 ? 0 : odd_number() % (RING_BODY_MAX + 1), 0);
+	rpwi_shm_link_put(l, kind,
+		roll() % 2 ? (uint32_t)(roll() % 8) : (uint32_t)(odd_number() & 0xfffff),
+		heads[which].head, heads[which].len, body, len, 0);
 }
 
 /* Many of one kind, well formed: what has a bound must have it. */
 static void flood(struct shm_link *l, const struct tran_desc d[2])
 {
-	static const uint8_t kinds[] = {SHM_GET, SHM_ADD, SHM_MAP, SHM_OPEN, SHM_PUT};
+	static const uint8_t kinds[] = {SHM_MEMORY, SHM_MEMORY, SHM_MEMORY, SHM_MAP, SHM_OPEN};
+	static const uint8_t asks[] = {EMULATED_GET, EMULATED_ADD, EMULATED_PUT};
+	static const uint8_t body[16];
 	struct shm_desc desc;
 	memcpy(&desc, d[0].bytes, sizeof desc);
-	enum shm_kind kind = kinds[roll() % RPWI_ARRAY_LEN(kinds)];
+	unsigned which = (unsigned)(roll() % RPWI_ARRAY_LEN(kinds));
+	bool again = roll() % 2;
 	for (uint32_t i = 0; i < 900; i++) {
-		struct shm_ctl ctl = {
-			.id = i, .index = desc.index, .nonce = desc.nonce, .offset = 0, .a = 32768};
+		struct shm_ctl ctl = {.index = desc.index, .nonce = desc.nonce};
+		struct ask ask = {.kind = asks[which % RPWI_ARRAY_LEN(asks)],
+			.id = again ? 0 : i % EMULATED_SMALL,
+			.slot = desc.index,
+			.key = desc.nonce,
+			.len = 32768};
+		size_t len = 0;
+		if (ask.kind != EMULATED_GET) {
+			ask.len = ask.kind == EMULATED_ADD ? 8 : sizeof body;
+			len = sizeof body;
+		}
 		ring_tx_refresh(&l->tx);
-		if (rpwi_shm_link_ctl(l, kind, i, &ctl, NULL, 0, 0))
+		int rc = kinds[which] == SHM_MEMORY
+				 ? rpwi_shm_link_put(
+					   l, SHM_MEMORY, i % 8, &ask, sizeof ask, body, len, 0)
+				 : rpwi_shm_link_ctl(l, (enum shm_kind)kinds[which], i, &ctl);
+		if (rc)
 			return;
 	}
 }
@@ -280,7 +325,7 @@ static void hostile_main(struct side *s)
 		if (style == 1 || (style == 4 && roll() % 8 == 0))
 			forge_cell(l);
 		if (style == 2 || style == 4)
-			forge_ctl(l, d);
+			forge_frame(l, d);
 		if (style == 3)
 			flood(l, d);
 		if (roll() % 8 == 0)

@@ -43,7 +43,9 @@ int rpwi_shm_ep_make(struct tran *tran, const struct tran_control *control, void
 	rpwi_list_init(&ep->in_owing);
 	rpwi_list_init(&ep->in_rooms);
 	rpwi_list_init(&ep->in_starting);
-	rpwi_list_init(&ep->ops);
+	rpwi_list_init(&ep->in_work);
+	rpwi_list_init(&ep->in_blocked);
+	rpwi_list_init(&ep->in_asking);
 	struct shm_handle h = {.magic = HANDLE_MAGIC,
 		.version = SHM_VERSION,
 		.len = sizeof h,
@@ -61,6 +63,7 @@ int rpwi_shm_ep_make(struct tran *tran, const struct tran_control *control, void
 void rpwi_shm_ep_free(struct shm_ep *ep)
 {
 	struct shm *t = ep->t;
+	rpwi_shm_rma_ep_close(ep); /* of one that a forked child inherited */
 	rpwi_list_del(&ep->in_link);
 	rpwi_list_del(&ep->in_owing);
 	rpwi_list_del(&ep->in_rooms);
@@ -94,8 +97,9 @@ static void ep_ready_if(struct shm_ep *ep)
 		return;
 	ep->state = SHM_EP_READY;
 	rpwi_list_del(&ep->in_starting);
+	char way[RPWI_SHM_WAY];
 	snprintf(ep->base.path, sizeof ep->base.path, "shared memory with process %u: %s",
-		ep->peer.pid, rpwi_shm_rma_path(ep->link));
+		ep->peer.pid, rpwi_shm_rma_path(ep->link, way));
 	up_of(ep)->ready(ep->base.user, NULL);
 }
 
@@ -105,13 +109,13 @@ static bool ep_pay(struct shm_ep *ep)
 	struct shm_ctl ctl = {.index = ep->index, .nonce = ep->peer.nonce};
 	uint32_t to = ep->open_got ? ep->peer_index : ep->peer.endpoint;
 	if (ep->open_owed) {
-		if (rpwi_shm_link_ctl(ep->link, SHM_OPEN, to, &ctl, NULL, 0, 0))
+		if (rpwi_shm_link_ctl(ep->link, SHM_OPEN, to, &ctl))
 			return false;
 		ep->open_owed = false;
 		ep->open_sent = true;
 	}
 	if (ep->close_owed) {
-		if (rpwi_shm_link_ctl(ep->link, SHM_CLOSE, to, &ctl, NULL, 0, 0))
+		if (rpwi_shm_link_ctl(ep->link, SHM_CLOSE, to, &ctl))
 			return false;
 		ep->close_owed = false;
 		ep->close_sent = true;
@@ -382,8 +386,8 @@ void rpwi_shm_ep_ctl(struct shm_link *l, const struct ring_frame *f, const struc
 	struct shm_ep *ep = rpwi_shm_ep_find(l->t, f->endpoint);
 	if (!ep || ep->link != l || ep->close_got)
 		return;
-	if (f->kind == SHM_CLOSE &&
-		(ep->open_got ? ctl->index == ep->peer_index : ctl->index == ep->peer.endpoint))
+	uint32_t peer = ep->open_got ? ep->peer_index : ep->peer.endpoint;
+	if (f->kind == SHM_CLOSE && ctl->index == peer)
 		ep_closed(ep, ep->state == SHM_EP_STARTING ? RPW_ERR_REFUSED : RPW_ERR_PEER_GONE,
 			"the other side closed the endpoint");
 	else if (f->kind == SHM_REFUSE && !ep->open_got && ep->open_sent &&

@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/copy.h"
 #include "base/error.h"
 #include "near/name.h"
 #include "near/process.h"
@@ -128,13 +129,12 @@ static struct shm_link *link_new(struct shm *t, const uint8_t context[16], pid_t
 	l->socket = (struct shm_source){SHM_SOURCE_LINK, -1};
 	l->process = (struct shm_source){SHM_SOURCE_PROCESS, -1};
 	l->wake_fd = -1;
-	l->free_slots = UINT64_MAX;
 	rpwi_list_init(&l->eps);
 	rpwi_list_init(&l->owing);
 	rpwi_list_init(&l->rooms);
 	rpwi_list_init(&l->work);
-	rpwi_list_init(&l->waiting);
-	rpwi_list_init(&l->puts);
+	rpwi_list_init(&l->blocked);
+	rpwi_list_init(&l->asking);
 	l->position = t->link_count;
 	t->links[t->link_count++] = l;
 	return l;
@@ -161,14 +161,12 @@ void rpwi_shm_link_swap(struct shm *t, unsigned a, unsigned b)
 void rpwi_shm_link_free(struct shm_link *l)
 {
 	struct shm *t = l->t;
-	rpwi_shm_rma_link_end(l);
 	rpwi_shm_mem_unmap_all(l);
 	link_sockets_close(l);
 	if (l->segment)
 		munmap(l->segment, sizeof *l->segment);
 	if (l->board && !l->self)
 		munmap(l->board, sizeof *l->board);
-	free(l->replies);
 	/* The last hot one takes its place, and the last of all that one's. */
 	if (l->position < t->hot_count)
 		rpwi_shm_link_swap(t, l->position, --t->hot_count);
@@ -208,7 +206,6 @@ void rpwi_shm_link_fail(struct shm_link *l, int status, const char *why)
 	l->t->dead_count++;
 	l->t->ending_count -= l->dead_soon;
 	link_sockets_close(l);
-	rpwi_shm_rma_link_end(l);
 	/* The list turns while it is walked: an up-call may close any of them. */
 	size_t count = 0;
 	for (struct rpwi_list *n = l->eps.next; n != &l->eps; n = n->next)
@@ -291,7 +288,8 @@ static void link_up(struct shm_link *l, const struct note *n)
 {
 	l->state = SHM_LINK_UP;
 	link_probe(l, n);
-	rpwi_debug("shm: link to process %d stands: %s", (int)l->pid, rpwi_shm_rma_path(l));
+	char way[RPWI_SHM_WAY];
+	rpwi_debug("shm: link to process %d stands: %s", (int)l->pid, rpwi_shm_rma_path(l, way));
 	for (struct rpwi_list *at = l->eps.next, *next; at != &l->eps; at = next) {
 		next = at->next;
 		struct shm_ep *ep = RPWI_CONTAINER_OF(at, struct shm_ep, in_link);
@@ -612,59 +610,47 @@ unsigned rpwi_shm_control(struct shm *t)
 	return n > 0 ? (unsigned)n : 0;
 }
 
-/* ---- control frames ---- */
+/* ---- frames of the link's own ---- */
 
-int rpwi_shm_link_ctl(struct shm_link *l, enum shm_kind kind, uint32_t endpoint,
-	const struct shm_ctl *ctl, const void *body, size_t body_len, size_t spare)
+int rpwi_shm_link_put(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const void *head,
+	size_t head_len, const void *body, size_t body_len, size_t spare)
 {
-	if (body_len > RING_BODY_MAX)
-		return -EMSGSIZE;
-	int rc = ring_tx_room(&l->tx, ring_bulk_need(sizeof *ctl, body_len), spare);
+	int rc = ring_tx_room(&l->tx, ring_bulk_need(head_len, body_len), spare);
 	if (rc)
 		return rc;
 	uint8_t *head_at, *body_at;
-	ring_tx_place(&l->tx, sizeof *ctl, body_len, &head_at, &body_at);
-	memcpy(head_at, ctl, sizeof *ctl);
+	ring_tx_place(&l->tx, head_len, body_len, &head_at, &body_at);
+	rpwi_copy_small(head_at, head, head_len);
 	uint64_t began_ns = shm_sample(l, body_len);
 	if (body_len)
 		memcpy(body_at, body, body_len);
 	shm_sampled(&l->tx.shared->in_ns, began_ns, body_len);
-	ring_tx_publish(&l->tx, kind, endpoint, sizeof *ctl, body_len);
+	ring_tx_publish(&l->tx, kind, endpoint, head_len, body_len);
 	shm_link_kick(l);
 	return 0;
-}
-
-bool rpwi_shm_link_reply(
-	struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl)
-{
-	if (!l->reply_count && !rpwi_shm_link_ctl(l, kind, endpoint, ctl, NULL, 0, 0))
-		return true;
-	if (!l->replies && !(l->replies = calloc(SHM_REPLIES, sizeof *l->replies)))
-		return false;
-	if (l->reply_count == SHM_REPLIES)
-		return false;
-	l->todo = true;
-	l->replies[(l->reply_head + l->reply_count++) % SHM_REPLIES] =
-		(struct shm_reply){(uint8_t)kind, endpoint, *ctl};
-	return true;
 }
 
 void rpwi_shm_link_hint(
 	struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl)
 {
-	if (l->reply_count < SHM_HINTS)
-		rpwi_shm_link_reply(l, kind, endpoint, ctl);
+	if (!l->hint_count && !rpwi_shm_link_ctl(l, kind, endpoint, ctl))
+		return;
+	if (l->hint_count == SHM_HINTS)
+		return;
+	l->todo = true;
+	l->hints[(l->hint_head + l->hint_count++) % SHM_HINTS] =
+		(struct shm_hint){(uint8_t)kind, endpoint, *ctl};
 }
 
-unsigned rpwi_shm_link_replies(struct shm_link *l)
+unsigned rpwi_shm_link_hints(struct shm_link *l)
 {
 	unsigned n = 0;
-	for (; l->reply_count; n++) {
-		struct shm_reply *r = &l->replies[l->reply_head];
-		if (rpwi_shm_link_ctl(l, r->kind, r->endpoint, &r->ctl, NULL, 0, 0))
+	for (; l->hint_count; n++) {
+		const struct shm_hint *h = &l->hints[l->hint_head];
+		if (rpwi_shm_link_ctl(l, h->kind, h->endpoint, &h->ctl))
 			break;
-		l->reply_head = (l->reply_head + 1) % SHM_REPLIES;
-		l->reply_count--;
+		l->hint_head = (l->hint_head + 1) % SHM_HINTS;
+		l->hint_count--;
 	}
 	return n;
 }

@@ -66,10 +66,9 @@ static void allocated_del(struct shm *t, const struct shm_mem *m)
 		(--t->allocated_count - at) * sizeof *t->allocated);
 }
 
-static void mem_describe(struct shm *t, struct shm_mem *m, bool mappable, uint64_t base)
+static void mem_describe(struct shm *t, struct shm_mem *m, uint64_t base)
 {
 	struct shm_desc d = {.version = SHM_VERSION,
-		.mappable = mappable,
 		.index = m->index,
 		.nonce = m->nonce,
 		.check = shm_desc_check(base),
@@ -90,9 +89,10 @@ static int mem_publish(struct shm *t, struct shm_mem *m)
 	struct shm_entry *e = &t->board->entries[m->index];
 	atomic_store_explicit(&e->addr, (uint64_t)(uintptr_t)m->base.addr, memory_order_relaxed);
 	atomic_store_explicit(&e->len, m->base.len, memory_order_relaxed);
-	atomic_store_explicit(&e->access, m->base.access, memory_order_relaxed);
+	atomic_store_explicit(
+		&e->access, m->base.access | (m->fd >= 0 ? SHM_MAPPABLE : 0), memory_order_relaxed);
 	atomic_store_explicit(&e->nonce, m->nonce, memory_order_release);
-	mem_describe(t, m, m->fd >= 0, 0);
+	mem_describe(t, m, 0);
 	return 0;
 }
 
@@ -108,7 +108,7 @@ static struct shm_mem *view_new(struct shm *t, const struct shm_mem *of, void *a
 	m->base.addr = addr;
 	m->base.len = len;
 	m->base.access = TRAN_READ;
-	mem_describe(t, m, true, (uint64_t)((uintptr_t)addr - (uintptr_t)of->base.addr));
+	mem_describe(t, m, (uint64_t)((uintptr_t)addr - (uintptr_t)of->base.addr));
 	return m;
 }
 
@@ -248,23 +248,36 @@ uint8_t *rpwi_shm_mem_own(struct shm *t, uint32_t index, uint64_t nonce, uint64_
 	return (uint8_t *)m->base.addr + offset;
 }
 
-int rpwi_shm_mem_remote(struct shm_link *l, const struct shm_desc *d, uint64_t offset, uint64_t len,
-	unsigned access, uint64_t *addr)
+int rpwi_shm_mem_target(struct shm_link *l, struct emulated_move *m, const struct tran_desc *remote,
+	uint64_t offset)
 {
-	if (d->version != SHM_VERSION || d->check != shm_desc_check(d->base) ||
-		memcmp(d->context, l->context, sizeof l->context) || d->index >= SHM_MEMS_MAX ||
-		!d->nonce)
+	struct shm_desc d = {0};
+	if (remote->len == sizeof d)
+		memcpy(&d, remote->bytes, sizeof d);
+	if (d.version != SHM_VERSION || d.check != shm_desc_check(d.base) ||
+		memcmp(d.context, l->context, sizeof l->context) || d.index >= SHM_MEMS_MAX ||
+		!d.nonce)
 		return rpwi_fail(RPW_ERR_ACCESS,
 			"shm: the key is not of memory of process %d, which this endpoint leads "
 			"to: use the key that this peer packed",
 			(int)l->pid);
-	const struct shm_entry *e = &l->board->entries[d->index];
+	m->slot = d.index;
+	m->key = d.nonce;
+	if (__builtin_add_overflow(offset, d.base, &m->offset))
+		m->offset = UINT64_MAX; /* beyond all memory */
+	return RPW_OK;
+}
+
+int rpwi_shm_mem_remote(
+	struct shm_link *l, const struct emulated_move *m, unsigned access, struct shm_there *there)
+{
+	const struct shm_entry *e = &l->board->entries[m->slot];
 	uint64_t nonce = atomic_load_explicit(&e->nonce, memory_order_acquire);
 	uint64_t base = atomic_load_explicit(&e->addr, memory_order_relaxed),
 		 room = atomic_load_explicit(&e->len, memory_order_relaxed);
 	unsigned rights = atomic_load_explicit(&e->access, memory_order_relaxed);
 	atomic_thread_fence(memory_order_acquire);
-	if (nonce != d->nonce || atomic_load_explicit(&e->nonce, memory_order_relaxed) != nonce)
+	if (nonce != m->key || atomic_load_explicit(&e->nonce, memory_order_relaxed) != nonce)
 		return rpwi_fail(RPW_ERR_ACCESS,
 			"shm: process %d has no such memory registered (any more): was it released "
 			"before the last access?",
@@ -273,14 +286,15 @@ int rpwi_shm_mem_remote(struct shm_link *l, const struct shm_desc *d, uint64_t o
 		return rpwi_fail(RPW_ERR_ACCESS,
 			"shm: process %d registered that memory with access 0x%x, this needs 0x%x: "
 			"register it with that right",
-			(int)l->pid, rights, access);
-	if (offset > room || len > room - offset)
+			(int)l->pid, rights & ~SHM_MAPPABLE, access);
+	if (m->offset > room || m->len > room - m->offset)
 		return rpwi_fail(RPW_ERR_ACCESS,
 			"shm: %llu bytes at offset %llu of memory of which process %d registered "
 			"%llu: stay within them",
-			(unsigned long long)len, (unsigned long long)offset, (int)l->pid,
+			(unsigned long long)m->len, (unsigned long long)m->offset, (int)l->pid,
 			(unsigned long long)room);
-	*addr = base + offset;
+	there->addr = base + m->offset;
+	there->mappable = rights & SHM_MAPPABLE;
 	return RPW_OK;
 }
 
@@ -299,12 +313,12 @@ static void map_drop(struct shm_link *l, struct shm_map *m)
 	*m = l->maps[--l->map_count];
 }
 
-static void map_ask(struct shm_link *l, const struct shm_desc *d)
+static void map_ask(struct shm_link *l, const struct emulated_move *of)
 {
 	if (!l->maps && !(l->maps = calloc(SHM_MAPS_MAX, sizeof *l->maps)))
 		return;
-	struct shm_ctl ctl = {.index = d->index, .nonce = d->nonce};
-	if (rpwi_shm_link_ctl(l, SHM_MAP, 0, &ctl, NULL, 0, 0))
+	struct shm_ctl ctl = {.index = of->slot, .nonce = of->key};
+	if (rpwi_shm_link_ctl(l, SHM_MAP, 0, &ctl))
 		return; /* no room now: the next access asks again */
 	if (l->map_count == SHM_MAPS_MAX) {
 		struct shm_map *oldest = l->maps;
@@ -314,30 +328,29 @@ static void map_ask(struct shm_link *l, const struct shm_desc *d)
 		map_drop(l, oldest);
 	}
 	l->maps[l->map_count++] =
-		(struct shm_map){.index = d->index, .nonce = d->nonce, .used = ++l->map_clock};
+		(struct shm_map){.index = of->slot, .nonce = of->key, .used = ++l->map_clock};
 	rpwi_shm_hurry(l->t);
 }
 
-uint8_t *rpwi_shm_mem_reach(struct shm_link *l, const struct shm_desc *d, uint64_t addr,
-	uint64_t offset, uint64_t len, bool write)
+uint8_t *rpwi_shm_mem_reach(
+	struct shm_link *l, const struct emulated_move *of, const struct shm_there *there)
 {
 	if (l->local)
-		return (uint8_t *)(uintptr_t)addr;
-	if (!d->mappable)
+		return (uint8_t *)(uintptr_t)there->addr;
+	if (!there->mappable)
 		return NULL;
-	struct shm_map *m = map_find(l, d->index);
-	if (m && m->nonce != d->nonce) {
+	struct shm_map *m = map_find(l, of->slot);
+	if (m && m->nonce != of->key) {
 		map_drop(l, m);
 		m = NULL;
 	}
 	if (!m) {
-		map_ask(l, d);
+		map_ask(l, of);
 		return NULL;
 	}
 	m->used = ++l->map_clock;
-	return m->at && offset <= m->len && len <= m->len - offset && (m->writable || !write)
-		       ? m->at + offset
-		       : NULL;
+	bool fits = m->at && of->offset <= m->len && of->len <= m->len - of->offset;
+	return fits && (m->writable || of->kind == EMULATED_GET) ? m->at + of->offset : NULL;
 }
 
 void rpwi_shm_mem_mapped(

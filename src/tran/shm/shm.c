@@ -90,15 +90,11 @@ static void shm_free(struct shm *t)
 		close(t->board_fd);
 		munmap(t->board, sizeof *t->board);
 	}
-	while (!rpwi_list_empty(&t->ops_free)) {
-		struct shm_op *op = RPWI_CONTAINER_OF(t->ops_free.next, struct shm_op, in_ep);
-		rpwi_list_del(&op->in_ep);
-		free(op);
-	}
 	free(t->links);
 	free(t->allocated);
 	rpwi_slots_fini(&t->eps);
 	rpwi_slots_fini(&t->mems);
+	emulate_close(&t->base);
 	free(t);
 }
 
@@ -119,7 +115,6 @@ static int shm_open_context(
 	t->born = rpwi_born();
 	rpwi_list_init(&t->starting);
 	rpwi_list_init(&t->embryos);
-	rpwi_list_init(&t->ops_free);
 	for (unsigned i = 0; i < 2; i++)
 		memcpy(t->context + i * 8, &(uint64_t){rpwi_shm_nonce(t)}, 8);
 	t->secret = rpwi_shm_nonce(t);
@@ -139,6 +134,11 @@ static int shm_open_context(
 		shm_free(t);
 		return rpwi_fail_errno(
 			-rc, "shm: no memory to share, or no door for peers to come in");
+	}
+	rc = emulate_open(&t->base);
+	if (rc) {
+		shm_free(t);
+		return rc;
 	}
 	*out = &t->base;
 	return 0;
@@ -181,6 +181,8 @@ static enum after dispatch(struct shm_link *l, const struct ring_frame *f)
 		return GO_ON;
 	}
 	struct shm_ctl ctl;
+	if (f->kind == SHM_MEMORY)
+		return rpwi_shm_rma_frame(l, f) ? GO_ON : BAD;
 	if (f->head_len != sizeof ctl)
 		return BAD;
 	memcpy(&ctl, f->head, sizeof ctl);
@@ -240,13 +242,13 @@ static bool link_open(const struct shm_link *l)
 /* What waits for room, or for its turn. */
 static unsigned link_push(struct shm_link *l)
 {
-	unsigned n = rpwi_shm_link_replies(l);
+	unsigned n = rpwi_shm_link_hints(l);
 	n += rpwi_shm_ep_owed(l);
 	n += rpwi_shm_rma_round(l);
 	n += rpwi_shm_ep_rooms(l);
 	if (ring_tx_refresh(&l->tx))
 		rpwi_shm_link_end(l, RPW_ERR_PROTOCOL);
-	l->todo = l->reply_count || !rpwi_list_empty(&l->owing) || !rpwi_list_empty(&l->rooms) ||
+	l->todo = l->hint_count || !rpwi_list_empty(&l->owing) || !rpwi_list_empty(&l->rooms) ||
 		  rpwi_shm_rma_pending(l);
 	return n;
 }
@@ -318,10 +320,12 @@ static void links_tick(struct shm *t)
 	}
 }
 
+/* The context that this thread looked after last; only compared. */
+static _Thread_local const struct shm *last;
+
 /* Contexts that one thread progresses in turn have their ticks in turn. */
 static void company_look(struct shm *t)
 {
-	static _Thread_local const struct shm *last; /* only compared */
 	bool was = t->company_ticks;
 	if (last && last != t)
 		t->company_ticks = COMPANY_TICKS;
@@ -390,7 +394,7 @@ static bool link_has_work(struct shm_link *l)
 		return true;
 	if (!l->todo)
 		return false;
-	bool cell = l->reply_count || !rpwi_list_empty(&l->owing);
+	bool cell = l->hint_count || !rpwi_list_empty(&l->owing);
 	if (cell && ring_tx_room(&l->tx, 0, 0) != -EAGAIN)
 		return true;
 	if (!rpwi_list_empty(&l->rooms) &&
@@ -436,8 +440,6 @@ static int shm_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 
 static const struct tran_mem_ops shm_mem_ops = {
 	.add = rpwi_shm_mem_add, .alloc = rpwi_shm_mem_alloc, .del = rpwi_shm_mem_del};
-static const struct tran_rma_ops shm_rma_ops = {
-	.transfer = rpwi_shm_rma, .atomic = rpwi_shm_atomic, .flush = rpwi_shm_flush};
 const struct tran_ops tran_shm = {
 	.name = "shm",
 	.caps = TRAN_SAME_HOST | TRAN_MAPS | TRAN_GUARDED | TRAN_INHERITED,
@@ -452,5 +454,7 @@ const struct tran_ops tran_shm = {
 	.eager = rpwi_shm_ep_eager,
 	.send = rpwi_shm_ep_send,
 	.mem = &shm_mem_ops,
-	.rma = &shm_rma_ops,
+	.rma = &emulated_rma,
+	.reach = &rpwi_shm_reach,
+	.breach = rpwi_shm_rma_breach,
 };

@@ -22,17 +22,14 @@
 #include "near/memory.h"
 #include "near/who.h"
 #include "ring.h"
+#include "tran/emulate.h"
 
 enum {
-	SHM_VERSION = 4,
+	SHM_VERSION = 5,
 	SHM_EPS_MAX = 1 << 20, /* the width of the field in the cell */
 	SHM_MEMS_MAX = 256 * 1024,
 	SHM_FRAME_MAX = RING_BODY_MAX,
-	SHM_SLOTS = 64, /* operations under way that a link's peer has to answer */
-	/* answers that wait for room: to SHM_SLOTS operations, to the refused pieces in the ring,
-	 * and a few hints */
-	SHM_REPLIES = 192,
-	SHM_HINTS = 16, /* of those, what the peer does not wait for */
+	SHM_HINTS = 16, /* that wait for room; further ones are dropped */
 	/* pieces of the peer's memory mapped, for each link; the least recently used goes */
 	SHM_MAPS_MAX = 64,
 	SHM_EMBRYOS_MAX = 64, /* connections that have not said a valid hello yet */
@@ -44,7 +41,7 @@ enum {
 	SHM_CHUNK_SMALL = 8 * 1024,
 	SHM_SMALL_MAX = 128 * 1024,
 	SHM_CHUNK = 32 * 1024,
-	SHM_PUMP_BATCH = 4,         /* chunks sent for one link in one round */
+	SHM_PUMP_BATCH = 4,         /* endpoints of one link that hear of room in one round */
 	SHM_INLINE_COPY = 8 << 20,  /* up to here a plain copy is made inside of the call */
 	SHM_INLINE_VM = 256 * 1024, /* likewise by process_vm */
 	SHM_SAMPLED = 8 * 1024,     /* from here on it is measured which way is shorter */
@@ -56,21 +53,16 @@ enum shm_kind {
 	SHM_OPEN,   /* index: the sender's endpoint; nonce: of the receiver's, from its handle */
 	SHM_CLOSE,  /* index: the sender's endpoint. Nothing comes for the receiver's after it */
 	SHM_REFUSE, /* the endpoint of your OPEN is not there */
-	SHM_GET,    /* a: length. Answered by DATA, or ACK */
-	SHM_DATA,
-	SHM_PUT,  /* body; a: bytes that follow. Answered by ACK after the last, or when refused */
-	SHM_ADD,  /* a: operand */
-	SHM_SWAP, /* a: operand, b: compare */
-	SHM_ACK,  /* a: status, b: value before */
-	SHM_MAP,  /* asks for the descriptor of memory: comes over the socket */
+	SHM_MEMORY, /* a frame of tran/emulate.h */
+	SHM_MAP,    /* asks for the descriptor of memory: comes over the socket */
 	SHM_UNMAP,
 	SHM_KINDS,
 };
 
-/* The head of every frame but SHM_FRAME; it fits into a cell. */
+/* The head of every frame but SHM_FRAME and SHM_MEMORY; it fits into a cell. */
 struct shm_ctl {
-	uint32_t id, index;
-	uint64_t nonce, offset, a, b;
+	uint32_t index, zero;
+	uint64_t nonce;
 };
 _Static_assert(sizeof(struct shm_ctl) <= RING_INLINE, "control frames are one cell");
 
@@ -84,7 +76,7 @@ struct shm_handle {
 };
 
 struct shm_desc {
-	uint8_t version, mappable;
+	uint8_t version, zero;
 	uint16_t check; /* of base: else a garbled one would be another good place */
 	uint32_t index;
 	uint64_t nonce;
@@ -102,8 +94,9 @@ static inline uint16_t shm_desc_check(uint64_t base)
 struct shm_entry {
 	_Atomic uint64_t nonce; /* 0: none */
 	_Atomic uint64_t addr, len;
-	_Atomic uint32_t access;
+	_Atomic uint32_t access; /* and SHM_MAPPABLE */
 };
+#define SHM_MAPPABLE 0x100u
 struct shm_board {
 	_Alignas(64) _Atomic uint32_t sleeping; /* not 0: sleeps, the how-manieth time */
 	_Atomic uint32_t fence;  /* its kernel has no membarrier: senders must fence */
@@ -164,40 +157,13 @@ struct shm_map {
 	uint64_t used; /* for choosing the least recent */
 };
 
-enum shm_op_kind { SHM_OP_GET, SHM_OP_PUT, SHM_OP_ADD, SHM_OP_SWAP, SHM_OP_FLUSH };
-enum shm_op_how {
-	SHM_HOW_NONE,
-	SHM_HOW_COPY, /* into a mapping, a piece in each round */
-	SHM_HOW_VM,   /* by process_vm, a piece in each round */
-	SHM_HOW_WAIT, /* for a slot */
-	SHM_HOW_PEER, /* the peer answers; slot taken */
-};
-struct shm_op {
-	struct rpwi_list in_ep;   /* in the order posted */
-	struct rpwi_list in_link; /* work, waiting or puts, as `how` says */
-	struct shm_ep *ep;        /* NULL: closed; the answer still owed holds the slot */
-	struct shm_link *link;
-	enum shm_op_kind kind;
-	enum shm_op_how how;
-	struct shm_desc desc;
-	uint64_t offset, operand, compare, addr;
-	uint64_t *before;
-	uint8_t *local, *direct;
-	size_t len, done;
-	void *cookie;
-	uint32_t slot;
-	bool sent;      /* of a GET or atomic: the request; of a PUT: the last piece */
-	size_t seen;    /* `done` at the last tick */
-	unsigned ticks; /* in which it did not grow */
+/* Where an access to the peer's memory leads. */
+struct shm_there {
+	uint64_t addr;
+	bool mappable;
 };
 
-/* A GET of the peer's, which we answer. */
-struct shm_job {
-	uint32_t id, index;
-	uint64_t nonce, offset, left, len;
-};
-
-struct shm_reply {
+struct shm_hint {
 	uint8_t kind;
 	uint32_t endpoint;
 	struct shm_ctl ctl;
@@ -226,17 +192,14 @@ struct shm_link {
 	struct rpwi_list eps;   /* attached */
 	struct rpwi_list owing; /* endpoints that have OPEN or CLOSE to send */
 	struct rpwi_list rooms; /* endpoints that were told -EAGAIN */
-	struct rpwi_list work, waiting, puts;
+	/* endpoints with transfers: to be moved by our own hands, that wait for room, that wait for
+	 * answers (or did at the last tick) */
+	struct rpwi_list work, blocked, asking;
 	struct shm_ep *dialing_for;       /* whose nonce the hello has */
 	uint32_t beat;                    /* the peer's, as we saw it last */
 	uint64_t beat_looked_ns, beat_ns; /* when that was; when it moved, at the earliest */
-	uint64_t free_slots;
-	uint32_t generation[SHM_SLOTS];
-	struct shm_op *slots[SHM_SLOTS];
-	struct shm_job *jobs; /* SHM_SLOTS, made when the first comes */
-	unsigned job_count, job_next;
-	struct shm_reply *replies; /* SHM_REPLIES, likewise */
-	unsigned reply_head, reply_count;
+	struct shm_hint hints[SHM_HINTS];
+	unsigned hint_head, hint_count;
 	struct shm_map *maps;
 	unsigned map_count;
 	uint64_t map_clock;
@@ -283,7 +246,7 @@ struct shm_ep {
 	uint64_t nonce;
 	struct shm_handle peer; /* valid when started */
 	pid_t pid_expected;     /* of boot's facts; 0: none */
-	struct rpwi_list in_link, in_owing, in_rooms, in_starting, ops;
+	struct rpwi_list in_link, in_owing, in_rooms, in_starting, in_work, in_blocked, in_asking;
 	uint64_t deadline_ns;
 };
 
@@ -314,7 +277,7 @@ struct shm {
 	unsigned allocated_count, allocated_room;
 	uint64_t nonces[64];
 	unsigned nonces_left;
-	struct rpwi_list starting, embryos, ops_free;
+	struct rpwi_list starting, embryos;
 	unsigned embryo_count;
 	uint64_t strangers;
 };
@@ -363,16 +326,18 @@ static inline void shm_link_kick(struct shm_link *l)
 		rpwi_shm_link_wake(l);
 	}
 }
-/* One control frame; 0, -EAGAIN, -EPROTO. */
-int rpwi_shm_link_ctl(struct shm_link *l, enum shm_kind kind, uint32_t endpoint,
-	const struct shm_ctl *ctl, const void *body, size_t body_len, size_t spare);
-/* An answer that waits when there is no room. false: too many, the peer broke the rules. */
-bool rpwi_shm_link_reply(
-	struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl);
+/* One frame, when `spare` bytes of the ring stay free; 0, -EAGAIN, -EPROTO. */
+int rpwi_shm_link_put(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const void *head,
+	size_t head_len, const void *body, size_t body_len, size_t spare);
+static inline int rpwi_shm_link_ctl(
+	struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl)
+{
+	return rpwi_shm_link_put(l, kind, endpoint, ctl, sizeof *ctl, NULL, 0, 0);
+}
 /* What helps the peer, and is dropped when there is no room. */
 void rpwi_shm_link_hint(
 	struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl);
-unsigned rpwi_shm_link_replies(struct shm_link *l);
+unsigned rpwi_shm_link_hints(struct shm_link *l);
 
 /* ep.c */
 int rpwi_shm_ep_make(struct tran *t, const struct tran_control *control, void *user,
@@ -410,25 +375,26 @@ struct shm_mem *rpwi_shm_mem_allocated(const struct shm *t, const void *addr, si
 uint8_t *rpwi_shm_mem_own(struct shm *t, uint32_t index, uint64_t nonce, uint64_t offset,
 	uint64_t len, unsigned access);
 struct shm_mem *rpwi_shm_mem_find(struct shm *t, uint32_t index, uint64_t nonce);
-/* The peer's, by its board: RPW_OK with its address there, or RPW_ERR_ACCESS. */
-int rpwi_shm_mem_remote(struct shm_link *l, const struct shm_desc *d, uint64_t offset, uint64_t len,
-	unsigned access, uint64_t *addr);
+/* What of the peer's memory a description names: RPW_OK or RPW_ERR_ACCESS. */
+int rpwi_shm_mem_target(struct shm_link *l, struct emulated_move *m, const struct tran_desc *remote,
+	uint64_t offset);
+/* May it be accessed so, by the peer's board? RPW_OK or RPW_ERR_ACCESS. */
+int rpwi_shm_mem_remote(struct shm_link *l, const struct emulated_move *m, unsigned access,
+	struct shm_there *there);
 /* Where we can reach it ourselves, or NULL (then a mapping has been asked for, if there can be
  * one). */
-uint8_t *rpwi_shm_mem_reach(struct shm_link *l, const struct shm_desc *d, uint64_t addr,
-	uint64_t offset, uint64_t len, bool write);
+uint8_t *rpwi_shm_mem_reach(
+	struct shm_link *l, const struct emulated_move *m, const struct shm_there *there);
 void rpwi_shm_mem_mapped(
 	struct shm_link *l, uint32_t index, uint64_t nonce, int fd, uint64_t len, bool writable);
 void rpwi_shm_mem_unmap(struct shm_link *l, uint32_t index, uint64_t nonce);
 void rpwi_shm_mem_unmap_all(struct shm_link *l);
 
 /* rma.c */
-int rpwi_shm_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset,
-	void *local, size_t len, const struct tran_mem *mem, void *cookie);
-int rpwi_shm_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote,
-	uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before, void *cookie);
-int rpwi_shm_flush(struct tran_ep *ep, void *cookie);
-/* GET, DATA, PUT, ADD, SWAP, ACK, MAP, UNMAP. false: the peer broke the rules. */
+extern const struct tran_reach_ops rpwi_shm_reach;
+void rpwi_shm_rma_breach(struct tran_ep *ep, const struct rpwi_error *e);
+/* MEMORY; MAP, UNMAP. false: the peer broke the rules. */
+bool rpwi_shm_rma_frame(struct shm_link *l, const struct ring_frame *f);
 bool rpwi_shm_rma_ctl(struct shm_link *l, const struct ring_frame *f, const struct shm_ctl *ctl);
 unsigned rpwi_shm_rma_round(struct shm_link *l);     /* move transfers on */
 bool rpwi_shm_rma_pending(const struct shm_link *l); /* there are transfers for rounds to come */
@@ -436,7 +402,7 @@ bool rpwi_shm_rma_can_go(struct shm_link *l);        /* would a round do somethi
 void rpwi_shm_rma_tick(struct shm_link *l);
 bool rpwi_shm_rma_needs_tick(const struct shm_link *l);
 void rpwi_shm_rma_ep_close(struct shm_ep *ep);
-void rpwi_shm_rma_link_end(struct shm_link *l);
-const char *rpwi_shm_rma_path(const struct shm_link *l);
+enum { RPWI_SHM_WAY = 112 };
+const char *rpwi_shm_rma_path(const struct shm_link *l, char text[RPWI_SHM_WAY]);
 
 #endif
