@@ -451,7 +451,7 @@ pid_t rpwi_lanes_over(const struct rpwi_lanes *ls)
 bool rpwi_lanes_may_fetch(char *why, size_t why_len)
 {
 	char scope = '0', here = 0, there = 1;
-	const struct iovec to = {&here, 1}, from = {&there, 1};
+	ssize_t got = rpwi_process_read(getpid(), &here, &there, 1);
 	int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
 	if (fd >= 0) {
 		if (read(fd, &scope, 1) != 1)
@@ -460,8 +460,8 @@ bool rpwi_lanes_may_fetch(char *why, size_t why_len)
 	}
 	if (rpwi_wire_wanted(NULL) == RPWI_WIRE_COPY)
 		snprintf(why, why_len, "ROPEWAY_WIRE=copy");
-	else if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != 1)
-		snprintf(why, why_len, "process_vm_readv: %s", strerror(errno));
+	else if (got < 0)
+		snprintf(why, why_len, "process_vm_readv: %s", strerror((int)-got));
 	else if (scope == '3' || (scope != '0' && geteuid()))
 		snprintf(why, why_len, "kernel.yama.ptrace_scope is %c", scope);
 	else
@@ -487,14 +487,9 @@ bool rpwi_lane_peer_readv(const struct rpwi_lane_peer *p, struct iovec *to, unsi
 	struct iovec *from, unsigned nfrom, size_t bytes)
 {
 	const struct rpwi_board_head *b = p->board;
-	uint64_t nonce = atomic_load(&b->nonce), found;
-	if (!nonce)
-		return false;
-	to[nto] = (struct iovec){&found, sizeof(found)};
-	from[nfrom] = (struct iovec){(void *)(uintptr_t)b->nonce_at, sizeof(found)};
-	ssize_t got = process_vm_readv(p->pid, to, nto + 1, from, nfrom + 1, 0);
-	to[nto].iov_base = NULL; /* `found` ends here */
-	return got == (ssize_t)(bytes + sizeof(found)) && found == nonce &&
+	const void *nonce_at = (const void *)(uintptr_t)b->nonce_at;
+	uint64_t nonce = atomic_load(&b->nonce);
+	return nonce && rpwi_process_readv(p->pid, to, nto, from, nfrom, bytes, nonce_at, nonce) &&
 	       atomic_load(&b->nonce) == nonce;
 }
 

@@ -77,3 +77,28 @@ bool rpwi_process_is_stopped(pid_t pid)
 		closedir(d);
 	return all && stores_are_seen();
 }
+
+ssize_t rpwi_process_read(pid_t pid, void *to, const void *from, size_t n)
+{
+	struct iovec here = {to, n}, there = {(void *)(uintptr_t)from, n};
+	ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
+	return got < 0 ? -errno : got;
+}
+
+ssize_t rpwi_process_write(pid_t pid, void *to, const void *from, size_t n)
+{
+	struct iovec here = {(void *)(uintptr_t)from, n}, there = {to, n};
+	ssize_t got = process_vm_writev(pid, &here, 1, &there, 1, 0);
+	return got < 0 ? -errno : got;
+}
+
+bool rpwi_process_readv(pid_t pid, struct iovec *to, unsigned nto, struct iovec *from,
+	unsigned nfrom, size_t bytes, const void *word_at, uint64_t word)
+{
+	uint64_t found;
+	to[nto] = (struct iovec){&found, sizeof(found)};
+	from[nfrom] = (struct iovec){(void *)(uintptr_t)word_at, sizeof(found)};
+	ssize_t got = process_vm_readv(pid, to, nto + 1, from, nfrom + 1, 0);
+	to[nto].iov_base = NULL; /* `found` ends here */
+	return got == (ssize_t)(bytes + sizeof(found)) && found == word;
+}

@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/copy.h"
+#include "near/process.h"
 
 static int populated(void *to, size_t n)
 {
@@ -25,7 +25,7 @@ static int by_kernel(ssize_t moved, size_t n)
 {
 	if (moved == (ssize_t)n)
 		return 0;
-	return moved >= 0 || errno == EFAULT ? -EFAULT : 1;
+	return moved >= 0 || moved == -EFAULT ? -EFAULT : 1;
 }
 
 int tran_place(pid_t own, void *to, const void *from, size_t n, bool up)
@@ -38,8 +38,7 @@ int tran_place(pid_t own, void *to, const void *from, size_t n, bool up)
 		rpwi_copy_up(to, from, n);
 		return 0;
 	}
-	struct iovec local = {(void *)from, n}, remote = {to, n};
-	int rc = by_kernel(process_vm_writev(own, &local, 1, &remote, 1, 0), n);
+	int rc = by_kernel(rpwi_process_write(own, to, from, n), n);
 	if (rc > 0)
 		memcpy(to, from, n);
 	return rc < 0 ? rc : 0;
@@ -49,8 +48,7 @@ int tran_fetch(pid_t own, void *to, const void *from, size_t n)
 {
 	if (!n)
 		return 0;
-	struct iovec local = {to, n}, remote = {(void *)from, n};
-	int rc = by_kernel(process_vm_readv(own, &local, 1, &remote, 1, 0), n);
+	int rc = by_kernel(rpwi_process_read(own, to, from, n), n);
 	if (rc > 0)
 		memcpy(to, from, n);
 	return rc < 0 ? rc : 0;

@@ -335,6 +335,47 @@ static void a_process_is_seen_to_stop_go_on_and_end(void **state)
 	assert_false(rpwi_process_is_stopped(0));
 }
 
+/* Bytes of a child that runs, by its number. Nothing is read that is unmapped, or of a process that
+ * has ended, or has another word. */
+static void memory_of_a_process_is_read_and_written(void **state)
+{
+	enum { WORD = 7 };
+	static uint64_t word = WORD;
+	static uint8_t theirs[BYTES], mine[BYTES];
+	memset(theirs, 0x5a, sizeof(theirs));
+	pid_t child = fork();
+	if (!child) {
+		pause();
+		_exit(0);
+	}
+	assert_true(child > 0);
+	word = 0; /* here; there it stays */
+	memset(theirs, 0, sizeof(theirs));
+	assert_int_equal(rpwi_process_read(child, mine, theirs, BYTES), BYTES);
+	assert_int_equal(mine[0], 0x5a);
+	assert_int_equal(mine[BYTES - 1], 0x5a);
+	memset(mine, 0xa5, sizeof(mine));
+	assert_int_equal(rpwi_process_write(child, theirs + 1, mine, BYTES - 2), BYTES - 2);
+	struct iovec to[3] = {{mine, 2}, {mine + 2, BYTES - 2}}, from[2] = {{theirs, BYTES}};
+	assert_true(rpwi_process_readv(child, to, 2, from, 1, BYTES, &word, WORD));
+	assert_int_equal(mine[0], 0x5a);
+	assert_int_equal(mine[1], 0xa5);
+	assert_int_equal(mine[BYTES - 2], 0xa5);
+	assert_int_equal(mine[BYTES - 1], 0x5a);
+	assert_int_equal(theirs[1], 0); /* ours is ours */
+	assert_false(rpwi_process_readv(child, to, 2, from, 1, BYTES, &word, WORD + 1));
+	assert_false(rpwi_process_readv(child, to, 2, from, 1, BYTES, NULL, WORD));
+	assert_false(rpwi_process_readv(getpid(), to, 2, from, 1, BYTES, &word, WORD));
+	from[0].iov_base = NULL;
+	assert_false(rpwi_process_readv(child, to, 2, from, 1, BYTES, &word, WORD));
+	assert_int_equal(rpwi_process_read(child, mine, NULL, 8), -EFAULT);
+	assert_int_equal(rpwi_process_write(child, NULL, mine, 8), -EFAULT);
+	kill(child, SIGKILL);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	assert_int_equal(rpwi_process_read(child, mine, theirs, BYTES), -ESRCH);
+	assert_int_equal(rpwi_process_write(child, theirs, mine, BYTES), -ESRCH);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -349,6 +390,7 @@ int main(void)
 		cmocka_unit_test(a_name_has_one_listener_and_tells_whose_it_is),
 		cmocka_unit_test(a_stranger_is_told_from_us),
 		cmocka_unit_test(a_process_is_seen_to_stop_go_on_and_end),
+		cmocka_unit_test(memory_of_a_process_is_read_and_written),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -256,19 +256,18 @@ int rpwi_shm_link_pass(struct shm_link *l, const struct shm_mem *m)
 static void link_probe(struct shm_link *l, const struct note *n)
 {
 	uint64_t value = 0;
-	struct iovec local = {&value, sizeof value},
-		     remote = {(void *)(uintptr_t)n->addr, sizeof value};
 	if (l->local) {
 		l->pvm = false;
 		return;
 	}
-	ssize_t got = process_vm_readv(l->pid, &local, 1, &remote, 1, 0);
+	ssize_t got =
+		rpwi_process_read(l->pid, &value, (const void *)(uintptr_t)n->addr, sizeof value);
 	l->pvm = got == sizeof value && value == n->value;
 	if (!l->pvm)
 		atomic_store_explicit(
 			&l->rx.shared->fetch_ns, RPWI_COST_NEVER, memory_order_relaxed);
 	snprintf(l->pvm_why, sizeof l->pvm_why, "%s",
-		got < 0 ? strerror(errno) : "the probe read something else");
+		got < 0 ? strerror((int)-got) : "the probe read something else");
 }
 
 static int link_watch(struct shm_link *l)

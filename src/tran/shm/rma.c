@@ -27,6 +27,7 @@
 #include "base/copy.h"
 #include "base/error.h"
 #include "base/turn.h"
+#include "near/process.h"
 #include "ropeway.h"
 #include "shm.h"
 
@@ -139,21 +140,20 @@ static int piece_here(struct shm_link *l, const struct emulated_move *m, uint8_t
 }
 
 /* By way of a buffer: the kernel copies in no order, and slowly where rpwi_copy_is_slow. */
-static ssize_t vm_read_by(struct shm_link *l, uint8_t *to, uint8_t *from, size_t n)
+static ssize_t vm_read_by(struct shm_link *l, uint8_t *to, const uint8_t *from, size_t n)
 {
 	uint8_t bounce[PIECE_BOUNCED + RPWI_COPY_WAY_MORE];
 	ssize_t done = 0;
 	while ((size_t)done < n) {
-		size_t part = RPWI_MIN(n - (size_t)done, (size_t)PIECE_BOUNCED);
-		struct iovec local = {rpwi_copy_way(bounce, to + done, from + done), part},
-			     remote = {from + done, part};
-		ssize_t got = process_vm_readv(l->pid, &local, 1, &remote, 1, 0);
+		uint8_t *by = rpwi_copy_way(bounce, to + done, from + done);
+		ssize_t got = rpwi_process_read(
+			l->pid, by, from + done, RPWI_MIN(n - (size_t)done, (size_t)PIECE_BOUNCED));
 		if (got <= 0)
 			return done ? done : got;
 		if (l->t->base.polled)
-			rpwi_copy_up(to + done, local.iov_base, (size_t)got);
+			rpwi_copy_up(to + done, by, (size_t)got);
 		else
-			rpwi_copy(to + done, local.iov_base, (size_t)got);
+			rpwi_copy(to + done, by, (size_t)got);
 		done += got;
 	}
 	return done;
@@ -165,10 +165,9 @@ static ssize_t vm_write_by(struct shm_link *l, uint8_t *to, const uint8_t *from,
 	ssize_t done = 0;
 	while ((size_t)done < n) {
 		size_t part = RPWI_MIN(n - (size_t)done, (size_t)PIECE_BOUNCED);
-		struct iovec local = {rpwi_copy_way(bounce, to + done, from + done), part},
-			     remote = {to + done, part};
-		rpwi_copy(local.iov_base, from + done, part);
-		ssize_t got = process_vm_writev(l->pid, &local, 1, &remote, 1, 0);
+		uint8_t *by = rpwi_copy_way(bounce, to + done, from + done);
+		rpwi_copy(by, from + done, part);
+		ssize_t got = rpwi_process_write(l->pid, to + done, by, part);
 		if (got <= 0)
 			return done ? done : got;
 		done += got;
@@ -176,20 +175,18 @@ static ssize_t vm_write_by(struct shm_link *l, uint8_t *to, const uint8_t *from,
 	return done;
 }
 
-static ssize_t vm_get(struct shm_link *l, uint8_t *to, uint8_t *from, size_t n)
+static ssize_t vm_get(struct shm_link *l, uint8_t *to, const uint8_t *from, size_t n)
 {
-	struct iovec local = {to, n}, remote = {from, n};
 	if (l->t->base.polled || rpwi_copy_is_slow(to, from, n))
 		return vm_read_by(l, to, from, n);
-	return process_vm_readv(l->pid, &local, 1, &remote, 1, 0);
+	return rpwi_process_read(l->pid, to, from, n);
 }
 
-static ssize_t vm_put(struct shm_link *l, uint8_t *to, uint8_t *from, size_t n)
+static ssize_t vm_put(struct shm_link *l, uint8_t *to, const uint8_t *from, size_t n)
 {
-	struct iovec local = {from, n}, remote = {to, n};
 	if (rpwi_copy_is_slow(to, from, n))
 		return vm_write_by(l, to, from, n);
-	return process_vm_writev(l->pid, &local, 1, &remote, 1, 0);
+	return rpwi_process_write(l->pid, to, from, n);
 }
 
 /* By our own hands through the kernel, or by both sides through the ring: which is shorter is
@@ -213,11 +210,9 @@ static ssize_t vm_move(
 	ssize_t got = 0;
 	if (m->kind == EMULATED_GET) {
 		got = vm_get(l, here, there, n);
-		int error = errno;
 		atomic_thread_fence(memory_order_acquire);
 		/* else the program may have written there already, or unmapped it */
 		*status = still_there(l, m, &again);
-		errno = error;
 		return got;
 	}
 	*status = touch_begin(l, m);
@@ -256,7 +251,7 @@ static int vm_piece(
 	if (status)
 		return status;
 	if (got <= 0)
-		return vm_failed(l, m, addr, n, got ? errno : EFAULT);
+		return vm_failed(l, m, addr, n, got ? (int)-got : EFAULT);
 	if (began_ns && m->kind == EMULATED_PUT)
 		l->put_ns = rpwi_cost_learn(l->put_ns, rpwi_now_ns() - began_ns, (size_t)got);
 	else
