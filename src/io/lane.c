@@ -654,8 +654,8 @@ int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b
 	if (RPWI_UNLIKELY(x.ack)) /* what it leads is not readable */
 		rpwi_lane_writer_packet(&l->w, &x.way, &b->pkt[b->ack - 1], NULL, NULL, 0);
 	bulk = l->w.bulk_pos - bulk;
-	if (began_ns && bulk >= LANE_REF_MIN_BYTES)
-		l->w.fill_ns = rpwi_cost_learn(l->w.fill_ns, rpwi_now_ns() - began_ns, bulk);
+	if (bulk >= LANE_REF_MIN_BYTES)
+		rpwi_cost_sampled(&l->w.fill_ns, began_ns, bulk);
 	l->of->n.tx_refs += x.referred;
 	*sent = x.done;
 	sent_some(l, x.done);
@@ -744,13 +744,8 @@ static void sample_goes_on(struct rpwi_lane *l, const struct lane_packet *p)
 static void sample_ends(struct rpwi_lane *l)
 {
 	_Atomic uint32_t *at = l->sample.fetched ? &l->mem->fetched_ns : &l->mem->copied_ns;
-	if (!l->sample.began_ns || l->sample.bytes < LANE_REF_MIN_BYTES)
-		return;
-	uint64_t ns = rpwi_now_ns() - l->sample.began_ns;
-	atomic_store_explicit(at,
-		rpwi_cost_learn(
-			atomic_load_explicit(at, memory_order_relaxed), ns, l->sample.bytes),
-		memory_order_relaxed);
+	if (l->sample.bytes >= LANE_REF_MIN_BYTES)
+		rpwi_cost_sampled(at, l->sample.began_ns, l->sample.bytes);
 }
 
 static void turn_ends(struct rpwi_lanes *ls)

@@ -129,7 +129,7 @@ struct lane_writer {
 	bool refs;   /* the reader can fetch from this process's memory */
 	enum lane_choice { LANE_MEASURED, LANE_FETCHED, LANE_COPIED } choice;
 	unsigned asked;
-	uint32_t fill_ns; /* what it takes to copy 64 KiB here; 0: not known */
+	_Atomic uint32_t fill_ns; /* what it takes to copy 64 KiB here; 0: not known */
 	struct lane_ref {
 		uint64_t addr;
 		uint32_t len, dqpn;

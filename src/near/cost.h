@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cost.h - what it takes to move 64 KiB, learned from samples: which of several ways is the shorter
- * depends on where the two processes run, and that changes. Pure. */
+ * depends on where the two processes run, and that changes. The numbers may lie in memory that the
+ * other process writes, too: a wrong one costs time only. */
 #ifndef ROPEWAY_NEAR_COST_H
 #define ROPEWAY_NEAR_COST_H
+
+#include <stdatomic.h>
 
 #include "base/base.h"
 
@@ -21,6 +24,23 @@ static inline uint32_t rpwi_cost_learn(uint32_t known, uint64_t ns, uint64_t byt
 	if (sample <= known)
 		return known - (known - sample) / 2;
 	return known + RPWI_MIN((sample - known) / 8, known / 16 + 1);
+}
+
+/* Is a sample to be taken, one time in four? By chance: events in turn would be met always or
+ * never. */
+static inline bool rpwi_cost_by_chance(unsigned *state)
+{
+	*state = *state * 1664525u + 1013904223u;
+	return !(*state >> 30);
+}
+/* The end of a sample that began then; 0: none is taken. */
+static inline void rpwi_cost_sampled(_Atomic uint32_t *cost, uint64_t began_ns, uint64_t bytes)
+{
+	if (RPWI_LIKELY(!began_ns))
+		return;
+	uint32_t known = atomic_load_explicit(cost, memory_order_relaxed);
+	atomic_store_explicit(cost, rpwi_cost_learn(known, rpwi_now_ns() - began_ns, bytes),
+		memory_order_relaxed);
 }
 
 /* Of two ways, is the second one to be gone? The asked-th question: the cheaper one, and now and

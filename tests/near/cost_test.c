@@ -63,12 +63,29 @@ static void one_slow_sample_changes_little(void **state)
 	assert_int_equal(rpwi_cost_learn(known, 500, 8192), (5001 + 4001 + 1) / 2);
 }
 
+static void a_sample_is_taken_one_time_in_four(void **state)
+{
+	unsigned chance = 1, n = 0;
+	_Atomic uint32_t cost = 0;
+	for (unsigned i = 0; i < 4000; i++)
+		n += rpwi_cost_by_chance(&chance);
+	assert_true(n > 800 && n < 1200);
+	rpwi_cost_sampled(&cost, 0, RPWI_COST_BYTES);
+	assert_int_equal(cost, 0);
+	rpwi_cost_sampled(&cost, rpwi_now_ns() - 5000, RPWI_COST_BYTES);
+	assert_true(cost > 5000);
+	cost = RPWI_COST_NEVER; /* it can be gone again */
+	rpwi_cost_sampled(&cost, rpwi_now_ns() - 5000, RPWI_COST_BYTES);
+	assert_true(cost > 5000 && cost != RPWI_COST_NEVER);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_cheaper_way_is_gone_also_after_a_change),
 		cmocka_unit_test(what_cannot_be_gone_is_not),
 		cmocka_unit_test(one_slow_sample_changes_little),
+		cmocka_unit_test(a_sample_is_taken_one_time_in_four),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

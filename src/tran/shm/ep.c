@@ -291,7 +291,7 @@ int rpwi_shm_ep_send(struct tran_ep *base, const void *head, size_t head_len,
 			body_at += n;
 			left -= n;
 		}
-		shm_sampled(&l->tx.shared->in_ns, began_ns, body_len);
+		rpwi_cost_sampled(&l->tx.shared->in_ns, began_ns, body_len);
 	}
 	ring_tx_publish(&l->tx, SHM_FRAME, ep->peer_index, head_len, body_len);
 	shm_link_kick(l);

@@ -623,7 +623,7 @@ int rpwi_shm_link_put(struct shm_link *l, enum shm_kind kind, uint32_t endpoint,
 	uint64_t began_ns = shm_sample(l, body_len);
 	if (body_len)
 		memcpy(body_at, body, body_len);
-	shm_sampled(&l->tx.shared->in_ns, began_ns, body_len);
+	rpwi_cost_sampled(&l->tx.shared->in_ns, began_ns, body_len);
 	ring_tx_publish(&l->tx, kind, endpoint, head_len, body_len);
 	shm_link_kick(l);
 	return 0;

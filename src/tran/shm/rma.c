@@ -112,7 +112,7 @@ static void copy_here(
 	if (m->kind == EMULATED_GET) {
 		uint64_t began_ns = shm_sample(l, n);
 		copy_long(local, at, n, l->t->base.polled);
-		shm_sampled(l->local ? fetch_cost(l) : &l->rx.shared->mapped_ns, began_ns, n);
+		rpwi_cost_sampled(l->local ? fetch_cost(l) : &l->rx.shared->mapped_ns, began_ns, n);
 	} else if (m->kind == EMULATED_PUT) {
 		copy_long(at, local, n, peer_polls(l));
 	} else {
@@ -252,10 +252,8 @@ static int vm_piece(
 		return status;
 	if (got <= 0)
 		return vm_failed(l, m, addr, n, got ? (int)-got : EFAULT);
-	if (began_ns && m->kind == EMULATED_PUT)
-		l->put_ns = rpwi_cost_learn(l->put_ns, rpwi_now_ns() - began_ns, (size_t)got);
-	else
-		shm_sampled(fetch_cost(l), began_ns, (size_t)got);
+	rpwi_cost_sampled(
+		m->kind == EMULATED_PUT ? &l->put_ns : fetch_cost(l), began_ns, (size_t)got);
 	*moved = (size_t)got;
 	return 0;
 }

@@ -219,7 +219,7 @@ static unsigned link_poll(struct shm_link *l)
 			break;
 		uint64_t began_ns = rc > 0 ? shm_sample(l, f.body_len) : 0;
 		after = rc < 0 ? BAD : dispatch(l, &f);
-		shm_sampled(&l->rx.shared->out_ns, began_ns, f.body_len);
+		rpwi_cost_sampled(&l->rx.shared->out_ns, began_ns, f.body_len);
 		if (RPWI_UNLIKELY(after == BAD)) {
 			rpwi_debug("shm: process %d wrote a frame of kind %u, %zu and %zu bytes "
 				   "that makes no sense",

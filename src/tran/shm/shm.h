@@ -205,27 +205,16 @@ struct shm_link {
 	uint64_t map_clock;
 	char pvm_why[64];
 	/* measurements, and the questions to them */
-	uint32_t put_ns; /* 64 KiB into the peer's memory by process_vm */
+	_Atomic uint32_t put_ns; /* 64 KiB into the peer's memory by process_vm */
 	unsigned samples, asked_eager, asked_get, asked_put;
 };
 
-/* A sample of what it costs to move `len` bytes, each fourth time or so: when it begins (0: none is
- * taken), and its end. */
+/* When a sample of what it costs to move `len` bytes begins; 0: none is taken. */
 static inline uint64_t shm_sample(struct shm_link *l, size_t len)
 {
 	if (RPWI_LIKELY(len < SHM_SAMPLED))
 		return 0;
-	/* by chance: events in turn would be met always or never */
-	l->samples = l->samples * 1664525u + 1013904223u;
-	return l->samples >> 30 ? 0 : rpwi_now_ns();
-}
-static inline void shm_sampled(_Atomic uint32_t *cost, uint64_t began_ns, size_t len)
-{
-	if (RPWI_LIKELY(!began_ns))
-		return;
-	uint32_t known = atomic_load_explicit(cost, memory_order_relaxed);
-	atomic_store_explicit(
-		cost, rpwi_cost_learn(known, rpwi_now_ns() - began_ns, len), memory_order_relaxed);
+	return rpwi_cost_by_chance(&l->samples) ? rpwi_now_ns() : 0;
 }
 /* 64 KiB through a ring: as long as the slower side takes; 0: not known. */
 static inline uint32_t shm_ring_cost(const struct ring_shared *s)
