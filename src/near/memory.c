@@ -20,10 +20,13 @@
 
 enum { SIZE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
-static void tell_limit(size_t bytes)
+static struct {
+	bool of_limit;
+} warned;
+
+static void warn_of_limit(size_t bytes)
 {
-	static bool told;
-	if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+	if (!__atomic_exchange_n(&warned.of_limit, true, __ATOMIC_RELAXED))
 		rpwi_warn("no memory to share with other processes: it takes a file of %zu bytes, "
 			  "and the limit of this process is %llu (RLIMIT_FSIZE). Raise it: ulimit "
 			  "-f unlimited. Until then data goes by sockets",
@@ -35,7 +38,7 @@ static int map_and_seal(int fd, size_t bytes, enum rpwi_memory_right right, void
 	if (rpwi_file_truncate(fd, bytes)) {
 		int rc = -errno;
 		if (rc == -EFBIG)
-			tell_limit(bytes);
+			warn_of_limit(bytes);
 		return rc;
 	}
 	*at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -46,12 +46,15 @@ int rpwi_name_listen(const char *name)
 	return fd;
 }
 
+static struct {
+	bool of_refusal;
+} warned;
+
 /* Landlock (LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET, Linux 6.12) and other security modules refuse it,
  * and nothing else does (unix(7)). Once: the cause shows in many ways later. */
 static void refused(const char *name)
 {
-	static bool told;
-	if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+	if (__atomic_exchange_n(&warned.of_refusal, true, __ATOMIC_RELAXED))
 		return;
 	rpwi_warn(
 		"another process of this host cannot be reached: connect to its abstract socket "

@@ -158,7 +158,7 @@ int rpwi_who_listens(const char *name, struct rpwi_who *w)
 /* "process 4711 (ib_write_bw) of user 1001": the name where /proc shows it. */
 const char *rpwi_who_text(const struct rpwi_who *w, char text[RPWI_WHO_TEXT])
 {
-	char path[32], comm[24] = "";
+	char path[32], comm[24] = "", name[32] = "";
 	snprintf(path, sizeof(path), "/proc/%d/comm", (int)w->pid);
 	FILE *f = w->pid > 0 ? fopen(path, "re") : NULL;
 	if (f && fgets(comm, sizeof(comm), f))
@@ -168,9 +168,10 @@ const char *rpwi_who_text(const struct rpwi_who *w, char text[RPWI_WHO_TEXT])
 	for (char *c = comm; *c; c++)
 		if (*c < ' ' || *c > '~')
 			*c = '?';
+	if (*comm)
+		snprintf(name, sizeof(name), " (%s)", comm);
 	if (w->pid > 0)
-		snprintf(text, RPWI_WHO_TEXT, "process %d%s%s%s of user %u", (int)w->pid,
-			*comm ? " (" : "", comm, *comm ? ")" : "", w->uid);
+		snprintf(text, RPWI_WHO_TEXT, "process %d%s of user %u", (int)w->pid, name, w->uid);
 	else
 		snprintf(text, RPWI_WHO_TEXT, "a process of user %u%s", w->uid,
 			w->pid ? "" : ", in another PID namespace");

@@ -320,18 +320,19 @@ static void links_tick(struct shm *t)
 	}
 }
 
-/* The context that this thread looked after last; only compared. */
-static _Thread_local const struct shm *last;
+static _Thread_local struct {
+	const struct shm *last; /* whose tick it had; only compared */
+} thread;
 
 /* Contexts that one thread progresses in turn have their ticks in turn. */
 static void company_look(struct shm *t)
 {
 	bool was = t->company_ticks;
-	if (last && last != t)
+	if (thread.last && thread.last != t)
 		t->company_ticks = COMPANY_TICKS;
 	else
 		t->company_ticks -= was;
-	last = t;
+	thread.last = t;
 	if (was != (t->company_ticks > 0))
 		atomic_store_explicit(&t->board->company, !was, memory_order_relaxed);
 }
