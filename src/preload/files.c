@@ -66,9 +66,9 @@ static bool has_mode(int flags) { return flags & O_CREAT || (flags & O_TMPFILE) 
 	({ \
 		va_list ap_; \
 		va_start(ap_, flags); \
-		mode_t mode_ = has_mode(flags) ? va_arg(ap_, mode_t) : 0; \
+		mode_t given_ = has_mode(flags) ? va_arg(ap_, mode_t) : 0; \
 		va_end(ap_); \
-		mode_; \
+		given_; \
 	})
 
 /* A folder of the kernel's below which ours may be. */
