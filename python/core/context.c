@@ -453,9 +453,8 @@ void ctx_end(Context *ctx, bool quiet)
 	ctx->thread = PyThread_get_thread_ident();
 	for (struct link *l = ctx->under_way.next; l != &ctx->under_way; l = l->next) {
 		Operation *op = OF_LINK(l, Operation, link);
-		op->held.cuda = NULL; /* destroyed with the context */
-		for (size_t i = 0; op->many && i < op->many->n; i++)
-			op->many->one[i].held.cuda = NULL;
+		for (size_t i = 0; i < op->n; i++)
+			op->parts[i].held.cuda = NULL; /* destroyed with the context */
 	}
 	rpw_context_destroy(c);
 	ctx->busy = false;

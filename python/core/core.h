@@ -156,19 +156,16 @@ struct Context {
 };
 
 enum op_state { OP_PENDING, OP_FINISHED, OP_CANCELLED };
-enum op_kind { OP_NONE, OP_RECV, OP_OBJECT, OP_NUMBER, OP_MANY };
+enum op_kind { OP_NONE, OP_RECV, OP_OBJECT, OP_NUMBER, OP_SENDS, OP_RECVS };
 
-struct many {
-	struct many_one {
-		Operation *op;
-		struct held held;
-		rpw_request *req;
-		size_t length;
-		uint64_t tag;
-		struct end *from;
-	} * one;
-	size_t n, left;
-	bool receives;
+/* One request of the library's, and the buffer that is lent to it. */
+struct part {
+	Operation *op;
+	struct held held;
+	rpw_request *req; /* NULL: complete, or never posted */
+	size_t length;    /* of the message that came */
+	uint64_t tag;
+	struct end *from;
 };
 
 struct Operation {
@@ -176,24 +173,21 @@ struct Operation {
 	Endpoint *ep; /* NULL: any, or none */
 	struct event event;
 	struct link link; /* ctx->under_way */
-	rpw_request *req;
 	uint8_t state, kind;
 	bool blocking, under_way, posting, large;
-	int status;
-	size_t length;
-	uint64_t tag;
-	struct end *from;
+	int status;    /* of the first part that failed */
+	size_t length; /* of its message, where that was too long */
 	char *sentence;
+	struct part *parts, one;                        /* `one`, or those of a batch */
+	size_t n, left;                                 /* of them, and under way */
 	PyObject *callback, *callback_vars, *callbacks; /* the first, and a list of (fn, vars) */
 	PyObject *result, *error, *cancel_msg;
-	struct held held;
 	PyObject *key;       /* a RemoteKey in use */
 	PyObject *allocator; /* OP_OBJECT; NULL: bytearray */
 	PyObject *object;
 	void *object_buf;
 	size_t object_len;
 	uint64_t before;
-	struct many *many;
 };
 
 struct Endpoint {
@@ -331,14 +325,15 @@ PyObject *endpoint_peer(Endpoint *ep); /* borrowed, or NULL */
 void endpoint_tags_keep(Endpoint *ep);
 PyObject *received_new(size_t length, uint64_t tag, struct end *from);
 
-/* ---- many.c ---- */
+/* ---- part.c ---- */
 
-void many_follow(struct many_one *one, rpw_request *r); /* it is under way */
-void many_collect(struct many *m);                      /* what the library has complete */
-void many_cancel(struct many *m);
-PyObject *many_result(struct many *m);
-void many_release(struct many *m); /* buffers */
-void many_free(struct many *m);
+void part_follow(struct part *part, rpw_request *r); /* it is under way */
+PyObject *part_received(const struct part *part);    /* a receive's result */
+void parts_collect(Operation *op);                   /* what the library has complete */
+int parts_cancel(Operation *op);                     /* 0, or the first error's status */
+PyObject *parts_received(const Operation *op);       /* a list */
+void parts_release(Operation *op);                   /* buffers */
+void parts_forget(Operation *op);                    /* and what else they have */
 
 /* ---- operation.c ---- */
 
@@ -346,6 +341,8 @@ Operation *op_take(Context *ctx, Endpoint *ep, enum op_kind kind);
 /* What a call that posts has given: the operation for Python, a new reference; `op` is consumed.
  * NULL with an exception. */
 PyObject *op_posted(Operation *op, int rc, rpw_request *req);
+/* The same where its parts are posted: those that are not complete are under way. */
+PyObject *op_begun(Operation *op);
 void op_finish(Operation *op, bool quiet);
 /* Counts it as large if its buffer has LARGE bytes: progress lets the GIL go then. */
 static inline void op_weighed(Operation *op, size_t len)

@@ -61,11 +61,11 @@ static Operation *begin(Endpoint *ep, enum op_kind kind, PyObject *buf, bool wri
 	Operation *op = op_take(ep->ctx, ep, kind);
 	if (!op)
 		return NULL;
-	if (!buf || !held_get(ep->ctx, buf, writable, &op->held)) {
+	if (!buf || !held_get(ep->ctx, buf, writable, &op->one.held)) {
 		/* what gave the buffer is the program's, and may have closed the endpoint */
 		if (!buf || endpoint_open(ep))
 			return op;
-		held_release(&op->held);
+		held_release(&op->one.held);
 	}
 	Py_DECREF(op);
 	return NULL;
@@ -79,7 +79,7 @@ static PyObject *send_post(Endpoint *ep, PyObject *buf, PyObject *tag_given)
 		args_u64(tag_given, "the tag", &tag) ? NULL : begin(ep, OP_NONE, buf, false);
 	if (!op)
 		return NULL;
-	int rc = rpw_send(end_ep(ep->end), op->held.ptr, op->held.len, tag, &r);
+	int rc = rpw_send(end_ep(ep->end), op->one.held.ptr, op->one.held.len, tag, &r);
 	return op_posted(op, rc, r);
 }
 
@@ -123,7 +123,7 @@ static PyObject *endpoint_send_obj(FAST_ARGS)
 	Operation *op = begin(ep, OP_NONE, a[0], false);
 	if (!op)
 		return NULL;
-	int rc = rpw_send_obj(end_ep(ep->end), op->held.ptr, op->held.len, &r);
+	int rc = rpw_send_obj(end_ep(ep->end), op->one.held.ptr, op->one.held.len, &r);
 	return op_posted(op, rc, r);
 }
 
@@ -145,7 +145,7 @@ static PyObject *endpoint_am_send(FAST_ARGS)
 		return NULL;
 	}
 	int rc = rpw_am_send(end_ep(ep->end), id > RPW_AM_IDS ? RPW_AM_IDS : (unsigned)id,
-		header.ptr, header.len, op->held.ptr, op->held.len, &r);
+		header.ptr, header.len, op->one.held.ptr, op->one.held.len, &r);
 	held_release(&header); /* copied */
 	return op_posted(op, rc, r);
 }
@@ -189,19 +189,21 @@ static PyObject *transfer(PyObject *self, enum transfer what, PyObject *const *a
 	Key *k = op ? key_of(a[0], ep) : NULL;
 	if (!k) {
 		if (op)
-			held_release(&op->held);
+			held_release(&op->one.held);
 		Py_XDECREF(op);
 		return NULL;
 	}
 	Py_INCREF(k);
 	op->key = (PyObject *)k;
 	if (what == GET)
-		rc = rpw_get(end_ep(ep->end), op->held.ptr, op->held.len, k->handle->p, offset, &r);
+		rc = rpw_get(end_ep(ep->end), op->one.held.ptr, op->one.held.len, k->handle->p,
+			offset, &r);
 	else if (what == PUT)
-		rc = rpw_put(end_ep(ep->end), op->held.ptr, op->held.len, k->handle->p, offset, &r);
+		rc = rpw_put(end_ep(ep->end), op->one.held.ptr, op->one.held.len, k->handle->p,
+			offset, &r);
 	else
-		rc = rpw_put_notify(end_ep(ep->end), op->held.ptr, op->held.len, k->handle->p,
-			offset, data, &r);
+		rc = rpw_put_notify(end_ep(ep->end), op->one.held.ptr, op->one.held.len,
+			k->handle->p, offset, data, &r);
 	return op_posted(op, rc, r);
 }
 static PyObject *endpoint_put(FAST_ARGS) { return transfer(self, PUT, args, nargs, kwnames); }

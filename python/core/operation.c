@@ -23,12 +23,9 @@ static int op_deliver(Context *ctx, struct event *event)
 static void op_drop(struct event *event, bool quiet)
 {
 	Operation *op = OF_LINK(event, Operation, event);
-	if (op->req || (op->many && op->many->left)) {
-		op->req = NULL;
+	if (op->left)
 		op->status = RPW_ERR_CANCELED;
-		if (op->many)
-			op->many->left = 0;
-	}
+	op->left = 0;
 	op->large = false;
 	op_finish(op, quiet);
 }
@@ -54,6 +51,9 @@ Operation *op_take(Context *ctx, Endpoint *ep, enum op_kind kind)
 	Py_INCREF(ctx);
 	op->ctx = ctx;
 	op->kind = (uint8_t)kind;
+	op->one.op = op;
+	op->parts = &op->one;
+	op->n = 1;
 	if (ep) {
 		Py_INCREF(ep);
 		op->ep = ep;
@@ -79,29 +79,25 @@ static PyObject *done_with_none(Context *ctx)
 
 static void buffers_release(Operation *op)
 {
-	if (op->many)
-		many_release(op->many);
-	held_release(&op->held);
+	parts_release(op);
 	Py_CLEAR(op->key);
 	op_not_large(op);
 }
 
-/* From inside of the library; no Python here. */
-static void op_done(rpw_request *r, const rpw_completion *done, void *arg)
+PyObject *op_begun(Operation *op)
 {
-	Operation *op = arg;
-	op->status = done->status;
-	op->length = done->length;
-	op->tag = done->tag;
-	/* the endpoint that was asked, else the one that the library names, if still there */
-	if (done->from && (op->from = op->ep ? op->ep->end : rpw_endpoint_user(done->from)))
-		end_ref(op->from);
-	if (done->status < 0)
-		op->sentence = strdup(rpw_last_error());
-	rpw_request_destroy(r);
-	op->req = NULL;
-	if (!op->posting)
-		ctx_event(op->ctx, &op->event);
+	Context *ctx = op->ctx;
+	if (!op->left)
+		op_finish(op, false);
+	else {
+		Py_INCREF(op); /* the context's */
+		op->under_way = true;
+		link_last(&ctx->under_way, &op->link);
+	}
+	if (!ctx_turn_soon(ctx))
+		return (PyObject *)op;
+	Py_DECREF(op);
+	return NULL;
 }
 
 PyObject *op_posted(Operation *op, int rc, rpw_request *req)
@@ -127,31 +123,14 @@ PyObject *op_posted(Operation *op, int rc, rpw_request *req)
 				Py_DECREF(op);
 			return done_with_none(ctx);
 		}
-		op->status = RPW_OK;
 		op_finish(op, false);
 		return (PyObject *)op;
 	}
-	op->req = req;
-	op_weighed(op, op->held.len);
+	op_weighed(op, op->one.held.len);
 	op->posting = true;
-	rpw_request_on_done(req, op_done, op);
+	part_follow(&op->one, req);
 	op->posting = false;
-	if (!op->req) { /* a receive that was complete */
-		op_finish(op, false);
-		if (ctx_turn_soon(ctx)) {
-			Py_DECREF(op);
-			return NULL;
-		}
-		return (PyObject *)op;
-	}
-	Py_INCREF(op); /* the context's */
-	op->under_way = true;
-	link_last(&ctx->under_way, &op->link);
-	if (ctx_turn_soon(ctx)) {
-		Py_DECREF(op);
-		return NULL;
-	}
-	return (PyObject *)op;
+	return op_begun(op);
 }
 
 /* ---- its end ---- */
@@ -211,18 +190,23 @@ static void callbacks_schedule(Operation *op, bool quiet)
 	Py_XDECREF(more);
 }
 
+/* Of the endpoint that it is on, or that the message came from; borrowed, or NULL. */
+static PyObject *peer_of(Operation *op)
+{
+	const struct end *from = op->one.from;
+	if (op->ep)
+		return endpoint_peer(op->ep);
+	return from && from->py ? endpoint_peer(from->py) : NULL;
+}
+
 static void error_keep(Operation *op)
 {
 	if (op->error) /* the allocator's own exception */
 		return;
 	PyObject *length = op->status == RPW_ERR_TRUNCATED ? PyLong_FromSize_t(op->length) : NULL;
 	struct raised r = raised_take();
-	op->error =
-		error_make(op->status, op->sentence ? op->sentence : rpw_status_name(op->status),
-			op->ep                     ? endpoint_peer(op->ep)
-			: op->from && op->from->py ? endpoint_peer(op->from->py)
-						   : NULL,
-			length);
+	op->error = error_make(op->status,
+		op->sentence ? op->sentence : rpw_status_name(op->status), peer_of(op), length);
 	if (!op->error)
 		PyErr_Clear(); /* no memory: result() says so */
 	raised_again(r);
@@ -256,15 +240,15 @@ void op_finish(Operation *op, bool quiet)
 
 /* ---- results ---- */
 
-static PyObject *none_or_number(Operation *op)
+static PyObject *result_make(Operation *op)
 {
 	switch (op->kind) {
 	case OP_RECV:
-		return received_new(op->length, op->tag, op->from);
+		return part_received(&op->one);
 	case OP_NUMBER:
 		return PyLong_FromUnsignedLongLong(op->before);
-	case OP_MANY:
-		return many_result(op->many);
+	case OP_RECVS:
+		return parts_received(op);
 	default:
 		Py_RETURN_NONE;
 	}
@@ -300,7 +284,7 @@ static PyObject *outcome(Operation *op)
 		error_set(op->error);
 		return NULL;
 	}
-	if (!op->result && !(op->result = none_or_number(op)))
+	if (!op->result && !(op->result = result_make(op)))
 		return NULL;
 	Py_INCREF(op->result);
 	return op->result;
@@ -441,14 +425,6 @@ static PyObject *operation_exception(PyObject *self, PyObject *unused)
 	return r;
 }
 
-/* The library has it complete, and its callback waits for the next progress: now, then. */
-static void collect(Operation *op)
-{
-	op->posting = true;
-	rpw_request_on_done(op->req, op_done, op);
-	op->posting = false;
-}
-
 static PyObject *operation_cancel(
 	PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -461,11 +437,8 @@ static PyObject *operation_cancel(
 		Py_RETURN_FALSE;
 	if (!ctx_enter(op->ctx))
 		return NULL;
-	if (op->req && rpw_request_test(op->req, NULL) != RPW_IN_PROGRESS)
-		collect(op);
-	if (op->many)
-		many_collect(op->many);
-	if (!op->req && (!op->many || !op->many->left)) {
+	parts_collect(op);
+	if (!op->left) {
 		op_finish(op, false); /* it came before */
 		Py_RETURN_FALSE;
 	}
@@ -473,17 +446,11 @@ static PyObject *operation_cancel(
 	Py_XDECREF(op->cancel_msg);
 	op->cancel_msg = msg;
 	op->state = OP_CANCELLED;
-	if (op->req) {
-		int rc = rpw_request_cancel(op->req);
-		if (rc < 0)
-			return error_raise(rc, NULL);
-		if (rpw_request_test(op->req, NULL) != RPW_IN_PROGRESS)
-			collect(op);
-	}
-	if (op->many)
-		many_cancel(op->many);
+	int rc = parts_cancel(op);
+	if (rc < 0)
+		return error_raise(rc, NULL);
 	Py_INCREF(op);
-	if (!op->req && (!op->many || !op->many->left))
+	if (!op->left)
 		op_finish(op, false); /* its buffer goes */
 	else
 		callbacks_schedule(op, false);
@@ -630,22 +597,19 @@ static int operation_clear(PyObject *self);
 static void recycle(Operation *op)
 {
 	Context *ctx = op->ctx;
-	if (!ctx || !ctx->c || ctx->spare || Py_REFCNT(op) != 1 || op->many || op->req ||
-		op->under_way || op->state != OP_FINISHED || !link_alone(&op->event.link)) {
+	if (!ctx || !ctx->c || ctx->spare || Py_REFCNT(op) != 1 || op->left || op->under_way ||
+		op->state != OP_FINISHED || !link_alone(&op->event.link)) {
 		Py_DECREF(op);
 		return;
 	}
 	operation_clear((PyObject *)op);
 	Py_CLEAR(op->ep);
-	if (op->from)
-		end_unref(op->from);
-	op->from = NULL;
+	parts_forget(op);
 	free(op->sentence);
 	op->sentence = NULL;
 	op->state = OP_PENDING;
 	op->status = 0;
 	op->length = 0;
-	op->tag = 0;
 	op->blocking = op->large = false;
 	op->ctx = NULL;
 	ctx->spare = op;
@@ -691,14 +655,14 @@ static PyObject *get_received(PyObject *self, void *unused)
 	Operation *op = (Operation *)self;
 	if (op->state != OP_FINISHED || (op->kind != OP_RECV && op->kind != OP_OBJECT))
 		Py_RETURN_NONE;
-	return received_new(op->length, op->tag, op->from);
+	return part_received(&op->one);
 }
 
 static PyObject *operation_repr(PyObject *self)
 {
 	Operation *op = (Operation *)self;
 	static const char *const kinds[] = {
-		"", " receive", " receive of an object", " atomic", " batch"};
+		"", " receive", " receive of an object", " atomic", " batch", " batch"};
 	return PyUnicode_FromFormat("<ropeway operation%s %s at %p>", kinds[op->kind],
 		op->state == OP_PENDING     ? "pending"
 		: op->state == OP_CANCELLED ? "cancelled"
@@ -743,14 +707,10 @@ static void operation_dealloc(PyObject *self)
 	Operation *op = (Operation *)self;
 	PyObject_GC_UnTrack(self);
 	operation_clear(self);
-	held_release(&op->held);
+	parts_forget(op);
 	Py_CLEAR(op->key);
 	Py_CLEAR(op->allocator);
 	Py_CLEAR(op->object);
-	if (op->many)
-		many_free(op->many);
-	if (op->from)
-		end_unref(op->from);
 	free(op->sentence);
 	Py_CLEAR(op->ep);
 	Py_CLEAR(op->ctx);

@@ -27,12 +27,13 @@ PyObject *recv_post(Context *ctx, Endpoint *ep, PyObject *const a[3])
 	if (!op)
 		return NULL;
 	/* the buffer comes from the program's code, which may close them */
-	if (held_get(ctx, a[0], true, &op->held) || !is_open(ctx, ep)) {
-		held_release(&op->held);
+	if (held_get(ctx, a[0], true, &op->one.held) || !is_open(ctx, ep)) {
+		held_release(&op->one.held);
 		Py_DECREF(op);
 		return NULL;
 	}
-	int rc = rpw_recv(ctx->c, c_endpoint(ep), op->held.ptr, op->held.len, tag, mask, &r);
+	int rc =
+		rpw_recv(ctx->c, c_endpoint(ep), op->one.held.ptr, op->one.held.len, tag, mask, &r);
 	return op_posted(op, rc, r);
 }
 
@@ -49,22 +50,22 @@ PyObject *post_recv(FAST_ARGS)
 
 /* ---- several at once ---- */
 
-static int post_one(Context *ctx, Endpoint *ep, struct many_one *one, uint64_t mask, bool receive)
+static int part_post(struct part *part, uint64_t mask)
 {
+	const Operation *op = part->op;
+	const struct held *h = &part->held;
+	rpw_endpoint *ep = c_endpoint(op->ep);
 	rpw_request *r = NULL;
-	int rc = receive ? rpw_recv(ctx->c, c_endpoint(ep), one->held.ptr, one->held.len, one->tag,
-				   mask, &r)
-			 : rpw_send(end_ep(ep->end), one->held.ptr, one->held.len, one->tag, &r);
-	if (rc < 0)
-		return rc;
-	if (r)
-		many_follow(one, r);
-	return 0;
+	int rc = op->kind == OP_RECVS
+			 ? rpw_recv(op->ctx->c, ep, h->ptr, h->len, part->tag, mask, &r)
+			 : rpw_send(ep, h->ptr, h->len, part->tag, &r);
+	if (rc >= 0 && r)
+		part_follow(part, r);
+	return rc;
 }
 
-static int ones_fill(Context *ctx, Operation *op, PyObject *bufs, PyObject *tags)
+static int parts_fill(Operation *op, PyObject *bufs, PyObject *tags)
 {
-	struct many *m = op->many;
 	size_t n = (size_t)PyList_Size(bufs);
 	uint64_t tag = 0;
 	PyObject *list = NULL;
@@ -80,28 +81,28 @@ static int ones_fill(Context *ctx, Operation *op, PyObject *bufs, PyObject *tags
 		}
 	} else if (args_u64(tags, "the tag", &tag))
 		return -1;
-	m->one = calloc(n ? n : 1, sizeof(*m->one));
-	if (!m->one) {
-		Py_XDECREF(list);
+	struct part *parts = calloc(n ? n : 1, sizeof(*parts));
+	if (parts)
+		op->parts = parts;
+	else
 		PyErr_NoMemory();
-		return -1;
-	}
-	for (size_t i = 0; i < n; i++) {
-		struct many_one *one = &m->one[i];
-		one->op = op;
-		one->tag = tag;
-		if ((list &&
-			    args_u64(PyTuple_GetItem(list, (Py_ssize_t)i), "the tag", &one->tag)) ||
-			held_get(ctx, PyList_GetItem(bufs, (Py_ssize_t)i), m->receives,
-				&one->held)) {
-			Py_XDECREF(list);
-			return -1;
+	int rc = parts ? 0 : -1;
+	op->n = 0;
+	for (Py_ssize_t i = 0; !rc && i < (Py_ssize_t)n; i++) {
+		struct part *part = &parts[i];
+		part->op = op;
+		part->tag = tag;
+		if ((list && args_u64(PyTuple_GetItem(list, i), "the tag", &part->tag)) ||
+			held_get(op->ctx, PyList_GetItem(bufs, i), op->kind == OP_RECVS,
+				&part->held)) {
+			rc = -1;
+			break;
 		}
-		m->n = i + 1;
-		op_weighed(op, one->held.len);
+		op->n++;
+		op_weighed(op, part->held.len);
 	}
 	Py_XDECREF(list);
-	return 0;
+	return rc;
 }
 
 static PyObject *post_many(
@@ -119,50 +120,27 @@ static PyObject *post_many(
 	PyObject *bufs = PySequence_List(a[0]);
 	if (!bufs)
 		return NULL;
-	Operation *op = op_take(ctx, ep, OP_MANY);
-	if (!op || !(op->many = calloc(1, sizeof(*op->many)))) {
-		Py_XDECREF(op);
-		Py_DECREF(bufs);
-		return PyErr_NoMemory();
-	}
-	op->many->receives = receives;
-	int rc = ones_fill(ctx, op, bufs, a[1]);
+	Operation *op = op_take(ctx, ep, receives ? OP_RECVS : OP_SENDS);
+	int rc = op ? parts_fill(op, bufs, a[1]) : -1;
 	Py_DECREF(bufs);
-	/* what ones_fill ran of the program's may have closed it */
-	if (rc || !is_open(ctx, ep))
-		goto fail;
-	struct many *m = op->many;
+	/* what parts_fill ran of the program's may have closed it */
+	if (rc || !is_open(ctx, ep)) {
+		if (op)
+			op_not_large(op);
+		Py_XDECREF(op);
+		return NULL;
+	}
 	op->posting = true;
-	for (size_t i = 0; i < m->n && rc >= 0; i++)
-		rc = post_one(ctx, ep, &m->one[i], mask, receives);
+	for (size_t i = 0; i < op->n && rc >= 0; i++)
+		rc = part_post(&op->parts[i], mask);
 	op->posting = false;
 	if (rc < 0) {
 		op->status = rc;
 		free(op->sentence);
 		op->sentence = strdup(rpw_last_error());
-		if (m->left == 0) { /* nothing is under way */
-			op_finish(op, false);
-			return (PyObject *)op;
-		}
-		many_cancel(m);
+		parts_cancel(op);
 	}
-	if (!m->left) {
-		op_finish(op, false);
-		ctx_turn_soon(ctx);
-		return (PyObject *)op;
-	}
-	Py_INCREF(op);
-	op->under_way = true;
-	link_last(&ctx->under_way, &op->link);
-	if (!ctx_turn_soon(ctx))
-		return (PyObject *)op;
-	Py_DECREF(op);
-	return NULL;
-fail:
-	op_not_large(op);
-	many_release(op->many);
-	Py_DECREF(op);
-	return NULL;
+	return op_begun(op);
 }
 
 PyObject *post_recv_many(FAST_ARGS) { return post_many(self, true, args, nargs, kwnames); }
@@ -175,19 +153,19 @@ static void *object_room(Operation *op, size_t len)
 	Context *ctx = op->ctx;
 	PyObject *o = op->allocator ? PyObject_CallFunction(op->allocator, "n", (Py_ssize_t)len)
 				    : PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)len);
-	if (!o || held_get(ctx, o, true, &op->held)) {
+	if (!o || held_get(ctx, o, true, &op->one.held)) {
 		Py_XDECREF(o);
 		return NULL;
 	}
 	op->object = o;
-	if (op->held.len < len) {
+	if (op->one.held.len < len) {
 		PyErr_Format(PyExc_ValueError,
 			"the allocator was asked for %zu bytes, and gave a buffer of %zu", len,
-			op->held.len);
+			op->one.held.len);
 		return NULL;
 	}
 	op_weighed(op, len);
-	return op->held.ptr ? op->held.ptr : op; /* any place will do for no bytes */
+	return op->one.held.ptr ? op->one.held.ptr : op; /* any place will do for no bytes */
 }
 
 /* From inside of the library, which fills what this gives: the one place where it calls Python. */
