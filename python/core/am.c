@@ -110,14 +110,11 @@ static int deliver(Context *ctx, struct am_event *e, PyObject *fn, bool am)
 		Py_XDECREF(data);
 	}
 	end_unref(from);
-	int rc = r ? 0
-		   : error_of_handler(ctx,
-			     am ? "the handler of an active message failed"
-				: "the handler of a notification failed",
-			     fn);
-	Py_XDECREF(r);
+	int rc = handler_called(ctx,
+		am ? "the handler of an active message failed"
+		   : "the handler of a notification failed",
+		fn, r);
 	Py_DECREF(ep);
-	Py_DECREF(fn);
 	return rc;
 }
 
@@ -174,30 +171,22 @@ PyObject *context_on_am(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
 	Context *ctx = (Context *)self;
 	uint64_t id = 0;
-	if (nargs != 2) {
-		PyErr_SetString(PyExc_TypeError, "on_am() takes an id and a function, or None");
-		return NULL;
-	}
+	if (nargs != 2)
+		return PyErr_Format(PyExc_TypeError, "on_am() takes an id and a function, or None");
 	if (args_u64(args[0], "the id", &id) || !ctx_enter(ctx))
 		return NULL;
-	if (args[1] != Py_None && !PyCallable_Check(args[1])) {
-		PyErr_SetString(PyExc_TypeError, "on_am() needs a function, or None");
+	if (!handler_check("on_am", args[1]))
 		return NULL;
-	}
 	if (!ctx->am && !(ctx->am = calloc(RPW_AM_IDS, sizeof(*ctx->am))))
 		return PyErr_NoMemory();
 	struct am_slot *slot = &ctx->am[id < RPW_AM_IDS ? id : 0];
-	bool none = args[1] == Py_None;
-	int rc = rpw_context_on_am(
-		ctx->c, id < RPW_AM_IDS ? (unsigned)id : RPW_AM_IDS, none ? NULL : am_came, slot);
+	unsigned known = id < RPW_AM_IDS ? (unsigned)id : RPW_AM_IDS; /* which is refused */
+	int rc = rpw_context_on_am(ctx->c, known, args[1] == Py_None ? NULL : am_came, slot);
 	if (rc < 0)
 		return error_raise(rc, NULL);
 	slot->ctx = ctx;
 	slot->id = (unsigned)id;
-	PyObject *old = slot->fn;
-	slot->fn = none ? NULL : args[1];
-	Py_XINCREF(slot->fn);
-	Py_XDECREF(old);
+	handler_set(&slot->fn, args[1]);
 	if (ctx_turn_soon(ctx))
 		return NULL;
 	Py_RETURN_NONE;
@@ -206,16 +195,9 @@ PyObject *context_on_am(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 PyObject *context_on_notify(PyObject *self, PyObject *fn)
 {
 	Context *ctx = (Context *)self;
-	if (!ctx_enter(ctx))
+	if (!ctx_enter(ctx) || !handler_check("on_notify", fn))
 		return NULL;
-	if (fn != Py_None && !PyCallable_Check(fn)) {
-		PyErr_SetString(PyExc_TypeError, "on_notify() needs a function, or None");
-		return NULL;
-	}
 	rpw_context_on_notify(ctx->c, fn == Py_None ? NULL : notified, ctx);
-	PyObject *old = ctx->on_notify;
-	ctx->on_notify = fn == Py_None ? NULL : fn;
-	Py_XINCREF(ctx->on_notify);
-	Py_XDECREF(old);
+	handler_set(&ctx->on_notify, fn);
 	Py_RETURN_NONE;
 }

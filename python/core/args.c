@@ -7,11 +7,9 @@
 int args_get(const char *fn, const char *const *names, int n, int required, PyObject *const *args,
 	Py_ssize_t nargs, PyObject *kwnames, PyObject **out)
 {
-	if (nargs > n) {
-		PyErr_Format(PyExc_TypeError, "%s() takes at most %d arguments (%zd given)", fn, n,
+	if (nargs > n)
+		return fail(PyExc_TypeError, "%s() takes at most %d arguments (%zd given)", fn, n,
 			nargs);
-		return -1;
-	}
 	for (int i = 0; i < n; i++)
 		out[i] = i < nargs ? args[i] : NULL;
 	Py_ssize_t named = kwnames ? PyTuple_Size(kwnames) : 0;
@@ -20,22 +18,16 @@ int args_get(const char *fn, const char *const *names, int n, int required, PyOb
 		int i = 0;
 		while (i < n && PyUnicode_CompareWithASCIIString(name, names[i]))
 			i++;
-		if (i == n) {
-			PyErr_Format(
+		if (i == n)
+			return fail(
 				PyExc_TypeError, "%s() got an unexpected argument '%U'", fn, name);
-			return -1;
-		}
-		if (out[i]) {
-			PyErr_Format(PyExc_TypeError, "%s() got '%U' twice", fn, name);
-			return -1;
-		}
+		if (out[i])
+			return fail(PyExc_TypeError, "%s() got '%U' twice", fn, name);
 		out[i] = args[nargs + k];
 	}
 	for (int i = 0; i < required; i++)
-		if (!out[i]) {
-			PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", fn, names[i]);
-			return -1;
-		}
+		if (!out[i])
+			return fail(PyExc_TypeError, "%s() needs the argument '%s'", fn, names[i]);
 	return 0;
 }
 
@@ -74,10 +66,8 @@ int args_deadline(PyObject *o, uint64_t *deadline_ns)
 	double s = PyFloat_AsDouble(o);
 	if (s == -1.0 && PyErr_Occurred())
 		return -1;
-	if (isnan(s)) {
-		PyErr_SetString(PyExc_ValueError, "the timeout is not a number (NaN)");
-		return -1;
-	}
+	if (isnan(s))
+		return fail(PyExc_ValueError, "the timeout is not a number (NaN)");
 	if (s < 0)
 		s = 0;
 	if (s < 1e9)

@@ -16,20 +16,18 @@ void held_release(struct held *h)
 
 static int not_contiguous(PyObject *o)
 {
-	PyErr_Format(PyExc_BufferError,
+	return fail(PyExc_BufferError,
 		"ropeway moves memory that is in one piece, and this %R is not contiguous: give a "
 		"copy (numpy.ascontiguousarray for what is sent), or its pieces one by one",
 		Py_TYPE(o));
-	return -1;
 }
 
 static int read_only(PyObject *o)
 {
-	PyErr_Format(PyExc_BufferError,
+	return fail(PyExc_BufferError,
 		"received bytes have to go to writable memory, and this %R is read-only: give a "
 		"bytearray, or a writable array",
 		Py_TYPE(o));
-	return -1;
 }
 
 /* The buffer protocol said no: why, in words. */
@@ -98,12 +96,10 @@ enum { DIMENSIONS_MAX = 64 };
 
 static int numbers(PyObject *tuple, const char *what, int64_t *out)
 {
-	if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) > DIMENSIONS_MAX) {
-		PyErr_Format(PyExc_TypeError,
+	if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) > DIMENSIONS_MAX)
+		return fail(PyExc_TypeError,
 			"__cuda_array_interface__: '%s' has to be a tuple of at most %d", what,
 			DIMENSIONS_MAX);
-		return -1;
-	}
 	Py_ssize_t n = PyTuple_Size(tuple);
 	for (Py_ssize_t i = 0; i < n; i++) {
 		out[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
@@ -129,10 +125,8 @@ static int total(Py_ssize_t n, const int64_t *shape, int64_t item, size_t *len)
 {
 	size_t bytes = (size_t)item;
 	for (Py_ssize_t i = 0; i < n; i++)
-		if (shape[i] < 0 || __builtin_mul_overflow(bytes, (size_t)shape[i], &bytes)) {
-			PyErr_SetString(PyExc_ValueError, "the shape of this array cannot be");
-			return -1;
-		}
+		if (shape[i] < 0 || __builtin_mul_overflow(bytes, (size_t)shape[i], &bytes))
+			return fail(PyExc_ValueError, "the shape of this array cannot be");
 	*len = bytes;
 	return 0;
 }
@@ -142,33 +136,25 @@ static int cuda_register(Context *ctx, struct held *h)
 	if (!h->len)
 		return 0;
 	int rc = rpw_memory_register(ctx->c, h->ptr, h->len, RPW_MEMORY_CUDA, 0, &h->cuda);
-	if (rc < 0) {
-		error_raise(rc, NULL);
-		return -1;
-	}
+	if (rc < 0)
+		return fail_status(rc);
 	return 0;
 }
 
 static int cuda_get(Context *ctx, PyObject *o, PyObject *cai, bool writable, struct held *h)
 {
-	if (!PyDict_Check(cai)) {
-		PyErr_SetString(PyExc_TypeError, "__cuda_array_interface__ has to be a dict");
-		return -1;
-	}
+	if (!PyDict_Check(cai))
+		return fail(PyExc_TypeError, "__cuda_array_interface__ has to be a dict");
 	PyObject *data = PyDict_GetItemString(cai, "data");
 	PyObject *shape = PyDict_GetItemString(cai, "shape");
 	PyObject *strides = PyDict_GetItemString(cai, "strides");
 	PyObject *mask = PyDict_GetItemString(cai, "mask");
 	int64_t dims[DIMENSIONS_MAX], steps[DIMENSIONS_MAX];
-	if (!data || !PyTuple_Check(data) || PyTuple_Size(data) != 2 || !shape) {
-		PyErr_SetString(PyExc_TypeError,
+	if (!data || !PyTuple_Check(data) || PyTuple_Size(data) != 2 || !shape)
+		return fail(PyExc_TypeError,
 			"__cuda_array_interface__ needs 'data' (pointer, read-only) and 'shape'");
-		return -1;
-	}
-	if (mask && mask != Py_None) {
-		PyErr_SetString(PyExc_BufferError, "arrays with a mask are not supported");
-		return -1;
-	}
+	if (mask && mask != Py_None)
+		return fail(PyExc_BufferError, "arrays with a mask are not supported");
 	int n = numbers(shape, "shape", dims);
 	int64_t item = n < 0 ? -1 : item_bytes(PyDict_GetItemString(cai, "typestr"));
 	if (item < 0)
@@ -247,11 +233,10 @@ static int dlpack_get(Context *ctx, PyObject *o, struct held *h)
 	case DL_CUDA_MANAGED:
 		return cuda_register(ctx, h);
 	default:
-		PyErr_Format(PyExc_BufferError,
+		return fail(PyExc_BufferError,
 			"DLPack: memory of a device of type %d; ropeway moves the host's and "
 			"CUDA's",
 			(int)t->device.type);
-		return -1;
 	}
 fail:
 	Py_DECREF(capsule);
@@ -276,14 +261,12 @@ int held_get(Context *ctx, PyObject *o, bool writable, struct held *h)
 		Py_DECREF(cai);
 	} else {
 		PyErr_Clear();
-		if (!PyObject_HasAttrString(o, "__dlpack__")) {
-			PyErr_Format(PyExc_TypeError,
+		if (!PyObject_HasAttrString(o, "__dlpack__"))
+			return fail(PyExc_TypeError,
 				"a buffer is needed (bytes, bytearray, memoryview, a numpy array, "
 				"or "
 				"what has __cuda_array_interface__ or __dlpack__), not %R",
 				Py_TYPE(o));
-			return -1;
-		}
 		rc = dlpack_get(ctx, o, h);
 	}
 	if (rc)

@@ -41,17 +41,6 @@ bool ctx_enter(Context *ctx)
 
 /* ---- handles ---- */
 
-struct handle *handle_new(Context *ctx, void (*gone)(struct handle *h), void *p)
-{
-	struct handle *h = calloc(1, sizeof(*h));
-	if (!h)
-		return NULL;
-	h->gone = gone;
-	h->p = p;
-	link_last(&ctx->handles, &h->link);
-	return h;
-}
-
 static void handle_end(struct handle *h)
 {
 	link_out(&h->link);
@@ -75,6 +64,57 @@ void handle_drop(Context *ctx, struct handle *h)
 	link_out(&h->link);
 	link_last(&ctx->graves, &h->link);
 	rpw_context_wake(ctx->c);
+}
+
+void *owner_new(PyObject *type, Context *ctx, void (*gone)(struct handle *h))
+{
+	struct handle *h = calloc(1, sizeof(*h));
+	Owner *o = h ? object_new(type) : NULL;
+	if (!o) {
+		free(h);
+		return PyErr_NoMemory();
+	}
+	h->gone = gone;
+	link_last(&ctx->handles, &h->link);
+	Py_INCREF(ctx);
+	o->ctx = ctx;
+	o->handle = h;
+	return o;
+}
+
+int owner_close(PyObject *self)
+{
+	Owner *o = (Owner *)self;
+	struct handle *h = o->handle;
+	if (!h || !h->p)
+		return 0;
+	if (!ctx_enter(o->ctx))
+		return -1;
+	o->handle = NULL;
+	handle_drop(o->ctx, h);
+	return 0;
+}
+
+PyObject *owner_closed(PyObject *self, void *unused)
+{
+	const struct handle *h = ((Owner *)self)->handle;
+	return PyBool_FromLong(!h || !h->p);
+}
+
+int owner_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT(Py_TYPE(self));
+	Py_VISIT(((Owner *)self)->ctx);
+	return 0;
+}
+
+void owner_dealloc(PyObject *self)
+{
+	Owner *o = (Owner *)self;
+	if (o->handle)
+		handle_drop(o->ctx, o->handle);
+	Py_CLEAR(o->ctx);
+	object_free(self);
 }
 
 static void graves_empty(Context *ctx)
@@ -118,11 +158,9 @@ static int progress_large(Context *ctx, bool alone)
 int ctx_poll(Context *ctx)
 {
 	int n;
-	if (ctx->busy) {
-		PyErr_SetString(PyExc_RuntimeError,
+	if (ctx->busy)
+		return fail(PyExc_RuntimeError,
 			"progress from inside of an allocator: return from it first");
-		return -1;
-	}
 	graves_empty(ctx);
 	ctx->busy = true;
 	ctx->thread = PyThread_get_thread_ident();
@@ -135,10 +173,8 @@ int ctx_poll(Context *ctx)
 	} else
 		n = rpw_context_progress(ctx->c);
 	ctx->busy = false;
-	if (n < 0) {
-		error_raise(n, NULL);
-		return -1;
-	}
+	if (n < 0)
+		return fail_status(n);
 	return n;
 }
 
@@ -219,10 +255,8 @@ static int turn_now(Context *ctx)
 		if (look_again(ctx, n > 0 || out > 0))
 			break;
 		int rc = rpw_context_arm(ctx->c);
-		if (rc < 0) {
-			error_raise(rc, NULL);
-			return -1;
-		}
+		if (rc < 0)
+			return fail_status(rc);
 		if (rc == RPW_OK)
 			return 0;
 		ctx->woken = false;
@@ -247,13 +281,6 @@ static PyObject *turn_call(PyObject *self, PyObject *args, PyObject *kw)
 	if (rc < 0)
 		return NULL;
 	Py_RETURN_NONE;
-}
-
-static int turn_traverse(PyObject *self, visitproc visit, void *arg)
-{
-	Py_VISIT(Py_TYPE(self));
-	Py_VISIT(((Turn *)self)->ctx);
-	return 0;
 }
 
 /* It is a context without a loop again. The Turn, where it lives on, does nothing any more. */
@@ -289,7 +316,7 @@ static void turn_dealloc(PyObject *self)
 
 static PyType_Slot turn_slots[] = {
 	{Py_tp_dealloc, turn_dealloc},
-	{Py_tp_traverse, turn_traverse},
+	{Py_tp_traverse, owner_traverse},
 	{Py_tp_call, turn_call},
 	{0, NULL},
 };
@@ -374,10 +401,8 @@ void ctx_detach(Context *ctx)
 static int doze(Context *ctx, uint64_t now, uint64_t deadline)
 {
 	int rc = rpw_context_arm(ctx->c);
-	if (rc < 0) {
-		error_raise(rc, NULL);
-		return -1;
-	}
+	if (rc < 0)
+		return fail_status(rc);
 	if (rc == RPW_IN_PROGRESS) {
 		if (!ctx->woken)
 			return 0;
@@ -400,11 +425,9 @@ static int doze(Context *ctx, uint64_t now, uint64_t deadline)
 
 int ctx_wait(Context *ctx, Operation *op, uint64_t deadline)
 {
-	if (ctx->busy) {
-		PyErr_SetString(PyExc_RuntimeError,
+	if (ctx->busy)
+		return fail(PyExc_RuntimeError,
 			"waiting from inside of an allocator: return from it first");
-		return -1;
-	}
 	uint64_t now = 0, spin_until = 0;
 	for (unsigned idle = 0;;) {
 		int n = ctx_poll(ctx), out = 0;

@@ -21,7 +21,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 
 static int context_init(PyObject *self, PyObject *args, PyObject *kw)
 {
-	static char *names[] = {"loop", "transports", "key_file", "unexpected_bytes_max",
+	char *names[] = {"loop", "transports", "key_file", "unexpected_bytes_max",
 		"eager_bytes_max", "rdma_devices", "polled", "spin_us", NULL};
 	Context *ctx = (Context *)self;
 	PyObject *loop = Py_None;
@@ -31,17 +31,13 @@ static int context_init(PyObject *self, PyObject *args, PyObject *kw)
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "|Ozz$nnzpi", names, &loop, &transports,
 		    &key_file, &unexpected, &eager, &devices, &polled, &spin_us))
 		return -1;
-	if (ctx->fd) {
-		PyErr_SetString(PyExc_RuntimeError, "__init__ of a context, a second time");
-		return -1;
-	}
-	if (unexpected < 0 || eager < 0 || spin_us < 0 || spin_us > 20) {
-		PyErr_SetString(PyExc_ValueError,
+	if (ctx->fd)
+		return fail(PyExc_RuntimeError, "__init__ of a context, a second time");
+	if (unexpected < 0 || eager < 0 || spin_us < 0 || spin_us > 20)
+		return fail(PyExc_ValueError,
 			spin_us < 0 || spin_us > 20
 				? "spin_us is from 0 to 20 microseconds"
 				: "a number of bytes cannot be negative (0: the default)");
-		return -1;
-	}
 	rpw_context_options o = RPW_CONTEXT_OPTIONS_INIT;
 	o.transports = transports;
 	o.key_file = key_file;
@@ -113,11 +109,9 @@ static PyObject *context_close(PyObject *self, PyObject *unused)
 		Py_RETURN_NONE;
 	if (!ctx_enter(ctx))
 		return NULL;
-	if (ctx->busy) {
-		PyErr_SetString(PyExc_RuntimeError,
+	if (ctx->busy)
+		return PyErr_Format(PyExc_RuntimeError,
 			"close() of a context from inside of an allocator: return from it first");
-		return NULL;
-	}
 	if (ctx_close(ctx, false))
 		return NULL;
 	Py_RETURN_NONE;
@@ -130,13 +124,11 @@ static PyObject *context_attach(PyObject *self, PyObject *loop)
 		return ctx_enter(ctx), NULL;
 	if (ctx->loop == loop)
 		Py_RETURN_NONE;
-	if (ctx->busy || (ctx->loop && !ctx->attached)) {
-		PyErr_SetString(PyExc_RuntimeError,
+	if (ctx->busy || (ctx->loop && !ctx->attached))
+		return PyErr_Format(PyExc_RuntimeError,
 			ctx->busy ? "attach() while another thread, or an allocator, is inside"
 				  : "attach() of a context that was made with a loop: make it "
 				    "without one");
-		return NULL;
-	}
 	if (ctx_attach(ctx, loop))
 		return NULL;
 	Py_RETURN_NONE;
@@ -150,8 +142,7 @@ static PyObject *context_detach(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-static PyObject *context_progress(
-	PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *context_progress(FAST_ARGS)
 {
 	static const char *const names[] = {"max"};
 	Context *ctx = (Context *)self;
@@ -160,8 +151,10 @@ static PyObject *context_progress(
 	if (args_get("progress", names, 1, 0, args, nargs, kwnames, &a) ||
 		args_u64(a, "max", &max) || !ctx_enter(ctx))
 		return NULL;
-	int n = ctx_poll(ctx),
-	    out = n < 0 ? -1 : ctx_hand_out(ctx, max > BATCH_MAX ? BATCH_MAX : (int)max);
+	if (max > BATCH_MAX)
+		max = BATCH_MAX;
+	int n = ctx_poll(ctx);
+	int out = n < 0 ? -1 : ctx_hand_out(ctx, (int)max);
 	if (out < 0)
 		return NULL;
 	if (ctx->c && ctx_turn_soon(ctx))
@@ -182,8 +175,7 @@ static PyObject *context_arm(PyObject *self, PyObject *unused)
 	return PyBool_FromLong(rc == RPW_OK);
 }
 
-static PyObject *context_wait(
-	PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *context_wait(FAST_ARGS)
 {
 	static const char *const names[] = {"timeout"};
 	Context *ctx = (Context *)self;
@@ -206,8 +198,7 @@ static PyObject *context_wake(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-static PyObject *context_connect(
-	PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *context_connect(FAST_ARGS)
 {
 	static const char *const names[] = {"address", "transports", "timeout", "retry"};
 	Context *ctx = (Context *)self;
@@ -223,13 +214,11 @@ static PyObject *context_connect(
 	double timeout = a[2] && a[2] != Py_None ? PyFloat_AsDouble(a[2]) : 10;
 	if (timeout == -1 && PyErr_Occurred())
 		return NULL;
-	if (!(timeout > 0) || timeout > 4e6) {
-		PyErr_Format(PyExc_ValueError,
+	if (!(timeout > 0) || timeout > 4e6)
+		return PyErr_Format(PyExc_ValueError,
 			"the timeout of a connection is more than 0 and at most 4,000,000 s, not "
 			"%R",
 			a[2]);
-		return NULL;
-	}
 	int retry = a[3] ? PyObject_IsTrue(a[3]) : 1;
 	if (retry < 0)
 		return NULL;
@@ -292,22 +281,15 @@ static PyObject *get_fd(PyObject *self, void *unused)
 }
 static PyObject *get_class(PyObject *self, void *unused)
 {
-	PyObject *o = ((Context *)self)->endpoint_class;
-	Py_INCREF(o);
-	return o;
+	return Py_NewRef(((Context *)self)->endpoint_class);
 }
 static int set_class(PyObject *self, PyObject *value, void *unused)
 {
 	Context *ctx = (Context *)self;
 	if (!value || !PyType_Check(value) ||
-		!PyType_IsSubtype((PyTypeObject *)value, (PyTypeObject *)endpoint_type)) {
-		PyErr_SetString(PyExc_TypeError, "endpoint_class has to be a subclass of Endpoint");
-		return -1;
-	}
-	PyObject *old = ctx->endpoint_class;
-	Py_INCREF(value);
-	ctx->endpoint_class = value;
-	Py_DECREF(old);
+		!PyType_IsSubtype((PyTypeObject *)value, (PyTypeObject *)endpoint_type))
+		return fail(PyExc_TypeError, "endpoint_class has to be a subclass of Endpoint");
+	ref_set(&ctx->endpoint_class, value);
 	return 0;
 }
 

@@ -198,6 +198,12 @@ struct Endpoint {
 	bool closed, told;
 };
 
+/* Listeners, memories and keys begin so; all other objects of a context with its first half. */
+typedef struct {
+	PyObject_HEAD Context *ctx;
+	struct handle *handle; /* NULL: closed */
+} Owner;
+
 struct Listener {
 	PyObject_HEAD Context *ctx;
 	struct handle *handle;
@@ -217,8 +223,8 @@ typedef struct {
 
 typedef struct {
 	PyObject_HEAD Context *ctx;
-	Endpoint *ep;
 	struct handle *handle;
+	Endpoint *ep;
 } Key;
 
 extern PyObject *context_type, *endpoint_type, *listener_type, *operation_type, *memory_type,
@@ -256,6 +262,9 @@ PyObject *error_make(int status, const char *sentence, PyObject *peer, PyObject 
 PyObject *error_raise(int status, PyObject *peer);
 PyObject *error_raise_text(int status, const char *sentence, PyObject *peer);
 void error_set(PyObject *error);
+/* The same for functions that give an int: PyErr_Format, or error_raise. -1. */
+int fail(PyObject *kind, const char *form, ...);
+int fail_status(int status);
 /* An exception set aside: for good, or while other calls may raise theirs. */
 struct raised {
 	PyObject *type, *value, *trace;
@@ -272,6 +281,13 @@ PyObject *raised_value(void); /* the one that is raised now, as an object with i
 /* An exception of a handler of the program's: told to the loop. -1 where it has to go on upwards
  * (KeyboardInterrupt, SystemExit). */
 int error_of_handler(Context *ctx, const char *message, PyObject *handler);
+/* A handler was called, and gave `r`; consumes both references. As error_of_handler. */
+int handler_called(Context *ctx, const char *message, PyObject *handler, PyObject *r);
+/* Puts a new reference into the place of an old one. */
+void ref_set(PyObject **place, PyObject *o);
+/* A function, or None: false with a TypeError of what `call` needs. */
+bool handler_check(const char *call, PyObject *fn);
+void handler_set(PyObject **place, PyObject *fn); /* None: NULL */
 
 /* ---- args.c ---- */
 
@@ -308,9 +324,14 @@ void ctx_detach(Context *ctx);
 int ctx_close(Context *ctx, bool quiet);
 void ctx_end(Context *ctx, bool quiet); /* the rest of it, also where nobody holds it any more */
 void ctx_all_close(void);
-struct handle *handle_new(Context *ctx, void (*gone)(struct handle *h), void *p);
 /* The Python half goes: so does the other, now or when its thread comes by. */
 void handle_drop(Context *ctx, struct handle *h);
+/* With a handle, whose p the caller sets. */
+void *owner_new(PyObject *type, Context *ctx, void (*gone)(struct handle *h));
+int owner_close(PyObject *self); /* drops its handle: 0, or -1 in another thread */
+PyObject *owner_closed(PyObject *self, void *unused);
+int owner_traverse(PyObject *self, visitproc visit, void *arg); /* its type, its context */
+void owner_dealloc(PyObject *self);                             /* the rest of a dealloc */
 
 /* ---- end.c ---- */
 
@@ -332,8 +353,12 @@ PyObject *part_received(const struct part *part);    /* a receive's result */
 void parts_collect(Operation *op);                   /* what the library has complete */
 int parts_cancel(Operation *op);                     /* 0, or the first error's status */
 PyObject *parts_received(const Operation *op);       /* a list */
-void parts_release(Operation *op);                   /* buffers */
-void parts_forget(Operation *op);                    /* and what else they have */
+void parts_forget(Operation *op);                    /* what they have, in a dealloc */
+static inline void parts_release(Operation *op)      /* buffers */
+{
+	for (size_t i = 0; i < op->n; i++)
+		held_release(&op->parts[i].held);
+}
 
 /* ---- operation.c ---- */
 
@@ -365,6 +390,8 @@ PyObject *op_block(PyObject *op, PyObject *timeout);
 
 #define FAST_ARGS PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames
 #define FAST(name) (PyCFunction)(void (*)(void)) name, METH_FASTCALL | METH_KEYWORDS
+/* The operation of a call, with its buffer (NULL: none); NULL with an exception. */
+Operation *post_begin(Context *ctx, Endpoint *ep, enum op_kind kind, PyObject *buf, bool writable);
 PyObject *recv_post(Context *ctx, Endpoint *ep, PyObject *const a[3]); /* buf, tag, mask */
 
 /* Methods of contexts and of endpoints. */

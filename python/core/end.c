@@ -10,13 +10,13 @@ PyTypeObject *received_type;
 
 int received_type_make(PyObject *module)
 {
-	static PyStructSequence_Field fields[] = {
+	PyStructSequence_Field fields[] = {
 		{"length", "bytes of the message"},
 		{"tag", "its tag"},
 		{"endpoint", "where it came from; None where that has gone"},
 		{NULL, NULL},
 	};
-	static PyStructSequence_Desc desc = {"ropeway.Received",
+	PyStructSequence_Desc desc = {"ropeway.Received",
 		"What a receive got: (length in bytes, tag), and .endpoint", fields, 2};
 	received_type = PyStructSequence_NewType(&desc);
 	return received_type ? PyModule_AddObjectRef(module, "Received", (PyObject *)received_type)
@@ -81,9 +81,7 @@ static int told(Context *ctx, struct event *event)
 	PyObject *fn = ep->on_close;
 	ep->on_close = NULL;
 	PyObject *r = PyObject_CallFunction(fn, "is", e->status, e->sentence ? e->sentence : "");
-	int rc = r ? 0 : error_of_handler(ctx, "on_close of an endpoint failed", fn);
-	Py_XDECREF(r);
-	Py_DECREF(fn);
+	int rc = handler_called(ctx, "on_close of an endpoint failed", fn, r);
 	end_unref(e);
 	return rc;
 }

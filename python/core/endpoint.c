@@ -29,19 +29,9 @@ static PyObject *endpoint_close(PyObject *self, PyObject *unused)
 static PyObject *endpoint_on_close(PyObject *self, PyObject *fn)
 {
 	Endpoint *ep = (Endpoint *)self;
-	if (fn != Py_None && !PyCallable_Check(fn)) {
-		PyErr_SetString(PyExc_TypeError, "on_close() needs a function, or None");
+	if (!handler_check("on_close", fn) || !ctx_enter(ep->ctx))
 		return NULL;
-	}
-	if (!ctx_enter(ep->ctx))
-		return NULL;
-	PyObject *old = ep->on_close;
-	ep->on_close = NULL;
-	if (fn != Py_None) {
-		Py_INCREF(fn);
-		ep->on_close = fn;
-	}
-	Py_XDECREF(old);
+	handler_set(&ep->on_close, fn);
 	/* told already, of an earlier function or of none: again, for this one */
 	if (ep->on_close && ep->end->ended && link_alone(&ep->end->closed.link)) {
 		ctx_event(ep->ctx, &ep->end->closed);
@@ -53,30 +43,13 @@ static PyObject *endpoint_on_close(PyObject *self, PyObject *fn)
 
 /* ---- what is posted ---- */
 
-/* The operation of a call on `ep`, with its buffer; NULL with an exception. */
-static Operation *begin(Endpoint *ep, enum op_kind kind, PyObject *buf, bool writable)
-{
-	if (!endpoint_usable(ep))
-		return NULL;
-	Operation *op = op_take(ep->ctx, ep, kind);
-	if (!op)
-		return NULL;
-	if (!buf || !held_get(ep->ctx, buf, writable, &op->one.held)) {
-		/* what gave the buffer is the program's, and may have closed the endpoint */
-		if (!buf || endpoint_open(ep))
-			return op;
-		held_release(&op->one.held);
-	}
-	Py_DECREF(op);
-	return NULL;
-}
-
 static PyObject *send_post(Endpoint *ep, PyObject *buf, PyObject *tag_given)
 {
 	uint64_t tag = 0;
 	rpw_request *r = NULL;
-	Operation *op =
-		args_u64(tag_given, "the tag", &tag) ? NULL : begin(ep, OP_NONE, buf, false);
+	Operation *op = args_u64(tag_given, "the tag", &tag)
+				? NULL
+				: post_begin(ep->ctx, ep, OP_NONE, buf, false);
 	if (!op)
 		return NULL;
 	int rc = rpw_send(end_ep(ep->end), op->one.held.ptr, op->one.held.len, tag, &r);
@@ -120,7 +93,7 @@ static PyObject *endpoint_send_obj(FAST_ARGS)
 	rpw_request *r = NULL;
 	if (args_get("send_obj", names, 1, 1, args, nargs, kwnames, a))
 		return NULL;
-	Operation *op = begin(ep, OP_NONE, a[0], false);
+	Operation *op = post_begin(ep->ctx, ep, OP_NONE, a[0], false);
 	if (!op)
 		return NULL;
 	int rc = rpw_send_obj(end_ep(ep->end), op->one.held.ptr, op->one.held.len, &r);
@@ -139,7 +112,7 @@ static PyObject *endpoint_am_send(FAST_ARGS)
 		args_u64(a[0], "the id", &id) || !endpoint_usable(ep) ||
 		(a[2] && held_get(ep->ctx, a[2], false, &header)))
 		return NULL;
-	Operation *op = begin(ep, OP_NONE, a[1], false);
+	Operation *op = post_begin(ep->ctx, ep, OP_NONE, a[1], false);
 	if (!op) {
 		held_release(&header);
 		return NULL;
@@ -154,99 +127,88 @@ static PyObject *endpoint_am_send(FAST_ARGS)
 
 static Key *key_of(PyObject *o, Endpoint *ep)
 {
-	if (!PyObject_TypeCheck(o, (PyTypeObject *)key_type)) {
-		PyErr_Format(PyExc_TypeError,
+	if (!PyObject_TypeCheck(o, (PyTypeObject *)key_type))
+		return (Key *)PyErr_Format(PyExc_TypeError,
 			"a RemoteKey is needed, as Endpoint.unpack gives, not %R", Py_TYPE(o));
-		return NULL;
-	}
 	Key *k = (Key *)o;
-	if (k->ep != ep || !k->handle || !k->handle->p) {
-		PyErr_SetString(PyExc_ValueError,
+	if (k->ep != ep || !k->handle || !k->handle->p)
+		return (Key *)PyErr_Format(PyExc_ValueError,
 			k->ep != ep ? "this RemoteKey was unpacked by another endpoint"
 				    : "this RemoteKey is of a context that was closed");
-		return NULL;
-	}
 	return k;
 }
 
-enum transfer { PUT, GET, PUT_NOTIFY };
+enum remote { PUT, GET, PUT_NOTIFY, FETCH_ADD, COMPARE_SWAP };
+static const struct {
+	const char *name, *args[4];
+	int n;
+	enum op_kind kind;
+} remotes[] = {
+	[PUT] = {"put", {"rkey", "offset", "buf"}, 3, OP_NONE},
+	[GET] = {"get", {"rkey", "offset", "buf"}, 3, OP_NONE},
+	[PUT_NOTIFY] = {"put_notify", {"rkey", "offset", "buf", "data"}, 4, OP_NONE},
+	[FETCH_ADD] = {"fetch_add", {"rkey", "offset", "add"}, 3, OP_NUMBER},
+	[COMPARE_SWAP] = {"compare_swap", {"rkey", "offset", "compare", "swap"}, 4, OP_NUMBER},
+};
 
-static PyObject *transfer(PyObject *self, enum transfer what, PyObject *const *args,
-	Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *remote_post(
+	Operation *op, enum remote what, uint64_t offset, uint64_t x, uint64_t y)
 {
-	static const char *const names[] = {"rkey", "offset", "buf", "data"};
-	static const char *const calls[] = {"put", "get", "put_notify"};
-	Endpoint *ep = (Endpoint *)self;
-	PyObject *a[4];
-	uint64_t offset = 0, data = 0;
+	rpw_endpoint *ep = end_ep(op->ep->end);
+	rpw_rkey *key = ((Key *)op->key)->handle->p;
+	const struct held *h = &op->one.held;
 	rpw_request *r = NULL;
-	int n = what == PUT_NOTIFY ? 4 : 3, rc;
-	a[3] = NULL;
-	if (args_get(calls[what], names, n, n, args, nargs, kwnames, a) ||
-		args_u64(a[1], "the offset", &offset) || args_u64(a[3], "data", &data))
-		return NULL;
-	Operation *op = begin(ep, OP_NONE, a[2], what == GET);
-	Key *k = op ? key_of(a[0], ep) : NULL;
-	if (!k) {
-		if (op)
-			held_release(&op->one.held);
-		Py_XDECREF(op);
-		return NULL;
+	int rc = RPW_OK;
+	switch (what) {
+	case PUT:
+		rc = rpw_put(ep, h->ptr, h->len, key, offset, &r);
+		break;
+	case GET:
+		rc = rpw_get(ep, h->ptr, h->len, key, offset, &r);
+		break;
+	case PUT_NOTIFY:
+		rc = rpw_put_notify(ep, h->ptr, h->len, key, offset, y, &r);
+		break;
+	case FETCH_ADD:
+		rc = rpw_fetch_add(ep, x, key, offset, &op->before, &r);
+		break;
+	case COMPARE_SWAP:
+		rc = rpw_compare_swap(ep, x, y, key, offset, &op->before, &r);
+		break;
 	}
-	Py_INCREF(k);
-	op->key = (PyObject *)k;
-	if (what == GET)
-		rc = rpw_get(end_ep(ep->end), op->one.held.ptr, op->one.held.len, k->handle->p,
-			offset, &r);
-	else if (what == PUT)
-		rc = rpw_put(end_ep(ep->end), op->one.held.ptr, op->one.held.len, k->handle->p,
-			offset, &r);
-	else
-		rc = rpw_put_notify(end_ep(ep->end), op->one.held.ptr, op->one.held.len,
-			k->handle->p, offset, data, &r);
 	return op_posted(op, rc, r);
 }
-static PyObject *endpoint_put(FAST_ARGS) { return transfer(self, PUT, args, nargs, kwnames); }
-static PyObject *endpoint_get(FAST_ARGS) { return transfer(self, GET, args, nargs, kwnames); }
-static PyObject *endpoint_put_notify(FAST_ARGS)
-{
-	return transfer(self, PUT_NOTIFY, args, nargs, kwnames);
-}
 
-static PyObject *atomic(
-	PyObject *self, bool swap, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *remote(PyObject *self, enum remote what, PyObject *const *args, Py_ssize_t nargs,
+	PyObject *kwnames)
 {
-	static const char *const add_names[] = {"rkey", "offset", "add"};
-	static const char *const swap_names[] = {"rkey", "offset", "compare", "swap"};
 	Endpoint *ep = (Endpoint *)self;
-	PyObject *a[4];
+	PyObject *a[4] = {NULL};
 	uint64_t offset = 0, x = 0, y = 0;
-	rpw_request *r = NULL;
-	int n = swap ? 4 : 3;
-	a[3] = NULL;
-	if (args_get(swap ? "compare_swap" : "fetch_add", swap ? swap_names : add_names, n, n, args,
-		    nargs, kwnames, a) ||
-		args_u64(a[1], "the offset", &offset) || args_u64(a[2], "the value", &x) ||
-		args_u64(a[3], "the value", &y))
+	int n = remotes[what].n;
+	bool number = remotes[what].kind == OP_NUMBER;
+	if (args_get(remotes[what].name, remotes[what].args, n, n, args, nargs, kwnames, a) ||
+		args_u64(a[1], "the offset", &offset) ||
+		(number && args_u64(a[2], "the value", &x)) ||
+		args_u64(a[3], number ? "the value" : "data", &y))
 		return NULL;
-	Operation *op = begin(ep, OP_NUMBER, NULL, false);
+	Operation *op =
+		post_begin(ep->ctx, ep, remotes[what].kind, number ? NULL : a[2], what == GET);
 	Key *k = op ? key_of(a[0], ep) : NULL;
 	if (!k) {
 		Py_XDECREF(op);
 		return NULL;
 	}
-	Py_INCREF(k);
-	op->key = (PyObject *)k;
-	int rc = swap ? rpw_compare_swap(
-				end_ep(ep->end), x, y, k->handle->p, offset, &op->before, &r)
-		      : rpw_fetch_add(end_ep(ep->end), x, k->handle->p, offset, &op->before, &r);
-	return op_posted(op, rc, r);
+	ref_set(&op->key, a[0]);
+	return remote_post(op, what, offset, x, y);
 }
-static PyObject *endpoint_fetch_add(FAST_ARGS) { return atomic(self, false, args, nargs, kwnames); }
-static PyObject *endpoint_compare_swap(FAST_ARGS)
-{
-	return atomic(self, true, args, nargs, kwnames);
-}
+#define REMOTE(name, what) \
+	static PyObject *name(FAST_ARGS) { return remote(self, what, args, nargs, kwnames); }
+REMOTE(endpoint_put, PUT)
+REMOTE(endpoint_get, GET)
+REMOTE(endpoint_put_notify, PUT_NOTIFY)
+REMOTE(endpoint_fetch_add, FETCH_ADD)
+REMOTE(endpoint_compare_swap, COMPARE_SWAP)
 
 static PyObject *endpoint_unpack(PyObject *self, PyObject *packed)
 {
@@ -266,7 +228,7 @@ static PyObject *flush_or_shutdown(PyObject *self, bool shutdown)
 {
 	Endpoint *ep = (Endpoint *)self;
 	rpw_request *r = NULL;
-	Operation *op = begin(ep, OP_NONE, NULL, false);
+	Operation *op = post_begin(ep->ctx, ep, OP_NONE, NULL, false);
 	if (!op)
 		return NULL;
 	int rc = shutdown ? rpw_endpoint_shutdown(end_ep(ep->end), &r)
@@ -331,11 +293,9 @@ static PyObject *get_handle(PyObject *self, void *unused)
 static int endpoint_traverse(PyObject *self, visitproc visit, void *arg)
 {
 	Endpoint *ep = (Endpoint *)self;
-	Py_VISIT(Py_TYPE(self));
-	Py_VISIT(ep->ctx);
 	Py_VISIT(ep->user);
 	Py_VISIT(ep->on_close);
-	return 0;
+	return owner_traverse(self, visit, arg);
 }
 
 static int endpoint_clear(PyObject *self)

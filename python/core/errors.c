@@ -11,26 +11,22 @@ PyObject *core_setup(PyObject *module, PyObject *args)
 		return NULL;
 	PyObject **to[] = {&error_new, &cancelled_error, &invalid_state, &copy_context};
 	PyObject *from[] = {e, c, i, v};
-	for (int n = 0; n < 4; n++) {
-		PyObject *old = *to[n];
-		Py_INCREF(from[n]);
-		*to[n] = from[n];
-		Py_XDECREF(old);
-	}
+	for (int n = 0; n < 4; n++)
+		ref_set(to[n], from[n]);
 	Py_RETURN_NONE;
 }
 
+static PyObject *or_none(PyObject *o) { return o ? o : Py_None; }
+
 PyObject *error_make(int status, const char *sentence, PyObject *peer, PyObject *length)
 {
-	if (!error_new) {
-		PyErr_SetString(PyExc_RuntimeError, "ropeway._core is used without ropeway");
-		return NULL;
-	}
+	if (!error_new)
+		return PyErr_Format(PyExc_RuntimeError, "ropeway._core is used without ropeway");
 	PyObject *text = PyUnicode_DecodeUTF8(sentence, (Py_ssize_t)strlen(sentence), "replace");
 	if (!text)
 		return NULL;
 	PyObject *e = PyObject_CallFunction(
-		error_new, "iOOO", status, text, peer ? peer : Py_None, length ? length : Py_None);
+		error_new, "iOOO", status, text, or_none(peer), or_none(length));
 	Py_DECREF(text);
 	return e;
 }
@@ -50,6 +46,21 @@ PyObject *error_raise_text(int status, const char *sentence, PyObject *peer)
 PyObject *error_raise(int status, PyObject *peer)
 {
 	return error_raise_text(status, rpw_last_error(), peer);
+}
+
+int fail(PyObject *kind, const char *form, ...)
+{
+	va_list args;
+	va_start(args, form);
+	PyErr_FormatV(kind, form, args);
+	va_end(args);
+	return -1;
+}
+
+int fail_status(int status)
+{
+	error_raise(status, NULL);
+	return -1;
 }
 
 void raised_drop(struct raised r)
@@ -77,8 +88,8 @@ int error_of_handler(Context *ctx, const char *message, PyObject *handler)
 	if (ctx->loop) {
 		PyObject *value = raised_value();
 		PyObject *r = PyObject_CallMethod(ctx->loop, "call_exception_handler",
-			"({s:s,s:O,s:O})", "message", message, "exception", value ? value : Py_None,
-			"handler", handler ? handler : Py_None);
+			"({s:s,s:O,s:O})", "message", message, "exception", or_none(value),
+			"handler", or_none(handler));
 		Py_XDECREF(value);
 		if (r) {
 			Py_DECREF(r);
@@ -90,3 +101,29 @@ int error_of_handler(Context *ctx, const char *message, PyObject *handler)
 	PyErr_WriteUnraisable(handler);
 	return 0;
 }
+
+int handler_called(Context *ctx, const char *message, PyObject *handler, PyObject *r)
+{
+	int rc = r ? 0 : error_of_handler(ctx, message, handler);
+	Py_XDECREF(r);
+	Py_DECREF(handler);
+	return rc;
+}
+
+void ref_set(PyObject **place, PyObject *o)
+{
+	PyObject *old = *place;
+	Py_XINCREF(o);
+	*place = o;
+	Py_XDECREF(old);
+}
+
+bool handler_check(const char *call, PyObject *fn)
+{
+	if (fn == Py_None || PyCallable_Check(fn))
+		return true;
+	PyErr_Format(PyExc_TypeError, "%s() needs a function, or None", call);
+	return false;
+}
+
+void handler_set(PyObject **place, PyObject *fn) { ref_set(place, fn == Py_None ? NULL : fn); }

@@ -25,11 +25,8 @@ static int accept_deliver(Context *ctx, struct event *event)
 	int rc = 0;
 	if (fn) {
 		Py_INCREF(fn);
-		PyObject *r = PyObject_CallFunctionObjArgs(fn, ep, NULL);
-		if (!r)
-			rc = error_of_handler(ctx, "the callback of a listener failed", fn);
-		Py_XDECREF(r);
-		Py_DECREF(fn);
+		rc = handler_called(ctx, "the callback of a listener failed", fn,
+			PyObject_CallFunctionObjArgs(fn, ep, NULL));
 	}
 	Py_DECREF(ep);
 	return rc;
@@ -86,70 +83,38 @@ PyObject *context_listen(PyObject *self, PyObject *args)
 	PyObject *fn;
 	if (!PyArg_ParseTuple(args, "sO", &address, &fn) || !ctx_enter(ctx))
 		return NULL;
-	Listener *l = object_new(listener_type);
+	Listener *l = owner_new(listener_type, ctx, listener_ended);
 	if (!l)
 		return NULL;
-	Py_INCREF(ctx);
-	l->ctx = ctx;
-	Py_INCREF(fn);
-	l->accepted = fn;
+	ref_set(&l->accepted, fn);
 	rpw_listener *c_l;
-	int rc = rpw_listener_create(ctx->c, address, accepted, l, &c_l);
-	if (rc < 0) {
-		Py_DECREF(l);
-		return error_raise(rc, NULL);
-	}
-	l->handle = handle_new(ctx, listener_ended, c_l);
 	char text[RPW_ADDRESS_MAX];
-	l->port = rpw_listener_port(c_l);
-	rc = rpw_listener_address(c_l, text, sizeof(text));
-	if (!l->handle) {
-		rpw_listener_destroy(c_l);
-		Py_DECREF(l);
-		return PyErr_NoMemory();
+	int rc = rpw_listener_create(ctx->c, address, accepted, l, &c_l);
+	if (rc >= 0) {
+		l->handle->p = c_l;
+		l->port = rpw_listener_port(c_l);
+		rc = rpw_listener_address(c_l, text, sizeof(text));
 	}
-	if (rc < 0 || ctx_turn_soon(ctx)) {
-		if (rc < 0)
-			error_raise(rc, NULL);
-		Py_DECREF(l);
-		return NULL;
-	}
-	l->address = PyUnicode_DecodeUTF8(text, rc, "replace");
-	if (!l->address) {
-		Py_DECREF(l);
-		return NULL;
-	}
+	if (rc < 0)
+		error_raise(rc, NULL);
+	else if (!ctx_turn_soon(ctx))
+		l->address = PyUnicode_DecodeUTF8(text, rc, "replace");
+	if (!l->address)
+		Py_CLEAR(l);
 	return (PyObject *)l;
 }
 
 static PyObject *listener_close(PyObject *self, PyObject *unused)
 {
-	Listener *l = (Listener *)self;
-	if (l->handle && l->handle->p) {
-		if (!ctx_enter(l->ctx))
-			return NULL;
-		rpw_listener *c_l = l->handle->p;
-		l->handle->p = NULL;
-		rpw_listener_destroy(c_l);
-		if (ctx_turn_soon(l->ctx))
-			return NULL;
-	}
+	if (owner_close(self))
+		return NULL;
 	Py_RETURN_NONE;
-}
-
-static PyObject *listener_closed(PyObject *self, void *unused)
-{
-	Listener *l = (Listener *)self;
-	return PyBool_FromLong(!l->handle || !l->handle->p);
 }
 
 static int listener_traverse(PyObject *self, visitproc visit, void *arg)
 {
-	Listener *l = (Listener *)self;
-	Py_VISIT(Py_TYPE(self));
-	Py_VISIT(l->ctx);
-	Py_VISIT(l->accepted);
-	return 0;
+	Py_VISIT(((Listener *)self)->accepted);
+	return owner_traverse(self, visit, arg);
 }
 
 static int listener_clear(PyObject *self)
@@ -166,10 +131,7 @@ static void listener_dealloc(PyObject *self)
 	Py_CLEAR(l->address);
 	if (l->ctx)
 		listener_forget(l);
-	if (l->handle)
-		handle_drop(l->ctx, l->handle);
-	Py_CLEAR(l->ctx);
-	object_free(self);
+	owner_dealloc(self);
 }
 
 static PyMethodDef listener_methods[] = {
@@ -186,7 +148,7 @@ static PyMemberDef listener_members[] = {
 	{NULL, 0, 0, 0, NULL},
 };
 static PyGetSetDef listener_getset[] = {
-	{"closed", listener_closed, NULL, "True after close().", NULL},
+	{"closed", owner_closed, NULL, "True after close().", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot listener_slots[] = {

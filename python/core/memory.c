@@ -4,30 +4,21 @@
 
 PyObject *memory_type, *key_type;
 
-static Memory *memory_new(Context *ctx)
-{
-	Memory *m = object_new(memory_type);
-	if (!m)
-		return NULL;
-	Py_INCREF(ctx);
-	m->ctx = ctx;
-	return m;
-}
-
 static void memory_gone(struct handle *h)
 {
 	rpw_memory_destroy(h->p);
 	free(h);
 }
 
-static PyObject *memory_ready(Memory *m, rpw_memory *c_m)
+/* What a call that makes memory has given. */
+static PyObject *memory_ready(Memory *m, int rc, rpw_memory *c_m)
 {
-	m->handle = handle_new(m->ctx, memory_gone, c_m);
-	if (!m->handle) {
-		rpw_memory_destroy(c_m);
+	if (rc < 0) {
+		error_raise(rc, NULL);
 		Py_DECREF(m);
-		return PyErr_NoMemory();
+		return NULL;
 	}
+	m->handle->p = c_m;
 	m->ptr = rpw_memory_address(c_m);
 	m->len = rpw_memory_length(c_m);
 	return (PyObject *)m;
@@ -40,7 +31,7 @@ PyObject *context_register(PyObject *self, PyObject *args)
 	int access;
 	if (!PyArg_ParseTuple(args, "Oi", &buf, &access) || !ctx_enter(ctx))
 		return NULL;
-	Memory *m = memory_new(ctx);
+	Memory *m = owner_new(memory_type, ctx, memory_gone);
 	if (!m)
 		return NULL;
 	bool writes = access & (RPW_REMOTE_WRITE | RPW_REMOTE_ATOMIC);
@@ -56,12 +47,7 @@ PyObject *context_register(PyObject *self, PyObject *args)
 	rpw_memory *c_m;
 	int rc = rpw_memory_register(ctx->c, m->held.ptr, m->held.len,
 		cuda ? RPW_MEMORY_CUDA : RPW_MEMORY_HOST, (unsigned)access, &c_m);
-	if (rc < 0) {
-		error_raise(rc, NULL);
-		Py_DECREF(m);
-		return NULL;
-	}
-	return memory_ready(m, c_m);
+	return memory_ready(m, rc, c_m);
 }
 
 PyObject *context_allocate(PyObject *self, PyObject *args)
@@ -71,22 +57,15 @@ PyObject *context_allocate(PyObject *self, PyObject *args)
 	int access;
 	if (!PyArg_ParseTuple(args, "ni", &size, &access) || !ctx_enter(ctx))
 		return NULL;
-	if (size < 0) {
-		PyErr_SetString(PyExc_ValueError, "a size cannot be negative");
-		return NULL;
-	}
-	Memory *m = memory_new(ctx);
+	if (size < 0)
+		return PyErr_Format(PyExc_ValueError, "a size cannot be negative");
+	Memory *m = owner_new(memory_type, ctx, memory_gone);
 	if (!m)
 		return NULL;
 	m->allocated = true;
 	rpw_memory *c_m;
 	int rc = rpw_memory_allocate(ctx->c, (size_t)size, (unsigned)access, &c_m);
-	if (rc < 0) {
-		error_raise(rc, NULL);
-		Py_DECREF(m);
-		return NULL;
-	}
-	return memory_ready(m, c_m);
+	return memory_ready(m, rc, c_m);
 }
 
 static bool memory_open(Memory *m)
@@ -111,29 +90,18 @@ static PyObject *memory_rkey(PyObject *self, PyObject *unused)
 static PyObject *memory_close(PyObject *self, PyObject *unused)
 {
 	Memory *m = (Memory *)self;
-	if (m->exports) {
-		PyErr_Format(PyExc_BufferError,
+	if (m->exports)
+		return PyErr_Format(PyExc_BufferError,
 			"this memory has %zd views (memoryview, numpy arrays, operations under "
 			"way): it cannot go before they do",
 			m->exports);
+	if (owner_close(self))
 		return NULL;
-	}
-	if (m->handle && m->handle->p) {
-		if (!ctx_enter(m->ctx))
-			return NULL;
-		rpw_memory *c_m = m->handle->p;
-		m->handle->p = NULL;
-		rpw_memory_destroy(c_m);
-	}
 	held_release(&m->held);
 	Py_RETURN_NONE;
 }
 
-static PyObject *memory_enter(PyObject *self, PyObject *unused)
-{
-	Py_INCREF(self);
-	return self;
-}
+static PyObject *memory_enter(PyObject *self, PyObject *unused) { return Py_NewRef(self); }
 
 static PyObject *memory_exit(PyObject *self, PyObject *args) { return memory_close(self, NULL); }
 
@@ -142,15 +110,12 @@ static int memory_buffer(PyObject *self, Py_buffer *view, int flags)
 	Memory *m = (Memory *)self;
 	if (!memory_open(m)) {
 		PyErr_Clear();
-		PyErr_SetString(PyExc_BufferError, "this memory was closed");
-		return -1;
+		return fail(PyExc_BufferError, "this memory was closed");
 	}
-	if (m->held.owner) {
-		PyErr_SetString(PyExc_BufferError,
+	if (m->held.owner)
+		return fail(PyExc_BufferError,
 			"memory of a device, or of another array, has no view of its own: use the "
 			"array that was registered");
-		return -1;
-	}
 	bool ro = !m->allocated && m->held.view.readonly;
 	int rc = PyBuffer_FillInfo(view, self, m->ptr, (Py_ssize_t)m->len, ro, flags);
 	if (!rc)
@@ -167,36 +132,19 @@ static PyObject *get_address(PyObject *self, void *unused)
 	return PyLong_FromVoidPtr(((Memory *)self)->ptr);
 }
 
-static PyObject *get_memory_closed(PyObject *self, void *unused)
-{
-	Memory *m = (Memory *)self;
-	return PyBool_FromLong(!m->handle || !m->handle->p);
-}
-
-static int memory_traverse(PyObject *self, visitproc visit, void *arg)
-{
-	Memory *m = (Memory *)self;
-	Py_VISIT(Py_TYPE(self));
-	Py_VISIT(m->ctx);
-	return 0;
-}
-
 static void memory_dealloc(PyObject *self)
 {
 	Memory *m = (Memory *)self;
 	PyObject_GC_UnTrack(self);
-	if (m->handle) {
-		if (m->held.view.obj && m->ctx->c && !ctx_is_mine(m->ctx)) {
-			/* Another thread's collector: the registration goes when its own thread
-			 * comes by, and until then its bytes have to be there. They stay. */
-			m->held.view.obj = NULL;
-			m->held.owner = NULL;
-		}
-		handle_drop(m->ctx, m->handle);
+	if (m->handle && m->held.view.obj && m->ctx->c && !ctx_is_mine(m->ctx)) {
+		/* Another thread's collector: the registration goes when its own thread comes by,
+		 * and until then its bytes have to be there. They stay. */
+		m->held.view.obj = NULL;
+		m->held.owner = NULL;
 	}
-	held_release(&m->held);
-	Py_CLEAR(m->ctx);
-	object_free(self);
+	struct held held = m->held;
+	owner_dealloc(self);
+	held_release(&held); /* after its registration */
 }
 
 static PyMethodDef memory_methods[] = {
@@ -213,12 +161,12 @@ static PyMethodDef memory_methods[] = {
 };
 static PyGetSetDef memory_getset[] = {
 	{"address", get_address, NULL, "Where it begins.", NULL},
-	{"closed", get_memory_closed, NULL, "True after close().", NULL},
+	{"closed", owner_closed, NULL, "True after close().", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot memory_slots[] = {
 	{Py_tp_dealloc, memory_dealloc},
-	{Py_tp_traverse, memory_traverse},
+	{Py_tp_traverse, owner_traverse},
 	{Py_tp_methods, memory_methods},
 	{Py_tp_getset, memory_getset},
 	{Py_sq_length, memory_len},
@@ -240,38 +188,29 @@ static void key_gone(struct handle *h)
 
 PyObject *key_make(Endpoint *ep, rpw_rkey *key)
 {
-	Key *k = object_new(key_type);
-	struct handle *handle = k ? handle_new(ep->ctx, key_gone, key) : NULL;
-	if (!handle) {
+	Key *k = owner_new(key_type, ep->ctx, key_gone);
+	if (!k) {
 		rpw_rkey_destroy(key);
-		Py_XDECREF(k);
-		return PyErr_NoMemory();
+		return NULL;
 	}
-	Py_INCREF(ep->ctx);
+	k->handle->p = key;
 	Py_INCREF(ep);
-	k->ctx = ep->ctx;
 	k->ep = ep;
-	k->handle = handle;
 	return (PyObject *)k;
 }
 
 static int key_traverse(PyObject *self, visitproc visit, void *arg)
 {
-	Py_VISIT(Py_TYPE(self));
-	Py_VISIT(((Key *)self)->ctx);
 	Py_VISIT(((Key *)self)->ep);
-	return 0;
+	return owner_traverse(self, visit, arg);
 }
 
 static void key_dealloc(PyObject *self)
 {
-	Key *k = (Key *)self;
+	PyObject *ep = (PyObject *)((Key *)self)->ep;
 	PyObject_GC_UnTrack(self);
-	if (k->handle)
-		handle_drop(k->ctx, k->handle);
-	Py_CLEAR(k->ep);
-	Py_CLEAR(k->ctx);
-	object_free(self);
+	owner_dealloc(self);
+	Py_XDECREF(ep); /* after its key */
 }
 
 static PyMemberDef key_members[] = {

@@ -39,6 +39,9 @@ static Operation *op_new(void)
 	link_init(&op->event.link);
 	op->event.deliver = op_deliver;
 	op->event.drop = op_drop;
+	op->one.op = op;
+	op->parts = &op->one;
+	op->n = 1;
 	return op;
 }
 
@@ -51,9 +54,6 @@ Operation *op_take(Context *ctx, Endpoint *ep, enum op_kind kind)
 	Py_INCREF(ctx);
 	op->ctx = ctx;
 	op->kind = (uint8_t)kind;
-	op->one.op = op;
-	op->parts = &op->one;
-	op->n = 1;
 	if (ep) {
 		Py_INCREF(ep);
 		op->ep = ep;
@@ -141,23 +141,18 @@ static int call_soon(Operation *op, PyObject *fn, PyObject *vars)
 	PyObject *args, *kw = NULL, *r = NULL, *loop = ctx ? ctx->loop : op->object, *soon;
 	if (!loop) {
 		r = PyObject_CallFunctionObjArgs(fn, op, NULL);
-		if (!r)
-			return ctx ? error_of_handler(ctx, "a callback of an operation failed", fn)
-				   : -1;
-		Py_DECREF(r);
-		return 0;
+		if (!r && !ctx)
+			return -1;
+		Py_INCREF(fn);
+		return handler_called(ctx, "a callback of an operation failed", fn, r);
 	}
 	if (ctx) {
 		soon = ctx->call_soon;
 		Py_INCREF(soon);
 	} else if (!(soon = PyObject_GetAttrString(loop, "call_soon")))
 		return -1;
-	args = PyTuple_New(2);
+	args = PyTuple_Pack(2, fn, (PyObject *)op);
 	if (args) {
-		Py_INCREF(fn);
-		Py_INCREF(op);
-		PyTuple_SetItem(args, 0, fn);
-		PyTuple_SetItem(args, 1, (PyObject *)op);
 		kw = vars ? PyDict_New() : NULL;
 		if (!vars || (kw && !PyDict_SetItemString(kw, "context", vars)))
 			r = PyObject_Call(soon, args, kw);
@@ -213,6 +208,14 @@ static void error_keep(Operation *op)
 	Py_XDECREF(length);
 }
 
+/* Borrowed; NULL with a MemoryError. */
+static PyObject *error_get(Operation *op)
+{
+	if (!op->error)
+		error_keep(op);
+	return op->error ? op->error : PyErr_NoMemory();
+}
+
 void op_finish(Operation *op, bool quiet)
 {
 	if (!link_alone(&op->event.link))
@@ -264,10 +267,8 @@ static PyObject *cancelled_make(Operation *op)
 /* Its result, a new reference; NULL with what it failed with. */
 static PyObject *outcome(Operation *op)
 {
-	if (op->state == OP_PENDING) {
-		PyErr_SetString(invalid_state, "the operation is still under way");
-		return NULL;
-	}
+	if (op->state == OP_PENDING)
+		return PyErr_Format(invalid_state, "the operation is still under way");
 	if (op->state == OP_CANCELLED) {
 		PyObject *e = cancelled_make(op);
 		if (e) {
@@ -277,11 +278,8 @@ static PyObject *outcome(Operation *op)
 		return NULL;
 	}
 	if (op->status < 0) {
-		if (!op->error)
-			error_keep(op);
-		if (!op->error)
-			return PyErr_NoMemory();
-		error_set(op->error);
+		if (error_get(op))
+			error_set(op->error);
 		return NULL;
 	}
 	if (!op->result && !(op->result = result_make(op)))
@@ -385,12 +383,6 @@ static PyObject *operation_next(PyObject *self)
 	}
 }
 
-static PyObject *operation_self(PyObject *self)
-{
-	Py_INCREF(self);
-	return self;
-}
-
 /* ---- methods ---- */
 
 static PyObject *operation_done(PyObject *self, PyObject *unused)
@@ -411,22 +403,14 @@ static PyObject *operation_result(PyObject *self, PyObject *unused)
 static PyObject *operation_exception(PyObject *self, PyObject *unused)
 {
 	Operation *op = (Operation *)self;
-	if (op->state == OP_FINISHED && op->status < 0) {
-		if (!op->error)
-			error_keep(op);
-		if (!op->error)
-			return PyErr_NoMemory();
-		Py_INCREF(op->error);
-		return op->error;
-	}
-	PyObject *r = op->state == OP_FINISHED ? Py_None : outcome(op);
-	if (r)
-		Py_INCREF(r);
-	return r;
+	if (op->state == OP_FINISHED && op->status < 0)
+		return Py_XNewRef(error_get(op));
+	if (op->state != OP_FINISHED)
+		return outcome(op); /* which raises */
+	Py_RETURN_NONE;
 }
 
-static PyObject *operation_cancel(
-	PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *operation_cancel(FAST_ARGS)
 {
 	static const char *const names[] = {"msg"};
 	PyObject *msg;
@@ -442,9 +426,7 @@ static PyObject *operation_cancel(
 		op_finish(op, false); /* it came before */
 		Py_RETURN_FALSE;
 	}
-	Py_XINCREF(msg);
-	Py_XDECREF(op->cancel_msg);
-	op->cancel_msg = msg;
+	ref_set(&op->cancel_msg, msg);
 	op->state = OP_CANCELLED;
 	int rc = parts_cancel(op);
 	if (rc < 0)
@@ -466,8 +448,7 @@ static PyObject *operation_cancelled_error(PyObject *self, PyObject *unused)
 	return cancelled_make((Operation *)self);
 }
 
-static PyObject *operation_add_done_callback(
-	PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *operation_add_done_callback(FAST_ARGS)
 {
 	static const char *const names[] = {"fn", "context"};
 	PyObject *a[2], *vars;
@@ -562,14 +543,11 @@ static PyObject *operation_get_loop(PyObject *self, PyObject *unused)
 {
 	Operation *op = (Operation *)self;
 	PyObject *loop = op->ctx ? op->ctx->loop : op->object;
-	if (!loop) {
-		PyErr_SetString(PyExc_RuntimeError,
+	if (!loop)
+		return PyErr_Format(PyExc_RuntimeError,
 			"the context of this operation has no loop: use wait(), or a context made "
 			"with a loop");
-		return NULL;
-	}
-	Py_INCREF(loop);
-	return loop;
+	return Py_NewRef(loop);
 }
 
 static PyObject *op_run(PyObject *self, PyObject *timeout)
@@ -604,7 +582,9 @@ static void recycle(Operation *op)
 	}
 	operation_clear((PyObject *)op);
 	Py_CLEAR(op->ep);
-	parts_forget(op);
+	if (op->one.from)
+		end_unref(op->one.from);
+	op->one.from = NULL;
 	free(op->sentence);
 	op->sentence = NULL;
 	op->state = OP_PENDING;
@@ -638,8 +618,7 @@ PyObject *op_block(PyObject *self, PyObject *timeout)
 	return r;
 }
 
-static PyObject *operation_wait(
-	PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *operation_wait(FAST_ARGS)
 {
 	static const char *const names[] = {"timeout"};
 	PyObject *timeout;
@@ -663,19 +642,15 @@ static PyObject *operation_repr(PyObject *self)
 	Operation *op = (Operation *)self;
 	static const char *const kinds[] = {
 		"", " receive", " receive of an object", " atomic", " batch", " batch"};
-	return PyUnicode_FromFormat("<ropeway operation%s %s at %p>", kinds[op->kind],
-		op->state == OP_PENDING     ? "pending"
-		: op->state == OP_CANCELLED ? "cancelled"
-		: op->status < 0            ? rpw_status_name(op->status)
-					    : "done",
-		self);
+	const char *state = op->status < 0 ? rpw_status_name(op->status) : "done";
+	if (op->state != OP_FINISHED)
+		state = op->state == OP_PENDING ? "pending" : "cancelled";
+	return PyUnicode_FromFormat("<ropeway operation%s %s at %p>", kinds[op->kind], state, self);
 }
 
 static int operation_traverse(PyObject *self, visitproc visit, void *arg)
 {
 	Operation *op = (Operation *)self;
-	Py_VISIT(Py_TYPE(self));
-	Py_VISIT(op->ctx);
 	Py_VISIT(op->ep);
 	Py_VISIT(op->callback);
 	Py_VISIT(op->callback_vars);
@@ -686,7 +661,7 @@ static int operation_traverse(PyObject *self, visitproc visit, void *arg)
 	Py_VISIT(op->allocator);
 	Py_VISIT(op->object);
 	Py_VISIT(op->key);
-	return 0;
+	return owner_traverse(self, visit, arg);
 }
 
 /* Not the context and the endpoint, which its end needs, and not what the library has. */
@@ -762,9 +737,9 @@ static PyType_Slot operation_slots[] = {
 	{Py_tp_traverse, operation_traverse},
 	{Py_tp_clear, operation_clear},
 	{Py_tp_repr, operation_repr},
-	{Py_tp_iter, operation_self},
+	{Py_tp_iter, Py_NewRef},
 	{Py_tp_iternext, operation_next},
-	{Py_am_await, operation_self},
+	{Py_am_await, Py_NewRef},
 	{Py_am_send, operation_send},
 	{Py_tp_methods, operation_methods},
 	{Py_tp_members, operation_members},

@@ -35,12 +35,6 @@ PyObject *part_received(const struct part *part)
 	return received_new(part->length, part->tag, part->from);
 }
 
-void parts_release(Operation *op)
-{
-	for (size_t i = 0; i < op->n; i++)
-		held_release(&op->parts[i].held);
-}
-
 void parts_forget(Operation *op)
 {
 	parts_release(op);
@@ -49,9 +43,6 @@ void parts_forget(Operation *op)
 			end_unref(op->parts[i].from);
 	if (op->parts != &op->one)
 		free(op->parts);
-	memset(&op->one, 0, sizeof(op->one));
-	op->parts = NULL;
-	op->n = 0;
 }
 
 /* Their callbacks wait for the next progress: now, then. */

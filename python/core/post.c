@@ -16,22 +16,28 @@ static bool is_open(Context *ctx, Endpoint *ep)
 	return ctx_enter(ctx) && (!ep || endpoint_open(ep));
 }
 
+Operation *post_begin(Context *ctx, Endpoint *ep, enum op_kind kind, PyObject *buf, bool writable)
+{
+	Operation *op = is_open(ctx, ep) ? op_take(ctx, ep, kind) : NULL;
+	if (!op || !buf)
+		return op;
+	/* what gives the buffer is the program's, and may close them */
+	if (!held_get(ctx, buf, writable, &op->one.held) &&
+		(ep ? endpoint_open(ep) : ctx_enter(ctx)))
+		return op;
+	Py_DECREF(op);
+	return NULL;
+}
+
 PyObject *recv_post(Context *ctx, Endpoint *ep, PyObject *const a[3])
 {
 	uint64_t tag = 0, mask = UINT64_MAX;
 	rpw_request *r = NULL;
-	if (args_u64(a[1], "the tag", &tag) || args_u64(a[2], "the mask", &mask) ||
-		!is_open(ctx, ep))
+	if (args_u64(a[1], "the tag", &tag) || args_u64(a[2], "the mask", &mask))
 		return NULL;
-	Operation *op = op_take(ctx, ep, OP_RECV);
+	Operation *op = post_begin(ctx, ep, OP_RECV, a[0], true);
 	if (!op)
 		return NULL;
-	/* the buffer comes from the program's code, which may close them */
-	if (held_get(ctx, a[0], true, &op->one.held) || !is_open(ctx, ep)) {
-		held_release(&op->one.held);
-		Py_DECREF(op);
-		return NULL;
-	}
 	int rc =
 		rpw_recv(ctx->c, c_endpoint(ep), op->one.held.ptr, op->one.held.len, tag, mask, &r);
 	return op_posted(op, rc, r);
@@ -113,8 +119,8 @@ static PyObject *post_many(
 	uint64_t mask = UINT64_MAX;
 	Endpoint *ep;
 	Context *ctx = owner_of(self, &ep);
-	if (args_get(receives ? "recv_many" : "send_many", names, receives ? 3 : 2, 1, args, nargs,
-		    kwnames, a) ||
+	const char *call = receives ? "recv_many" : "send_many";
+	if (args_get(call, names, receives ? 3 : 2, 1, args, nargs, kwnames, a) ||
 		(receives && args_u64(a[2], "the mask", &mask)) || !is_open(ctx, ep))
 		return NULL;
 	PyObject *bufs = PySequence_List(a[0]);
@@ -158,12 +164,10 @@ static void *object_room(Operation *op, size_t len)
 		return NULL;
 	}
 	op->object = o;
-	if (op->one.held.len < len) {
-		PyErr_Format(PyExc_ValueError,
+	if (op->one.held.len < len)
+		return PyErr_Format(PyExc_ValueError,
 			"the allocator was asked for %zu bytes, and gave a buffer of %zu", len,
 			op->one.held.len);
-		return NULL;
-	}
 	op_weighed(op, len);
 	return op->one.held.ptr ? op->one.held.ptr : op; /* any place will do for no bytes */
 }
@@ -195,20 +199,17 @@ PyObject *post_recv_obj(FAST_ARGS)
 	rpw_request *r = NULL;
 	Endpoint *ep;
 	Context *ctx = owner_of(self, &ep);
-	if (args_get("recv_obj", names, 1, 0, args, nargs, kwnames, &allocator) ||
-		!is_open(ctx, ep))
+	if (args_get("recv_obj", names, 1, 0, args, nargs, kwnames, &allocator))
 		return NULL;
 	if (allocator == Py_None || allocator == (PyObject *)&PyByteArray_Type)
 		allocator = NULL;
-	if (allocator && !PyCallable_Check(allocator)) {
-		PyErr_SetString(PyExc_TypeError, "the allocator has to be a function of a size");
-		return NULL;
-	}
-	Operation *op = op_take(ctx, ep, OP_OBJECT);
+	if (allocator && !PyCallable_Check(allocator))
+		return PyErr_Format(
+			PyExc_TypeError, "the allocator has to be a function of a size");
+	Operation *op = post_begin(ctx, ep, OP_OBJECT, NULL, false);
 	if (!op)
 		return NULL;
-	Py_XINCREF(allocator);
-	op->allocator = allocator;
+	ref_set(&op->allocator, allocator);
 	bool busy = ctx->busy;
 	ctx->busy = true; /* the allocator may be called now, and may let other threads run */
 	ctx->thread = PyThread_get_thread_ident();
