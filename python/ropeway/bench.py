@@ -335,25 +335,19 @@ def command(python, *args):
 
 def once(name, python, plan, cores, env):
     """{size: (half round trip, each message of a stream)}; a text where it failed."""
-    listening = connecting = None
+    piped = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    listening = None
     try:
         listening = subprocess.Popen(
-            command(python, json.dumps([name, "second", None, plan, cores and cores[1]])),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=env,
+            command(python, json.dumps([name, "second", None, plan, cores and cores[1]])), **piped
         )
         address = listening.stdout.readline().strip()
         if not address:
             return listening.communicate()[1].strip().split("\n")[-1] or "it did not listen"
         connecting = subprocess.run(
             command(python, json.dumps([name, "first", address, plan, cores and cores[0]])),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
             timeout=DEADLINE_S,
-            env=env,
+            **piped,
         )
         if connecting.returncode:
             return connecting.stderr.strip().split("\n")[-1]
@@ -442,23 +436,17 @@ def micro():
             a, b = await asyncio.gather(ropeway.connect(listener.address), listener.accept())
         rows = []
         for _ in range(5):
-            rows.append(
-                [
-                    await futures(10_000),
-                    await drained(a, b, 10_000),
-                    await receives(a, b, 10_000),
-                    await many(a, b, 10_000),
-                ]
-            )
-        out["10,000 bare futures set and gathered"] = (statistics.median(r[0] for r in rows), "/s")
-        out["10,000 receives in flight drained"] = (statistics.median(r[1] for r in rows), "/s")
-        out["... of bare futures"] = (statistics.median(r[1] / r[0] for r in rows), "x")
-        out["10,000 receives in flight, sent and drained"] = (
-            statistics.median(r[2] for r in rows),
-            "/s",
-        )
-        out["... of bare futures "] = (statistics.median(r[2] / r[0] for r in rows), "x")
-        out["recv_many of 10,000, sent and received"] = (statistics.median(r[3] for r in rows), "/s")
+            bare = await futures(10_000)
+            rows.append([bare, *[await f(a, b, 10_000) for f in (drained, receives, many)]])
+        for name, of_row, unit in (
+            ("10,000 bare futures set and gathered", lambda r: r[0], "/s"),
+            ("10,000 receives in flight drained", lambda r: r[1], "/s"),
+            ("... of bare futures", lambda r: r[1] / r[0], "x"),
+            ("10,000 receives in flight, sent and drained", lambda r: r[2], "/s"),
+            ("... of bare futures ", lambda r: r[2] / r[0], "x"),
+            ("recv_many of 10,000, sent and received", lambda r: r[3], "/s"),
+        ):
+            out[name] = statistics.median(map(of_row, rows)), unit
 
     asyncio.run(main())
     code = (
@@ -533,33 +521,31 @@ def spell(seconds):
 
 def show(table, ratios, sizes):
     width = max(map(len, table)) + 2
-    say("half a round trip, median of the rounds (and times ropeway's)")
-    say(" " * width + "".join(f"{text_of(s):>22}" for s in sizes))
-    for name, row in table.items():
-        line = f"{name:<{width}}"
-        for s in sizes:
-            if s not in row:
-                line += f"{'-':>22}"
-                continue
-            r = ratios[name].get((s, 0))
-            line += f"{spell(row[s][0]):>12}{'' if r is None else f' ({r:.2f} x)':>10}"
-        say(line.rstrip())
+
+    def half(row, s, r):
+        return f"{spell(row[s][0]):>12}", r
+
+    def bandwidth(row, s, r):
+        return f"{s / row[s][1] / 1e9:>7.2f} GB/s", r and 1 / r
+
+    def rows(title, sizes, which, cell):
+        say(f"{title}, median of the rounds (and times ropeway's)")
+        say(" " * width + "".join(f"{text_of(s):>22}" for s in sizes))
+        for name, row in table.items():
+            line = f"{name:<{width}}"
+            for s in sizes:
+                if s not in row or not row[s][which]:
+                    line += f"{'-':>22}"
+                    continue
+                amount, r = cell(row, s, ratios[name].get((s, which)))
+                line += f"{amount}{'' if r is None else f' ({r:.2f} x)':>10}"
+            if which == 0 or any(s in row and row[s][which] for s in sizes):
+                say(line.rstrip())
+
+    rows("half a round trip", sizes, 0, half)
     large = [s for s in sizes if s >= 1 << 20]
-    if not large:
-        return
-    say("\nbandwidth of a stream, median of the rounds (and times ropeway's)")
-    say(" " * width + "".join(f"{text_of(s):>22}" for s in large))
-    for name, row in table.items():
-        line, any_of_it = f"{name:<{width}}", False
-        for s in large:
-            if s not in row or not row[s][1]:
-                line += f"{'-':>22}"
-                continue
-            any_of_it = True
-            r = ratios[name].get((s, 1))
-            line += f"{s / row[s][1] / 1e9:>7.2f} GB/s{'' if r is None else f' ({1 / r:.2f} x)':>10}"
-        if any_of_it:
-            say(line.rstrip())
+    if large:
+        rows("\nbandwidth of a stream", large, 1, bandwidth)
 
 
 def main():
