@@ -129,7 +129,52 @@ class Endpoint(core.Endpoint):
 SHUTDOWN_S = 5.0
 
 
-class Listener:
+class ListenerBase:
+    """What listeners with and without a loop have."""
+
+    _core: core.Listener
+    _ready: collections.deque[Any]
+
+    @property
+    def port(self) -> int:
+        """The TCP port, 1 to 65535."""
+        return self._core.port
+
+    @property
+    def address(self) -> str:
+        """Text that connect() takes in any process, on any host: all addresses it is at."""
+        return self._core.address
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._core.closed
+
+    def close(self) -> None:
+        """Ends it; accepted endpoints stay, those that nobody took close."""
+        self._core.close()
+        self._ready.clear()
+
+
+class ContextBase(core.Context):
+    """What contexts with and without a loop have."""
+
+    __slots__ = ("__weakref__",)
+
+    @property
+    def memory(self) -> MemoryDoor:
+        """Memory that peers can reach: register and allocate."""
+        return MemoryDoor(self)
+
+    def statistics(self) -> Statistics:
+        """What it has done, as Statistics."""
+        return Statistics(*self._statistics())
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class Listener(ListenerBase):
     """Waits for peers: `async for ep in listener`, or its callback. Ends with close(), `async
     with`, or when nobody holds it any more."""
 
@@ -179,25 +224,9 @@ class Listener:
                 waiter.set_result(None)
                 return
 
-    @property
-    def port(self) -> int:
-        """The TCP port, 1 to 65535."""
-        return self._core.port
-
-    @property
-    def address(self) -> str:
-        """Text that connect() takes in any process, on any host: all addresses it is at."""
-        return self._core.address
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._core.closed
-
     def close(self) -> None:
         """Ends it, and the iteration. Accepted endpoints stay; those that nobody took close."""
-        self._core.close()
-        self._ready.clear()
+        super().close()
         waiters, self._waiters = self._waiters, collections.deque()
         for waiter in waiters:
             if not waiter.done():
@@ -238,7 +267,7 @@ class Listener:
         self.close()
 
 
-class Context(core.Context):
+class Context(ContextBase):
     """All that one loop has: listeners, endpoints, operations. It belongs to one thread at a time.
 
     loop                  None: it has none, and operations are waited for by Operation.wait
@@ -253,22 +282,13 @@ class Context(core.Context):
                           where no other task is ready
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ()
 
     if not TYPE_CHECKING:  # its arguments are core.Context's
 
         def __init__(self, *args, **options):
             super().__init__(*args, **options)
             self.endpoint_class = Endpoint
-
-    @property
-    def memory(self) -> MemoryDoor:
-        """Memory that peers can reach: register and allocate."""
-        return MemoryDoor(self)
-
-    def statistics(self) -> Statistics:
-        """What it has done, as Statistics."""
-        return Statistics(*self._statistics())
 
     async def connect(
         self,
@@ -295,9 +315,6 @@ class Context(core.Context):
 
     def __enter__(self) -> Context:
         return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 # loop -> weak reference of its context, which the loop itself holds by its reader

@@ -16,7 +16,7 @@ import collections
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from . import _core as core
-from ._aio import Info, MemoryDoor, Statistics, info_of
+from ._aio import ContextBase, Info, ListenerBase, info_of
 from ._core import ALL
 from ._errors import Error, Status, Timeout
 
@@ -157,28 +157,13 @@ class _Start:
         return getattr(core.Endpoint, name).__get__(self._ep)
 
 
-class Listener:
+class Listener(ListenerBase):
     """Waits for peers: accept(timeout)."""
 
     def __init__(self, context: Context, address: str) -> None:
         self._context = context
         self._ready: collections.deque[Endpoint] = collections.deque()
         self._core = context._listen(address, self._ready.append)  # type: ignore[arg-type]
-
-    @property
-    def port(self) -> int:
-        """The TCP port, 1 to 65535."""
-        return self._core.port
-
-    @property
-    def address(self) -> str:
-        """Text that connect() takes in any process, on any host."""
-        return self._core.address
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._core.closed
 
     def accept(self, timeout: float | None = None) -> Endpoint:
         """The next endpoint; ropeway.Timeout (EXPIRED) where none came within `timeout` seconds."""
@@ -194,11 +179,6 @@ class Listener:
                     raise Timeout(Status.EXPIRED, f"nobody connected within {timeout} s")
         return self._ready.popleft()
 
-    def close(self) -> None:
-        """Ends it; accepted endpoints stay, those that nobody took close."""
-        self._core.close()
-        self._ready.clear()
-
     def __enter__(self) -> Listener:
         return self
 
@@ -206,25 +186,16 @@ class Listener:
         self.close()
 
 
-class Context(core.Context):
+class Context(ContextBase):
     """All that one thread has; arguments as of ropeway.Context, without a loop."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ()
 
     def __init__(
         self, transports: str | None = None, key_file: str | None = None, **options: Any
     ) -> None:
         super().__init__(None, transports, key_file, **options)
         self.endpoint_class = Endpoint
-
-    @property
-    def memory(self) -> MemoryDoor:
-        """Memory that peers can reach: register and allocate."""
-        return MemoryDoor(self)
-
-    def statistics(self) -> Statistics:
-        """What it has done, as ropeway.Statistics."""
-        return Statistics(*self._statistics())
 
     def connect(
         self,
@@ -273,9 +244,6 @@ class Context(core.Context):
 
     def __enter__(self) -> Context:
         return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def connect(
