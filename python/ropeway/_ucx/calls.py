@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import gc
@@ -10,8 +11,10 @@ import inspect
 import logging
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from .._errors import Error
 
 logger = logging.getLogger("ucx")
 
@@ -36,6 +39,15 @@ def needs(feature: Feature, flags: Any) -> None:
     """ValueError: the context was made without this feature."""
     if feature not in flags:
         raise ValueError(f"UCXContext must be created with `Feature.{feature.name}`")
+
+
+@contextlib.contextmanager
+def translated(make: Callable[..., BaseException], *args: Any) -> Iterator[None]:
+    """Raises make(error, *args), an exception of the module, for a ropeway.Error inside."""
+    try:
+        yield
+    except Error as error:
+        raise make(error, *args) from error
 
 
 def options_of(ctx: Any, options: dict[str, str], env_takes_precedence: bool) -> dict[str, str]:

@@ -8,7 +8,7 @@ import os
 import weakref
 
 import ropeway
-from ropeway._ucx.calls import of_context, options_of, still_used
+from ropeway._ucx.calls import of_context, options_of, still_used, translated
 from ropeway._ucx.endpoint import tags_of, tags_text
 
 from ._libs import ucx_api
@@ -244,19 +244,14 @@ class ApplicationContext:
 
 
 async def _connected(worker, text, timeout):
-    try:
+    with translated(of_connect):
         core, op = worker.core._connect(text, None, timeout, retry=False)
-    except ropeway.Error as error:
-        raise of_connect(error) from error
-    core.user = ucx_api.Inbox()  # active messages may come before anybody here goes on
-    try:
-        await op
-    except ropeway.Error as error:
-        core.close()
-        raise of_connect(error) from error
-    except BaseException:
-        core.close()
-        raise
+        core.user = ucx_api.Inbox()  # active messages may come before anybody here goes on
+        try:
+            await op
+        except BaseException:
+            core.close()
+            raise
     return core
 
 

@@ -16,6 +16,7 @@ import weakref
 from typing import Any, Callable, Sequence
 
 import ropeway
+from ropeway._ucx.calls import translated
 from ropeway._ucx.inbox import Inbox
 
 from . import _multi
@@ -250,12 +251,10 @@ class Connection:
         """Posts the send of several buffers."""
         self.check()
         bufs, tags = _multi.pack(arrays, tag)
-        try:
+        with translated(of_failure):
             if len(bufs) == 1:
                 return self.core.send(bufs[0], tag)
             return self.core.send_many(bufs, tags)
-        except ropeway.Error as error:
-            raise of_failure(error) from None
 
     async def recv_multi(self, tag: int, own: bool, wait: Callable[..., Any]) -> list[Any]:
         """Receives what one `send_multi` has sent: the buffers.
@@ -382,11 +381,9 @@ def take_am(core: ropeway.core.Endpoint, header: bytes, data: bytes | memoryview
 
 def connect(home: Home, address: str, timeout: float) -> tuple[Connection, ropeway.Operation]:
     """Begins to connect: the connection, and the operation that is done when it stands."""
-    try:
+    with translated(of_failure):
         # What nobody listens at is an error at once in UCX.
         core, op = home.ctx._connect(address, timeout=timeout, retry=False)
-    except ropeway.Error as error:
-        raise of_failure(error) from None
     connection = Connection(home, core)
     me = weakref.ref(connection)
 

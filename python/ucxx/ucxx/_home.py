@@ -17,6 +17,7 @@ import weakref
 from typing import Any, Callable
 
 import ropeway
+from ropeway._ucx.calls import translated
 
 from . import _options
 from .exceptions import UCXBusyError, UCXError, of_failure
@@ -50,10 +51,8 @@ class Home:
         self.on_close: list[Callable[[], None]] = []
         #: The listener at which this home is reached by its worker's address.
         self.door: Any = None
-        try:
+        with translated(of_failure):
             self.ctx = ropeway.Context(loop=loop, transports=_options.transports(config["TLS"]))
-        except ropeway.Error as error:
-            raise of_failure(error) from None
         if loop is not None:
             self._watch_loop(loop)
 
@@ -242,12 +241,14 @@ class Home:
 
     def listen(self, port: int, accepted: Callable[[ropeway.core.Endpoint], None]) -> Any:
         address = f"{_options.listen_host(self.config['NET_DEVICES'])}:{port}"
-        try:
+        with translated(_of_listen):
             return self.ctx._listen(address, accepted)
-        except ropeway.Error as error:
-            if error.status == ropeway.Status.SYSTEM and "in use" in str(error):
-                raise UCXBusyError(f"Device is busy: {error}") from None
-            raise of_failure(error) from None
+
+
+def _of_listen(error: ropeway.Error) -> UCXError:
+    if error.status == ropeway.Status.SYSTEM and "in use" in str(error):
+        return UCXBusyError(f"Device is busy: {error}")
+    return of_failure(error)
 
 
 class _Pump:

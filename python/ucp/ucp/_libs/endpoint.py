@@ -6,6 +6,7 @@ import socket
 import weakref
 
 import ropeway
+from ropeway._ucx.calls import translated
 
 from .am import HELLO_ID, Inbox
 from .exceptions import (
@@ -71,10 +72,8 @@ class UCXEndpoint(UCXObject):
 
     @classmethod
     def _connect(cls, worker, address, endpoint_error_handling, timeout, **more):
-        try:
+        with translated(of_connect):
             core, op = worker.core._connect(address, None, timeout, retry=False)
-        except ropeway.Error as error:
-            raise of_connect(error) from error
         self = cls(worker, core, endpoint_error_handling, **more)
         self._connecting = op
         return self
@@ -219,10 +218,8 @@ class UCXEndpoint(UCXObject):
         """Waits until it is connected. Raises why it is not."""
         op, self._connecting = self._connecting, None
         if op is not None:
-            try:
+            with translated(of_connect):
                 op.wait(limit_s)
-            except ropeway.Error as error:
-                raise of_connect(error) from error
 
     def flush_op(self):
         """ropeway's flush of it, under way; None: it has ended."""
@@ -235,10 +232,8 @@ class UCXEndpoint(UCXObject):
         """Calls back when all that was posted is done on the peer's side. None: it is already."""
         from .transfer import follow
 
-        try:
+        with translated(of_operation, "flush"):
             op = self._core.flush()
-        except ropeway.Error as error:
-            raise of_operation(error, "flush") from error
         return follow(self, op, 0, cb_func, cb_args, cb_kwargs, "flush")
 
     def unpack_rkey(self, rkey):

@@ -77,6 +77,11 @@ def log_errors(reraise_exception=False):
             raise
 
 
+def of_sentence(error):
+    """The exception for a ropeway.Error that says all."""
+    return UCXError(error.sentence)
+
+
 def of_operation(error, name):
     """The exception for a ropeway.Error of the operation `name`, as it reads in the log."""
     status = error.status

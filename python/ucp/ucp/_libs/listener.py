@@ -4,7 +4,7 @@
 import logging
 import weakref
 
-import ropeway
+from ropeway._ucx.calls import translated
 
 from .am import Inbox
 from .exceptions import log_errors, of_listen
@@ -23,10 +23,8 @@ class UCXListener(UCXObject):
         assert worker.initialized
         self._call = [cb_func, cb_args or (), cb_kwargs or {}]
         call, me = self._call, weakref.ref(worker)
-        try:
+        with translated(of_listen):
             self._core = worker.core._listen(f":{port}", lambda core: _accepted(me, core, call))
-        except ropeway.Error as error:
-            raise of_listen(error) from error
         self.port = self._core.port
         self.ip = "0.0.0.0"
         self._open(worker)

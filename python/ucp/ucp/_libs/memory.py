@@ -6,9 +6,10 @@ import struct
 
 import ropeway
 from ropeway._ucx.array import Opaque
+from ropeway._ucx.calls import translated
 
 from .arr import Array
-from .exceptions import UCXError, of_operation
+from .exceptions import of_operation, of_sentence
 from .objects import UCXObject
 from .transfer import bytes_of, follow
 
@@ -29,10 +30,8 @@ class UCXMemoryHandle(UCXObject):
     @classmethod
     def alloc(cls, ctx, size):
         """New memory of at least `size` bytes."""
-        try:
+        with translated(of_sentence):
             return cls(ctx, ctx.home()._allocate(size, ACCESS))
-        except ropeway.Error as error:
-            raise UCXError(error.sentence) from error
 
     @classmethod
     def map(cls, ctx, mem):
@@ -41,10 +40,8 @@ class UCXMemoryHandle(UCXObject):
         if not array.nbytes:
             return cls.alloc(ctx, 1)  # a key is asked for all the same
         access = ropeway.Access.READ if array.readonly else ACCESS
-        try:
+        with translated(of_sentence):
             return cls(ctx, ctx.home()._register(array.buffer, access), array)
-        except ropeway.Error as error:
-            raise UCXError(error.sentence) from error
 
     @property
     def address(self):
@@ -92,10 +89,8 @@ class UCXRkey(UCXObject):
     def __init__(self, ep, rkey):
         ep.connected()
         packed = bytes(rkey)
-        try:
+        with translated(of_sentence):
             self._key = ep._core.unpack(packed[BASE.size :])
-        except ropeway.Error as error:
-            raise UCXError(error.sentence) from error
         self.ep = ep
         self.base = BASE.unpack_from(packed)[0]
         self._open(ep)

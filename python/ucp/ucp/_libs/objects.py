@@ -3,13 +3,15 @@
 
 import enum
 import logging
+import os
 import weakref
 
 import ropeway
-from ropeway._ucx.calls import FEATURES, Feature  # noqa: F401
+from ropeway._ucx.calls import FEATURES, Feature, translated  # noqa: F401
 
 from .._version import __ucx_version_info__
 from . import config
+from .exceptions import of_sentence
 
 logger = logging.getLogger("ucx")
 
@@ -88,16 +90,12 @@ class UCXContext(UCXObject):
 
     def core(self):
         """A ropeway context with these options."""
-        try:
+        with translated(of_sentence):
             return ropeway.core.Context(
                 None,
                 config.transports(self._config),
                 rdma_devices=config.rdma_devices(self._config),
             )
-        except ropeway.Error as error:
-            from .exceptions import UCXError
-
-            raise UCXError(error.sentence) from error
 
     def home(self):
         """The ropeway context that memory is registered with. The first worker has it, too."""
@@ -151,8 +149,6 @@ def _devices(name):
 
 
 def _of_environment():
-    import os
-
     return os.environ.get("ROPEWAY_TRANSPORT") or ",".join(config.ALL)
 
 

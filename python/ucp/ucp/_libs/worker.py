@@ -10,6 +10,7 @@ import time
 import weakref
 
 import ropeway
+from ropeway._ucx.calls import translated
 
 from .address import UCXAddress
 from .am import AM_ID, HELLO_ID, STREAM_ID, Inbox, take
@@ -209,10 +210,8 @@ class UCXWorker(UCXObject):
         """The address, as text, of the listener that stands for this worker."""
         if self._door is None:
             me = weakref.ref(self)
-            try:
+            with translated(of_listen):
                 self._door = self.core._listen(":0", lambda core: _on_peer(me, core))
-            except ropeway.Error as error:
-                raise of_listen(error) from error
         return self._door.address
 
     def adopt(self, uid):
@@ -252,10 +251,8 @@ class UCXWorker(UCXObject):
     def fence(self):
         """What is posted from now on takes effect after what was posted before."""
         for endpoint in self.live():
-            try:
+            with translated(of_operation, "fence"):
                 endpoint._core.fence()
-            except ropeway.Error as error:
-                raise of_operation(error, "fence") from error
 
     def flush(self, cb_func, cb_args=None, cb_kwargs=None):
         """Calls back when all that was posted on its endpoints is done on the peers' side."""

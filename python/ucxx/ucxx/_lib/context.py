@@ -32,6 +32,16 @@ def get_current_options() -> dict[str, str]:
     return _options.config()
 
 
+class Numbered:
+    """A base for objects with a `handle`."""
+
+    handle: int
+
+    @property
+    def ucxx_ptr(self) -> int:
+        return self.handle
+
+
 class UCXConfig:
     """The options, before there is a context."""
 
@@ -39,7 +49,7 @@ class UCXConfig:
         self.config = _options.config(user_options)
 
 
-class UCXContext:
+class UCXContext(Numbered):
     """Options and features; workers are made of it."""
 
     def __init__(
@@ -55,10 +65,6 @@ class UCXContext:
         logger.info("UCP initiated using config: ")
         for name, value in self.config.items():
             logger.info("  %s, %s", name, value)
-
-    @property
-    def ucxx_ptr(self) -> int:
-        return self.handle
 
     @property
     def cuda_support(self) -> bool:

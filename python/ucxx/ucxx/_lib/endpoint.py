@@ -12,7 +12,7 @@ from .._connection import Connection, Promise, connect
 from ..exceptions import UCXCloseError, UCXError, of_end
 from .address import UCXAddress
 from .arr import Array
-from .context import UCXContext, handles
+from .context import Numbered, UCXContext, handles
 from .request import TagProbeResult, UCXBufferRequests, UCXRequest, recv_taken
 from .tag import UCXXTag, UCXXTagMask, UCXXTagMaskFull
 
@@ -27,7 +27,7 @@ def _abandon(connection: Connection) -> None:
         connection.home.run(connection.close, True)
 
 
-class UCXEndpoint:
+class UCXEndpoint(Numbered):
     """One end of a connection to another worker."""
 
     def __init__(self) -> None:
@@ -82,10 +82,6 @@ class UCXEndpoint:
     ) -> UCXEndpoint:
         """The endpoint of a connection that a listener has told of."""
         return listener._claim(conn_request)
-
-    @property
-    def ucxx_ptr(self) -> int:
-        return self.handle
 
     @property
     def ucxx_worker_ptr(self) -> int:

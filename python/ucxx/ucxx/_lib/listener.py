@@ -12,14 +12,14 @@ import ropeway
 from .. import _options
 from .._connection import Connection
 from .._home import Home
-from .context import handles
+from .context import Numbered, handles
 from .endpoint import UCXEndpoint
 from .worker import UCXWorker
 
 logger = logging.getLogger("ucx")
 
 
-class UCXListener:
+class UCXListener(Numbered):
     """Takes connections at a port, until it is dropped."""
 
     def __init__(self) -> None:
@@ -91,10 +91,6 @@ class UCXListener:
         self, conn_request: int, endpoint_error_handling: bool = True
     ) -> UCXEndpoint:
         return self._claim(conn_request)
-
-    @property
-    def ucxx_ptr(self) -> int:
-        return self.handle
 
     @property
     def port(self) -> int:

@@ -16,7 +16,7 @@ from .._connection import AM_ID, take_am, worker_address
 from .._home import Home
 from .address import UCXAddress
 from .arr import Array
-from .context import UCXContext, handles
+from .context import Numbered, UCXContext, handles
 from .request import TagProbeResult, UCXRequest, probe, recv_taken
 from .tag import UCXXTag, UCXXTagMask, UCXXTagMaskFull
 
@@ -30,7 +30,7 @@ class PythonRequestNotifierWaitState(enum.Enum):
     Shutdown = 2
 
 
-class UCXWorker:
+class UCXWorker(Numbered):
     """What sends and receives: a home for each event loop that uses it, and one without a loop."""
 
     def __init__(
@@ -46,10 +46,6 @@ class UCXWorker:
         self._homes = _Homes(context.config)
         self._thread_callback: Callable[[], Any] | None = None
         weakref.finalize(self, _Homes.close, self._homes)
-
-    @property
-    def ucxx_ptr(self) -> int:
-        return self.handle
 
     @property
     def cuda_buffer_type(self) -> str:
