@@ -129,25 +129,27 @@ class Endpoint(Messages):
 
     def cuda_support(self):
         """Whether memory of a GPU can be sent and received."""
-        return self._open()._context.cuda_support
+        self._open()
+        return self._context.cuda_support
 
     def get_ucp_worker(self):
         """A number for the worker that it belongs to."""
-        return self._open()._ep.worker.handle
+        return self._open().worker.handle
 
     def get_ucp_endpoint(self):
         """A number for the endpoint below."""
-        return self._open()._ep.handle
+        return self._open().handle
 
     def ucx_info(self):
         """Which path it has, and why: text."""
-        return self._open()._ep.info()
+        return self._open().info()
 
     def _open(self):
+        """The endpoint below, which this side has not closed."""
         low = self._ep
         if low is None or not low.initialized:
             raise UCXCloseError("Endpoint closed")
-        return self
+        return low
 
     def _live(self):
         """The endpoint below, where it can be sent on."""
@@ -393,4 +395,4 @@ class Endpoint(Messages):
 
         What had come can still be received then. Nothing can be sent.
         """
-        self._open()._ep.set_close_callback(callback_func)
+        self._open().set_close_callback(callback_func)

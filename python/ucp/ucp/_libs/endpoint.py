@@ -234,7 +234,7 @@ class UCXEndpoint(UCXObject):
 
         with translated(of_operation, "flush"):
             op = self._core.flush()
-        return follow(self, op, 0, cb_func, cb_args, cb_kwargs, "flush")
+        return follow(self, op, cb_func, cb_args, cb_kwargs, "flush")
 
     def unpack_rkey(self, rkey):
         """The peer's memory, as this endpoint reaches it."""

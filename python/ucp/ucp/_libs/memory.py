@@ -106,38 +106,35 @@ def _offset(rkey, remote_addr):
     return offset
 
 
-def _begun(get, buffer, nbytes, remote_addr, rkey, name):
+def _move(get, buffer, nbytes, remote_addr, rkey, name, cb_func=None, cb_args=None, cb_kwargs=None):
     if get and buffer.readonly:
         raise ValueError("writing to readonly buffer!")
     here, core = bytes_of(buffer, nbytes, rkey.ep.worker._context), rkey.ep._core
     try:
-        return (core.get if get else core.put)(rkey._key, _offset(rkey, remote_addr), here)
+        op = (core.get if get else core.put)(rkey._key, _offset(rkey, remote_addr), here)
     except ropeway.Error as error:
         raise of_operation(error, name) from error
+    return follow(rkey.ep, op, cb_func, cb_args, cb_kwargs, name)
 
 
 def put_nb(buffer, nbytes, remote_addr, rkey, cb_func, cb_args=None, cb_kwargs=None, name="put_nb"):
     """Writes to the peer's memory. As tag_send_nb."""
-    op = _begun(False, buffer, nbytes, remote_addr, rkey, name)
-    return follow(rkey.ep, op, nbytes, cb_func, cb_args, cb_kwargs, name)
+    return _move(False, buffer, nbytes, remote_addr, rkey, name, cb_func, cb_args, cb_kwargs)
 
 
 def get_nb(buffer, nbytes, remote_addr, rkey, cb_func, cb_args=None, cb_kwargs=None, name="get_nb"):
     """Reads from the peer's memory. As tag_send_nb."""
-    op = _begun(True, buffer, nbytes, remote_addr, rkey, name)
-    return follow(rkey.ep, op, nbytes, cb_func, cb_args, cb_kwargs, name)
+    return _move(True, buffer, nbytes, remote_addr, rkey, name, cb_func, cb_args, cb_kwargs)
 
 
 def put_nbi(buffer, nbytes, remote_addr, rkey, name="put_nbi"):
     """Writes. True: the buffer can be used again. False: after a flush."""
-    op = _begun(False, buffer, nbytes, remote_addr, rkey, name)
-    return follow(rkey.ep, op, nbytes, None, None, None, name) is None
+    return _move(False, buffer, nbytes, remote_addr, rkey, name) is None
 
 
 def get_nbi(buffer, nbytes, remote_addr, rkey, name="get_nbi"):
     """Reads. True: the bytes are there. False: after a flush."""
-    op = _begun(True, buffer, nbytes, remote_addr, rkey, name)
-    return follow(rkey.ep, op, nbytes, None, None, None, name) is None
+    return _move(True, buffer, nbytes, remote_addr, rkey, name) is None
 
 
 class RemoteMemory:

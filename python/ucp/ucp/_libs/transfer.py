@@ -68,11 +68,12 @@ def mismatch(name, got, expected):
     return UCXMsgTruncated(f"<{name}>: length mismatch: {got} (got) != {expected} (expected)")
 
 
-def follow(endpoint, op, expected, cb_func, cb_args, cb_kwargs, name, inflight=None):
-    """None where it was complete at once. Else calls back at its end."""
-    is_recv = expected if inflight == "recv" else None
+def follow(endpoint, op, cb_func, cb_args, cb_kwargs, name, expected=None):
+    """None where it was complete at once. Else calls back at its end.
+
+    expected: as of error_of."""
     if op.done():
-        error = error_of(op, name, is_recv)
+        error = error_of(op, name, expected)
         if error is not None:
             raise error
         return None
@@ -85,7 +86,7 @@ def follow(endpoint, op, expected, cb_func, cb_args, cb_kwargs, name, inflight=N
             endpoint._ops.pop(op, None)
             endpoint._cancelled.discard(op)
         request.info["status"] = "finished"
-        error = error_of(op, name, is_recv)
+        error = error_of(op, name, expected)
         with log_errors():
             try:
                 if cb_func is not None:
@@ -97,35 +98,37 @@ def follow(endpoint, op, expected, cb_func, cb_args, cb_kwargs, name, inflight=N
     return request
 
 
-def follow_all(ops, cb_func, cb_args, cb_kwargs, name, inflight):
-    """None where all were complete at once. Else calls back when the last one is."""
-    left = {op for op in ops if not op.done()}
-    errors = [e for op in ops if op.done() for e in (error_of(op, name, None),) if e is not None]
-    if not left:
-        if errors:
-            raise errors[0]
-        return None
-    request = UCXRequest(None, name)
-    request._op = next(iter(left))
+class Together:
+    """Several operations, followed as one: its result is the first error, or None."""
 
-    def done(op):
-        left.discard(op)
-        error = error_of(op, name, None)
-        if error is not None:
-            errors.append(error)
-        if not left:
-            inflight.discard(request)
-            request.info["status"] = "finished"
-            with log_errors():
-                if cb_func is not None:
-                    first = errors[0] if errors else None
-                    cb_func(request, first, *(cb_args or ()), **(cb_kwargs or {}))
-            request.close()
+    def __init__(self, ops):
+        self._ops = ops
 
-    inflight.add(request)
-    for op in list(left):
-        op.add_done_callback(done)
-    return request
+    def done(self):
+        """Whether all are complete."""
+        return all(op.done() for op in self._ops)
+
+    def result(self):
+        """Raises what the first that failed did."""
+        for op in self._ops:
+            op.result()
+
+    def cancel(self):
+        """Asks all to end."""
+        for op in self._ops:
+            op.cancel()
+
+    def add_done_callback(self, fn):
+        """Calls fn when the last one is complete."""
+        left = {op for op in self._ops if not op.done()}
+
+        def one_is(op):
+            left.discard(op)
+            if not left:
+                fn(self)
+
+        for op in list(left):
+            op.add_done_callback(one_is)
 
 
 def bytes_of(buffer, nbytes, context):
@@ -155,7 +158,7 @@ def tag_send_nb(ep, buffer, nbytes, tag, cb_func, cb_args=None, cb_kwargs=None, 
         op = ep._core.send(bytes_of(buffer, nbytes, context), tag)
     except ropeway.Error as error:
         raise of_operation(error, name) from error
-    return follow(ep, op, nbytes, cb_func, cb_args, cb_kwargs, name)
+    return follow(ep, op, cb_func, cb_args, cb_kwargs, name)
 
 
 def tag_recv_nb(
@@ -182,7 +185,7 @@ def tag_recv_nb(
         op = worker.core.recv(where, tag, tag_mask & ALL)
     except ropeway.Error as error:
         raise of_operation(error, name) from error
-    request = follow(ep, op, nbytes, cb_func, cb_args, cb_kwargs, name, "recv")
+    request = follow(ep, op, cb_func, cb_args, cb_kwargs, name, nbytes)
     if request is None and cb_func is not None:
         cb_func(None, None, *(cb_args or ()), **(cb_kwargs or {}))
     return request
@@ -206,7 +209,7 @@ def am_send_nbx(ep, buffer, nbytes, cb_func, cb_args=None, cb_kwargs=None, name=
         op = am_post(ep, buffer, nbytes, ep.worker._context)
     except ropeway.Error as error:
         raise of_operation(error, name) from error
-    return follow(ep, op, nbytes, cb_func, cb_args, cb_kwargs, name)
+    return follow(ep, op, cb_func, cb_args, cb_kwargs, name)
 
 
 def am_recv_nb(ep, cb_func, cb_args=None, cb_kwargs=None, name="am_recv_nb"):
@@ -231,7 +234,7 @@ def stream_send_nb(
         op = ep._core.am_send(STREAM_ID, bytes_of(buffer, nbytes, ep.worker._context))
     except ropeway.Error as error:
         raise of_operation(error, name) from error
-    return follow(ep, op, nbytes, cb_func, cb_args, cb_kwargs, name)
+    return follow(ep, op, cb_func, cb_args, cb_kwargs, name)
 
 
 def stream_recv_nb(

@@ -59,7 +59,6 @@ class UCXWorker(UCXObject):
         self._dropped = collections.deque()  # by another thread's garbage collector
         self._canceled = 0
         self._nudged = False
-        self._inflight = set()
         self._waiting = []  # coroutines for the first loop that comes
         self._am_allocators = {0: bytearray, 1: None}
         self._open(context)
@@ -256,16 +255,11 @@ class UCXWorker(UCXObject):
 
     def flush(self, cb_func, cb_args=None, cb_kwargs=None):
         """Calls back when all that was posted on its endpoints is done on the peers' side."""
-        from .transfer import follow_all
+        from .transfer import Together, follow
 
-        return follow_all(
-            [op for endpoint in self.live() for op in (endpoint.flush_op(),) if op is not None],
-            cb_func,
-            cb_args,
-            cb_kwargs,
-            "flush",
-            self._inflight,
-        )
+        ops = [endpoint.flush_op() for endpoint in self.live()]
+        together = Together([op for op in ops if op is not None])
+        return follow(None, together, cb_func, cb_args, cb_kwargs, "flush")
 
     def live(self):
         """Its endpoints that are up."""
