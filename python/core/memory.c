@@ -142,9 +142,11 @@ static void memory_dealloc(PyObject *self)
 		m->held.view.obj = NULL;
 		m->held.owner = NULL;
 	}
-	struct held held = m->held;
+	if (m->handle)
+		handle_drop(m->ctx, m->handle);
+	m->handle = NULL;
+	held_release(&m->held); /* after its registration */
 	owner_dealloc(self);
-	held_release(&held); /* after its registration */
 }
 
 static PyMethodDef memory_methods[] = {

@@ -483,60 +483,47 @@ static PyObject *operation_add_done_callback(FAST_ARGS)
 	Py_RETURN_NONE;
 }
 
+/* All (fn, vars) of it, the first one included: a new list. */
+static PyObject *callbacks_all(const Operation *op)
+{
+	PyObject *all = op->callbacks ? PySequence_List(op->callbacks) : PyList_New(0);
+	PyObject *first =
+		all && op->callback ? PyTuple_Pack(2, op->callback, op->callback_vars) : NULL;
+	if (op->callback && (!first || PyList_Insert(all, 0, first)))
+		Py_CLEAR(all);
+	Py_XDECREF(first);
+	return all;
+}
+
+static int callbacks_replace(Operation *op, PyObject *list)
+{
+	PyObject *pair = PyList_Size(list) ? PyList_GetItem(list, 0) : NULL;
+	ref_set(&op->callback, pair ? PyTuple_GetItem(pair, 0) : NULL);
+	ref_set(&op->callback_vars, pair ? PyTuple_GetItem(pair, 1) : NULL);
+	ref_set(&op->callbacks, list);
+	return PyList_SetSlice(list, 0, 1, NULL);
+}
+
 static PyObject *operation_remove_done_callback(PyObject *self, PyObject *fn)
 {
 	Operation *op = (Operation *)self;
+	/* comparing runs code of the program's, which may change what there is */
+	PyObject *all = callbacks_all(op), *keep = all ? PyList_New(0) : NULL;
+	int rc = keep ? 0 : -1;
 	long n = 0;
-	/* comparing runs code of the program's, which may change the list */
-	PyObject *keep = PyList_New(0), *more = op->callbacks;
-	if (!keep)
-		return NULL;
-	Py_XINCREF(more);
-	for (Py_ssize_t i = 0; more && i < PyList_Size(more); i++) {
-		PyObject *pair = PyList_GetItem(more, i);
-		Py_INCREF(pair);
+	for (Py_ssize_t i = 0; !rc && i < PyList_Size(all); i++) {
+		PyObject *pair = PyList_GetItem(all, i);
 		int same = PyObject_RichCompareBool(PyTuple_GetItem(pair, 0), fn, Py_EQ);
-		if (same < 0 || (!same && PyList_Append(keep, pair))) {
-			Py_DECREF(pair);
-			goto fail;
-		}
-		n += same;
-		Py_DECREF(pair);
-	}
-	if (op->callback) {
-		PyObject *first = op->callback;
-		Py_INCREF(first);
-		int same = PyObject_RichCompareBool(first, fn, Py_EQ);
-		if (same > 0 && op->callback == first) {
-			Py_CLEAR(op->callback);
-			Py_CLEAR(op->callback_vars);
+		if (same > 0)
 			n++;
-			if (PyList_Size(keep)) {
-				PyObject *pair = PyList_GetItem(keep, 0);
-				op->callback = PyTuple_GetItem(pair, 0);
-				op->callback_vars = PyTuple_GetItem(pair, 1);
-				Py_INCREF(op->callback);
-				Py_INCREF(op->callback_vars);
-				if (PyList_SetSlice(keep, 0, 1, NULL))
-					same = -1;
-			}
-		}
-		Py_DECREF(first);
-		if (same < 0)
-			goto fail;
+		else
+			rc = same < 0 ? -1 : PyList_Append(keep, pair);
 	}
-	Py_XDECREF(more);
-	if (op->state == OP_PENDING) {
-		more = op->callbacks;
-		op->callbacks = keep;
-		keep = more;
-	}
+	if (!rc && op->state == OP_PENDING)
+		rc = callbacks_replace(op, keep);
+	Py_XDECREF(all);
 	Py_XDECREF(keep);
-	return PyLong_FromLong(n);
-fail:
-	Py_XDECREF(more);
-	Py_DECREF(keep);
-	return NULL;
+	return rc ? NULL : PyLong_FromLong(n);
 }
 
 static PyObject *operation_get_loop(PyObject *self, PyObject *unused)
