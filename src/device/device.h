@@ -46,6 +46,8 @@ int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a);
 /* `a` is the full ibv_port_attr; the exported ibv_query_port writes only the older, smaller struct
  * (struct _compat_ibv_port_attr): preload copies that much. */
 int rpwi_dev_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *a);
+/* In units of 100 Mb/s: the interface's, which may be less than ibv_query_port can say. */
+int rpwi_dev_query_port_speed(const struct ibv_context *c, uint32_t port, uint64_t *speed);
 int rpwi_dev_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *gid);
 /* type: as ibv_gid_entry.gid_type (IBV_GID_TYPE_ROCE_V2). flags as in the verb. */
 int rpwi_dev_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index,
@@ -66,6 +68,27 @@ struct ibv_mr *rpwi_dev_reg_dmabuf_mr(
 int rpwi_dev_rereg_mr(
 	struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t len, int access);
 int rpwi_dev_dereg_mr(struct ibv_mr *mr);
+
+/* ---- completion counters (comp_cntr.c): the calls of rdma-core 65, whose header most systems do
+ * not have yet, so its structs are declared here by names of ours ---- */
+struct rpwi_comp_cntr { /* ibv_comp_cntr */
+	struct ibv_context *context;
+	uint32_t handle;
+};
+struct rpwi_comp_cntr_caps { /* ibv_comp_cntr_caps */
+	uint64_t max_value;
+	uint32_t max_counters, supported_qp_attach_ops;
+};
+int rpwi_dev_query_comp_cntr_caps(const struct ibv_context *c, struct rpwi_comp_cntr_caps *caps);
+/* of_bytes: IBV_COMP_CNTR_TYPE_BYTES */
+struct rpwi_comp_cntr *rpwi_dev_create_comp_cntr(struct ibv_context *c, bool of_bytes);
+int rpwi_dev_destroy_comp_cntr(struct rpwi_comp_cntr *c);
+/* errors: of the count of errors (ibv_set_err_comp_cntr and so on) */
+int rpwi_dev_set_comp_cntr(struct rpwi_comp_cntr *c, bool errors, uint64_t value);
+int rpwi_dev_inc_comp_cntr(struct rpwi_comp_cntr *c, bool errors, uint64_t amount);
+int rpwi_dev_read_comp_cntr(const struct rpwi_comp_cntr *c, bool errors, uint64_t *value);
+/* kinds: enum ibv_qp_attach_comp_cntr_op */
+int rpwi_dev_qp_attach_comp_cntr(struct ibv_qp *qp, struct rpwi_comp_cntr *c, uint32_t kinds);
 
 /* ---- sharing by command descriptor (context.c, pd.c) ---- */
 bool rpwi_dev_owns_cmd_fd(int fd); /* a context's of a ropeway, this process's or another's */

@@ -15,7 +15,7 @@ static struct {
 	uint32_t buckets, used; /* buckets: a power of two, or 0 */
 	struct rpwi_list all[LIVE_KINDS];
 } live = {.all = {ALL(LIVE_PD), ALL(LIVE_MR), ALL(LIVE_MW), ALL(LIVE_CQ), ALL(LIVE_SRQ),
-		  ALL(LIVE_QP), ALL(LIVE_AH), ALL(LIVE_CHANNEL)}};
+		  ALL(LIVE_QP), ALL(LIVE_AH), ALL(LIVE_CHANNEL), ALL(LIVE_COUNTER)}};
 
 /* Where the struct of each kind has its handle; 0: it has none. */
 static const size_t handle_at[LIVE_KINDS] = {
@@ -26,6 +26,7 @@ static const size_t handle_at[LIVE_KINDS] = {
 	[LIVE_SRQ] = offsetof(struct ibv_srq, handle),
 	[LIVE_QP] = offsetof(struct ibv_qp, handle),
 	[LIVE_AH] = offsetof(struct ibv_ah, handle),
+	[LIVE_COUNTER] = offsetof(struct rpwi_comp_cntr, handle),
 };
 #define CONTEXT_IS_FIRST(type) \
 	_Static_assert(!offsetof(struct type, context), "an object begins with its context")
@@ -37,6 +38,7 @@ CONTEXT_IS_FIRST(ibv_srq);
 CONTEXT_IS_FIRST(ibv_qp);
 CONTEXT_IS_FIRST(ibv_ah);
 CONTEXT_IS_FIRST(ibv_comp_channel);
+CONTEXT_IS_FIRST(rpwi_comp_cntr);
 
 /* So many a device has. 0: no more than memory. */
 static const unsigned live_max[LIVE_KINDS] = {
@@ -47,6 +49,7 @@ static const unsigned live_max[LIVE_KINDS] = {
 	[LIVE_SRQ] = DEV_SRQ_MAX,
 	[LIVE_QP] = DEV_QP_MAX,
 	[LIVE_AH] = DEV_AH_MAX,
+	[LIVE_COUNTER] = DEV_COUNTER_MAX,
 };
 
 static struct live **bucket_of(const void *object)

@@ -29,6 +29,7 @@ enum live_kind {
 	LIVE_QP,
 	LIVE_AH,
 	LIVE_CHANNEL,
+	LIVE_COUNTER,
 	LIVE_KINDS
 };
 

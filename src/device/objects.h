@@ -20,6 +20,7 @@ enum {
 	DEV_CQ_MAX = 65536,
 	DEV_SRQ_MAX = 65536,
 	DEV_AH_MAX = 1 << 20,
+	DEV_COUNTER_MAX = 65536,
 	DEV_QP_WR_MAX = RPWI_QP_WR_MAX,
 	DEV_CQE_MAX = 1 << 22,
 	DEV_MR_MAX = 1 << 20,
@@ -217,9 +218,19 @@ struct dqp {
 		struct rpwi_lane *lane;
 		const struct qp_path_ops *ops;
 	} path;
+	struct dcounter *counters[RPWI_COUNTED]; /* by bit of rpwi_counted, or NULL */
 };
 static inline struct dqp *to_dqp(const struct ibv_qp *q) { return (struct dqp *)(uintptr_t)q; }
 static inline struct dqp *dqp_of(struct rpwi_qp *t) { return RPWI_CONTAINER_OF(t, struct dqp, t); }
+
+/* A completion counter (comp_cntr.c). */
+struct dcounter {
+	struct rpwi_comp_cntr ibv;
+	struct live live;
+	unsigned refs; /* QPs' kinds that it counts */
+	bool of_bytes;
+	_Atomic uint64_t count, errors;
+};
 
 struct dah {
 	struct ibv_ah ibv;

@@ -125,6 +125,8 @@ int dev_query_rt_values(struct ibv_context *c, struct ibv_values_ex *v)
 	return want & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK ? EINVAL : 0;
 }
 
+enum { PORT_MBPS_MIN = 2500 };
+
 /* Width and speed whose product comes nearest to the interface's speed from below (IB port
  * attributes know no others). */
 static void port_speed(uint32_t mbps, struct ibv_port_attr *a)
@@ -133,7 +135,7 @@ static void port_speed(uint32_t mbps, struct ibv_port_attr *a)
 		uint32_t mbps;
 		uint8_t width, speed;
 	} table[] = {
-		{2500, 1, 1},
+		{PORT_MBPS_MIN, 1, 1},
 		{10000, 2, 1},
 		{14000, 1, 16},
 		{25000, 1, 32},
@@ -175,6 +177,16 @@ int rpwi_dev_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_att
 	a->link_layer = IBV_LINK_LAYER_ETHERNET;
 	a->flags = IBV_QPF_GRH_REQUIRED;
 	port_speed(d->net.speed_mbps, a);
+	return 0;
+}
+
+int rpwi_dev_query_port_speed(const struct ibv_context *c, uint32_t port, uint64_t *speed)
+{
+	const struct dev *d = to_dctx(c)->dev;
+	if (port != 1)
+		return EINVAL;
+	/* where the interface does not know, as ibv_query_port says */
+	*speed = RPWI_MAX(d->net.speed_mbps ? d->net.speed_mbps : PORT_MBPS_MIN, 100u) / 100;
 	return 0;
 }
 

@@ -76,6 +76,17 @@
 	X(ibv_resolve_eth_l2_from_gid, MINUS) \
 	X(ibv_attach_mcast, ERRNO) \
 	X(ibv_detach_mcast, ERRNO) \
+	/* verbs.c; of rdma-core 65 */ \
+	X(_ibv_query_comp_cntr_caps, ERRNO) \
+	X(ibv_create_comp_cntr, NONE) \
+	X(ibv_destroy_comp_cntr, ERRNO) \
+	X(ibv_set_comp_cntr, ERRNO) \
+	X(ibv_set_err_comp_cntr, ERRNO) \
+	X(ibv_inc_comp_cntr, ERRNO) \
+	X(ibv_inc_err_comp_cntr, ERRNO) \
+	X(ibv_read_comp_cntr, ERRNO) \
+	X(ibv_read_err_comp_cntr, ERRNO) \
+	X(ibv_qp_attach_comp_cntr, ERRNO) \
 	/* newer.c */ \
 	X(ibv_alloc_buf, NONE) \
 	X(ibv_free_buf, ERRNO) \

@@ -34,6 +34,23 @@ const char *ibv_get_sysfs_path(void);
 struct ibv_context *verbs_open_device(struct ibv_device *device, void *private_data);
 int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed);
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
+struct ibv_comp_cntr;
+struct ibv_comp_cntr_caps;
+struct ibv_comp_cntr_init_attr;
+struct ibv_qp_attach_comp_cntr_attr;
+int _ibv_query_comp_cntr_caps(
+	struct ibv_context *context, struct ibv_comp_cntr_caps *caps, size_t caps_size);
+struct ibv_comp_cntr *ibv_create_comp_cntr(
+	struct ibv_context *context, struct ibv_comp_cntr_init_attr *attr);
+int ibv_destroy_comp_cntr(struct ibv_comp_cntr *cntr);
+int ibv_set_comp_cntr(struct ibv_comp_cntr *cntr, uint64_t value);
+int ibv_set_err_comp_cntr(struct ibv_comp_cntr *cntr, uint64_t value);
+int ibv_inc_comp_cntr(struct ibv_comp_cntr *cntr, uint64_t amount);
+int ibv_inc_err_comp_cntr(struct ibv_comp_cntr *cntr, uint64_t amount);
+int ibv_read_comp_cntr(struct ibv_comp_cntr *cntr, uint64_t *value);
+int ibv_read_err_comp_cntr(struct ibv_comp_cntr *cntr, uint64_t *value);
+int ibv_qp_attach_comp_cntr(
+	struct ibv_qp *qp, struct ibv_comp_cntr *cntr, struct ibv_qp_attach_comp_cntr_attr *attr);
 struct ibv_buf;
 void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf);
 void ibv_free_buf(struct ibv_buf *buf);

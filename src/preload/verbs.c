@@ -69,7 +69,8 @@ RPWI_EXPORT int ibv_query_port(
 /* Since rdma-core 60: in units of 100 Mb/s. */
 CALL_ON(context, int, ibv_query_port_speed,
 	(struct ibv_context * context, uint32_t port_num, uint64_t *port_speed),
-	(context, port_num, port_speed), rpwi_dev_told(EOPNOTSUPP))
+	(context, port_num, port_speed),
+	rpwi_dev_told(rpwi_dev_query_port_speed(context, port_num, port_speed)))
 
 CALL_ON(context, int, ibv_query_gid,
 	(struct ibv_context * context, uint8_t port_num, int index, union ibv_gid *gid),
@@ -583,3 +584,71 @@ CALL_OF(qp, int, ibv_attach_mcast, (struct ibv_qp * qp, const union ibv_gid *gid
 
 CALL_OF(qp, int, ibv_detach_mcast, (struct ibv_qp * qp, const union ibv_gid *gid, uint16_t lid),
 	(qp, gid, lid), rpwi_dev_told(rpwi_dev_detach_mcast(qp, gid, lid)))
+
+/* ---- completion counters (rdma-core 65). The structs are those of its verbs.h, by names of ours;
+ * a counter begins with its context, as every object does. ---- */
+
+struct counter_init { /* ibv_comp_cntr_init_attr */
+	uint32_t comp_mask, type, flags;
+};
+struct counter_attach { /* ibv_qp_attach_comp_cntr_attr */
+	uint32_t comp_mask, op_mask;
+};
+enum { COUNTS_BYTES = 1 };
+
+static inline struct rpwi_comp_cntr *counter(struct ibv_comp_cntr *c) { return (void *)c; }
+
+RPWI_EXPORT int _ibv_query_comp_cntr_caps(
+	struct ibv_context *context, struct ibv_comp_cntr_caps *caps, size_t caps_size)
+{
+	struct rpwi_comp_cntr_caps all;
+	if (!ours(context))
+		return rpwi_others(context)->_ibv_query_comp_cntr_caps(context, caps, caps_size);
+	int rc = rpwi_dev_told(rpwi_dev_query_comp_cntr_caps(context, &all));
+	/* the program's may be longer or shorter than ours; fields are added at its end */
+	memset(caps, 0, caps_size);
+	memcpy(caps, &all, RPWI_MIN(caps_size, sizeof(all)));
+	return rc;
+}
+
+RPWI_EXPORT struct ibv_comp_cntr *ibv_create_comp_cntr(
+	struct ibv_context *context, struct ibv_comp_cntr_init_attr *attr)
+{
+	const struct counter_init *a = (const void *)attr;
+	if (!ours(context))
+		return rpwi_others(context)->ibv_create_comp_cntr(context, attr);
+	if (!a || a->comp_mask || a->flags)
+		return rpwi_none(EINVAL);
+	if (a->type > COUNTS_BYTES)
+		return unsupported();
+	return (void *)rpwi_dev_create_comp_cntr(context, a->type == COUNTS_BYTES);
+}
+
+#define CALL_OF_COUNTER(name, params, args, says) \
+	CALL_OF(counter(cntr), int, name, params, args, rpwi_dev_told(says))
+
+CALL_OF_COUNTER(ibv_destroy_comp_cntr, (struct ibv_comp_cntr * cntr), (cntr),
+	rpwi_dev_destroy_comp_cntr(counter(cntr)))
+CALL_OF_COUNTER(ibv_set_comp_cntr, (struct ibv_comp_cntr * cntr, uint64_t value), (cntr, value),
+	rpwi_dev_set_comp_cntr(counter(cntr), false, value))
+CALL_OF_COUNTER(ibv_set_err_comp_cntr, (struct ibv_comp_cntr * cntr, uint64_t value), (cntr, value),
+	rpwi_dev_set_comp_cntr(counter(cntr), true, value))
+CALL_OF_COUNTER(ibv_inc_comp_cntr, (struct ibv_comp_cntr * cntr, uint64_t amount), (cntr, amount),
+	rpwi_dev_inc_comp_cntr(counter(cntr), false, amount))
+CALL_OF_COUNTER(ibv_inc_err_comp_cntr, (struct ibv_comp_cntr * cntr, uint64_t amount),
+	(cntr, amount), rpwi_dev_inc_comp_cntr(counter(cntr), true, amount))
+CALL_OF_COUNTER(ibv_read_comp_cntr, (struct ibv_comp_cntr * cntr, uint64_t *value), (cntr, value),
+	rpwi_dev_read_comp_cntr(counter(cntr), false, value))
+CALL_OF_COUNTER(ibv_read_err_comp_cntr, (struct ibv_comp_cntr * cntr, uint64_t *value),
+	(cntr, value), rpwi_dev_read_comp_cntr(counter(cntr), true, value))
+
+RPWI_EXPORT int ibv_qp_attach_comp_cntr(
+	struct ibv_qp *qp, struct ibv_comp_cntr *cntr, struct ibv_qp_attach_comp_cntr_attr *attr)
+{
+	const struct counter_attach *a = (const void *)attr;
+	if (!OURS(qp))
+		return rpwi_others(CONTEXT_OF(qp))->ibv_qp_attach_comp_cntr(qp, cntr, attr);
+	if (!cntr || !a || a->comp_mask)
+		return rpwi_dev_told(EINVAL);
+	return rpwi_dev_told(rpwi_dev_qp_attach_comp_cntr(qp, counter(cntr), a->op_mask));
+}

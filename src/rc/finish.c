@@ -5,10 +5,25 @@
 
 /* ---- completions ---- */
 
-enum { SENDS = 1 << IBV_WR_SEND | 1 << IBV_WR_SEND_WITH_IMM | 1 << IBV_WR_SEND_WITH_INV };
+enum {
+	SENDS = 1 << IBV_WR_SEND | 1 << IBV_WR_SEND_WITH_IMM | 1 << IBV_WR_SEND_WITH_INV,
+	WRITES = 1 << IBV_WR_RDMA_WRITE | 1 << IBV_WR_RDMA_WRITE_WITH_IMM
+};
+
+/* 0: nobody counts it. */
+static enum rpwi_counted counted_as(unsigned opcode)
+{
+	if (SENDS >> opcode & 1)
+		return RPWI_COUNT_SEND;
+	if (WRITES >> opcode & 1)
+		return RPWI_COUNT_WRITE;
+	return opcode == IBV_WR_RDMA_READ ? RPWI_COUNT_READ : 0;
+}
 
 void rpwi_qp_complete_send(struct rpwi_qp *qp, const struct rpwi_swqe *w, enum ibv_wc_status status)
 {
+	if (RPWI_UNLIKELY(qp->counted))
+		rpwi_qp_count(qp, counted_as(w->opcode), w->len, status == IBV_WC_SUCCESS);
 	if (status == IBV_WC_SUCCESS) {
 		/* no READ gets here: that may be in the QP's lock alone */
 		if (SENDS >> w->opcode & 1)
@@ -29,6 +44,7 @@ void rpwi_qp_complete_send(struct rpwi_qp *qp, const struct rpwi_swqe *w, enum i
 void rpwi_qp_complete_recv(struct rpwi_qp *qp, struct ibv_wc *wc, bool solicited)
 {
 	wc->qp_num = qp->qpn;
+	rpwi_qp_count(qp, RPWI_COUNT_RECV, wc->byte_len, wc->status == IBV_WC_SUCCESS);
 	qp->ops->complete(qp, true, wc, solicited || wc->status != IBV_WC_SUCCESS);
 }
 

@@ -104,6 +104,13 @@ bool rpwi_txb_accepts(struct rpwi_txb *b, const struct rpwi_av *av);
 int rpwi_qp_post_any(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av);
 
 /* finish.c */
+/* An operation of this kind is complete: `good`, or with an error. */
+static inline void rpwi_qp_count(
+	struct rpwi_qp *qp, enum rpwi_counted kind, uint32_t bytes, bool good)
+{
+	if (RPWI_UNLIKELY(qp->counted & kind))
+		qp->ops->count(qp, kind, bytes, good);
+}
 void rpwi_qp_complete_send(
 	struct rpwi_qp *qp, const struct rpwi_swqe *w, enum ibv_wc_status status);
 void rpwi_qp_complete_recv(struct rpwi_qp *qp, struct ibv_wc *wc, bool solicited);

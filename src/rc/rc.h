@@ -96,6 +96,16 @@ struct rpwi_bind {
 	uint64_t addr, length;
 };
 
+/* Which operations a counter counts: enum ibv_qp_attach_comp_cntr_op of rdma-core 65. */
+enum rpwi_counted {
+	RPWI_COUNT_SEND = 1,
+	RPWI_COUNT_RECV = 1 << 1,
+	RPWI_COUNT_READ = 1 << 2,
+	RPWI_COUNT_WRITE = 1 << 4,
+	RPWI_COUNT_ALL = RPWI_COUNT_SEND | RPWI_COUNT_RECV | RPWI_COUNT_READ | RPWI_COUNT_WRITE,
+	RPWI_COUNTED = 5 /* bits */
+};
+
 /* ---- What a QP needs from its surroundings. All calls come from inside rpwi_qp_* calls, must not
  * block, and must not call back into the QP. ---- */
 struct rpwi_qp_ops {
@@ -160,6 +170,9 @@ struct rpwi_qp_ops {
 	/* A completion; wc->qp_num and so on are filled. `solicited`: the message had its SE bit
 	 * set, or this is an error. */
 	void (*complete)(struct rpwi_qp *qp, bool recv, const struct ibv_wc *wc, bool solicited);
+	/* An operation of a kind in qp->counted is complete, `good` or with an error. NULL: no QP
+	 * counts. */
+	void (*count)(struct rpwi_qp *qp, enum rpwi_counted kind, uint32_t bytes, bool good);
 	void (*event)(struct rpwi_qp *qp,
 		/* COMM_EST, QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR, SQ_DRAINED, QP_LAST_WQE_REACHED,
 		 * SRQ_LIMIT_REACHED */

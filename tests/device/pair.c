@@ -104,7 +104,8 @@ void pair_make_mtu(struct pair *p, enum ibv_mtu mtu)
 
 void side_free(struct side *s)
 {
-	assert_int_equal(ibv_destroy_qp(s->qp), 0);
+	if (s->qp)
+		assert_int_equal(ibv_destroy_qp(s->qp), 0);
 	assert_int_equal(ibv_destroy_cq(s->cq), 0);
 	if (s->mr)
 		assert_int_equal(ibv_dereg_mr(s->mr), 0);
