@@ -76,7 +76,10 @@
 	X(ibv_resolve_eth_l2_from_gid, MINUS) \
 	X(ibv_attach_mcast, ERRNO) \
 	X(ibv_detach_mcast, ERRNO) \
-	/* verbs.c; of rdma-core 65 */ \
+	/* verbs.c; of rdma-core 59 to 65 */ \
+	X(ibv_alloc_dmah, NONE) \
+	X(ibv_dealloc_dmah, ERRNO) \
+	X(ibv_dm_export_dmabuf_fd, MINUS) \
 	X(_ibv_query_comp_cntr_caps, ERRNO) \
 	X(ibv_create_comp_cntr, NONE) \
 	X(ibv_destroy_comp_cntr, ERRNO) \

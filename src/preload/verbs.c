@@ -424,6 +424,19 @@ RPWI_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 		rpwi_others(CONTEXT_OF(dm))->ibv_unimport_dm(dm);
 }
 
+CALL_ON(CONTEXT_OF(dm), int, ibv_dm_export_dmabuf_fd, (struct ibv_dm * dm), (dm),
+	rpwi_minus(EOPNOTSUPP))
+CALL_ON(context, struct ibv_dmah *, ibv_alloc_dmah,
+	(struct ibv_context * context, struct ibv_dmah_init_attr *attr), (context, attr),
+	unsupported())
+
+/* Ours are never made. It begins with its context. */
+RPWI_EXPORT int ibv_dealloc_dmah(struct ibv_dmah *dmah)
+{
+	const struct ibv_context *context = dmah ? *(struct ibv_context **)dmah : NULL;
+	return ours(context) ? rpwi_dev_told(EINVAL) : rpwi_others(context)->ibv_dealloc_dmah(dmah);
+}
+
 /* ---- CQ and channels ---- */
 
 CALL_ON(context, struct ibv_comp_channel *, ibv_create_comp_channel, (struct ibv_context * context),
