@@ -19,6 +19,7 @@ import trees  # noqa: E402
 PACKAGES = "ibverbs-utils rdmacm-utils perftest libibverbs-dev librdmacm-dev python3-pyverbs rdma-core gcc libc6-dev iproute2 libisal2".split()
 LIBRARY = ROOT / "build/libropeway-verbs.so.0"
 ENV = {"LD_PRELOAD": str(LIBRARY)}
+VERSIONED = {"LD_LIBRARY_PATH": str(ROOT / "build/src/library")}
 # As rxe answers them with the same library (Linux 6.1 and 7.2), but for the port's speed and the counters, which rxe does not have.
 CALLS = {"ibv_reg_mr_ex": "made", "ibv_alloc_dmah": "EOPNOTSUPP", "ibv_query_port_speed": "made", "ibv_alloc_buf": "made", "ibv_reg_buf_mr": "made",
          "ibv_export_buf_dmabuf_fd": "No data available", "ibv_query_comp_cntr_caps": "made", "ibv_create_comp_cntr": "made", "ibv_alloc_dm": "EOPNOTSUPP"}
@@ -48,9 +49,17 @@ def run(tree, words, limit=120, env=None):
         return subprocess.CompletedProcess(words, 124, f"it had not ended after {limit} s")
 
 
-def pair(tree, server, client, says):
-    done = run(tree, f"{server} >/tmp/server 2>&1 & sleep 1; {client}; rc=$?; wait $! || {{ echo the server: $?; cat /tmp/server; rc=1; }}; exit $rc", 60)
-    told(not done.returncode and says in done.stdout, client, done.stdout)
+def pair(tree, server, client, says, env=None, how=""):
+    done = attempt(tree, server, client, env)
+    if done.returncode == 124 and client.startswith("rping "):
+        # One run in about 40 of rdma-core 65's rping does not end: its event thread polls the channel and then waits in rdma_get_cm_event,
+        # while rdma_destroy_id of the main thread takes the event away.
+        done = attempt(tree, server, client, env)
+    told(not done.returncode and says in done.stdout, client + how, done.stdout)
+
+
+def attempt(tree, server, client, env):
+    return run(tree, f"{server} >/tmp/server 2>&1 & sleep 1; {client}; rc=$?; wait $! || {{ echo the server: $?; cat /tmp/server; rc=1; }}; exit $rc", 60, env)
 
 
 def calls(tree):
@@ -91,6 +100,9 @@ def main():
     told(not done.returncode and "PORT_ACTIVE" in done.stdout, "ibv_devinfo -v", done.stdout)
     for row in PAIRS:
         pair(tree, *row)
+    # They ask for symbol versions up to IBVERBS_1.17; ibv_devinfo and perftest also for IBVERBS_PRIVATE_65, which the library does not have.
+    for row in PAIRS[:6]:
+        pair(tree, *row, VERSIONED, ", by the versioned library")
     calls(tree)
     suite(tree)
     print(f"{passed} passed, {failed} failed")
