@@ -2,18 +2,11 @@
 /* helper.c - see helper.h. */
 #include "io/helper.h"
 #include "base/lock.h"
+#include "base/orphan.h"
 
-#include <dlfcn.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/auxv.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "io/io_priv.h"
@@ -22,7 +15,7 @@
 #define ROPEWAY_LIBEXECDIR "/usr/libexec/ropeway"
 #endif
 
-enum { WORD_MAGIC = 0x68656c70, WORD_VERSION = 1, STACK_BYTES = 64 * 1024 };
+enum { WORD_MAGIC = 0x68656c70, WORD_VERSION = 1 };
 enum word_type { WORD_HELLO = 1, WORD_NUDGE, WORD_SLOT };
 struct word {
 	uint32_t magic;
@@ -70,98 +63,26 @@ bool rpwi_helper_is_there(void)
 
 /* ---- starting ---- */
 
-/* Beside the library that this is part of (a build folder), or where it is installed. */
-static bool find_program(char path[PATH_MAX])
-{
-	Dl_info info;
-	if (dladdr((const void *)(uintptr_t)&rpwi_helper_start, &info) && info.dli_fname) {
-		const char *end = strrchr(info.dli_fname, '/');
-		int dir = end ? (int)(end - info.dli_fname) : 0;
-		/* The last two: as seen from the versioned library's own folder */
-		static const char *const places[] = {"ropeway-helper",
-			"../libexec/ropeway/ropeway-helper", "../../libexec/ropeway/ropeway-helper",
-			"../../../libexec/ropeway/ropeway-helper", "../../ropeway-helper"};
-		for (size_t i = 0; end && i < RPWI_ARRAY_LEN(places); i++) {
-			snprintf(path, PATH_MAX, "%.*s/%s", dir, info.dli_fname, places[i]);
-			if (!access(path, X_OK))
-				return true;
-		}
-	}
-	snprintf(path, PATH_MAX, "%s", ROPEWAY_LIBEXECDIR "/ropeway-helper");
-	return !access(path, X_OK);
-}
-
-struct start {
-	const char *path;
-	char *const *argv, *const *envp;
-	uint8_t *stack; /* of the second */
-	int error;      /* of exec; memory is shared until then */
-};
-
-/* The two run in the memory of the thread that waits for them, signals blocked, on a stack that no
- * sanitizer knows: system calls only. */
-#define BORROWED __attribute__((no_sanitize("address", "thread", "undefined")))
-BORROWED static int become_helper(void *arg)
-{
-	struct start *s = arg;
-	struct sigaction dfl = {.sa_handler = SIG_DFL};
-	sigset_t none;
-	setsid();
-	for (int sig = 1; sig < NSIG; sig++)
-		sigaction(sig, &dfl, NULL);
-	sigemptyset(&none);
-	int null = open("/dev/null", O_RDWR);
-	for (int fd = 0; fd <= 2; fd++)
-		dup2(null, fd);
-	if (syscall(SYS_close_range, 3u, ~0u, 0u)) /* before Linux 5.9 */
-		for (int fd = 3; fd < 65536; fd++)
-			close(fd);
-	if (chdir("/"))
-		s->error = errno;
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	execve(s->path, s->argv, s->envp);
-	s->error = errno;
-	_exit(127);
-}
-
-/* Ends at once, so that the helper is the child of whoever adopts it. */
-BORROWED static int middle(void *arg)
-{
-	struct start *s = arg;
-	if (clone(become_helper, s->stack, CLONE_VM | CLONE_VFORK | SIGCHLD, s) < 0)
-		s->error = errno;
-	_exit(0);
-}
-
 int rpwi_helper_start(void)
 {
+	/* Beside the library that this is part of (a build folder), or where it is installed, as
+	 * seen also from the versioned library's own folder. */
+	static const char *const places[] = {"ropeway-helper", "../libexec/ropeway/ropeway-helper",
+		"../../libexec/ropeway/ropeway-helper", "../../../libexec/ropeway/ropeway-helper",
+		"../../ropeway-helper", ROPEWAY_LIBEXECDIR "/ropeway-helper"};
 	char path[PATH_MAX], log[64] = "", share[64] = "";
 	char *argv[] = {(char[]){"ropeway-helper"}, NULL};
 	char *envp[] = {(char[]){"ROPEWAY_HELPER=0"}, NULL, NULL, NULL};
 	const char *want = getenv("ROPEWAY_LOG");
 	unsigned n = 1;
-	if (getauxval(AT_SECURE) || !find_program(path))
+	if (!rpwi_orphan_find(places, RPWI_ARRAY_LEN(places), path))
 		return -ENOENT;
 	if (want && snprintf(log, sizeof(log), "ROPEWAY_LOG=%s", want) < (int)sizeof(log))
 		envp[n++] = log;
 	if (rpwi_who_shares() && snprintf(share, sizeof(share), "ROPEWAY_SHARE_PORT=1") > 0)
 		envp[n++] = share;
-	uint8_t *stack = mmap(NULL, 2 * (size_t)STACK_BYTES, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-	if (stack == MAP_FAILED)
-		return -errno;
-	struct start s = {.path = path, .argv = argv, .envp = envp, .stack = stack + STACK_BYTES};
-	sigset_t all, old;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	/* No exit signal: no SIGCHLD, and no wait(2) but one with __WCLONE sees it. */
-	pid_t pid = clone(middle, stack + 2 * (size_t)STACK_BYTES, CLONE_VM | CLONE_VFORK, &s);
-	int rc = pid < 0 ? -errno : -s.error;
-	while (pid > 0 && waitpid(pid, NULL, __WCLONE) < 0 && errno == EINTR)
-		;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	munmap(stack, 2 * (size_t)STACK_BYTES);
-	return rc;
+	struct rpwi_orphan helper = {.path = path, .argv = argv, .envp = envp, .in = -1, .out = -1};
+	return rpwi_orphan_start(&helper);
 }
 
 /* ---- what is said ---- */
