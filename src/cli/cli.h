@@ -30,6 +30,8 @@ int rpwi_cli_run(int argc, char **argv);
 int rpwi_cli_send(int argc, char **argv);
 /* One of the two processes of a demo; started by rpwi_cli_demo only (demo/peer.c). */
 int rpwi_cli_demo_peer(int argc, char **argv);
+/* The formatter of a program's explain log; started by the library only (explain/events.c). */
+int rpwi_cli_explain_events(int argc, char **argv);
 
 /* ---- fail.c ---- */
 /* A file that is too long for the limit (RLIMIT_FSIZE) is an error like a full disk; as before, for

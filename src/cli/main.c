@@ -27,6 +27,7 @@ static const struct cli_subcommand subcommands[] = {
 		"run an unmodified verbs program on the software device"},
 	{"send", "ropeway send", rpwi_cli_send, "send files and directories to a `ropeway recv`"},
 	{"demo-peer", "ropeway demo-peer", rpwi_cli_demo_peer, NULL},
+	{"explain-events", "ropeway explain-events", rpwi_cli_explain_events, NULL},
 	{"completion", "ropeway completion", run_completion, NULL},
 	{"help", "ropeway help", run_help, NULL},
 	{"version", "ropeway version", run_version, NULL},

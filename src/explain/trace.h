@@ -1,18 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* trace.h - a step-by-step account of what a program does, for people (`ropeway run --explain`,
- * ROPEWAY_EXPLAIN=file or "-" for standard error; a %p in it is the pid).
+/* trace.h - the explain log: what a program does, step by step, for people (`ropeway run
+ * --explain`, ROPEWAY_EXPLAIN=file or "-" for standard error; a %p in it is the pid). This library
+ * is in other people's programs, so it only says what happened, and folds what repeats: the first
+ * few lines of a shape (the text without its numbers) are shown, then they are counted, and the
+ * count is told before the next line that is shown. The formatter, `ropeway explain-events`
+ * (cli/explain/events.c), makes lines of it: columns, colors, two languages, a sentence the first
+ * time that a concept appears (RTR, REQ, rkey), and a summary with diagnoses at the end.
  *
- * One line an event, in columns: time | what the program calls | states | the wire; on a narrow
- * terminal each of these is indented further instead. The first time that a concept appears (RTR,
- * REQ, rkey, RNR...) a sentence explains it. What happens again and again is folded: the first few
- * lines of a shape (the text without its numbers) are shown, then they are counted, and the count
- * is told before the next line of another shape. At the end of the program stands a summary with
- * diagnoses, from the facts that callers reported.
+ * Data path: event -> text -> memory shared with the formatter (log.h). A folded event and a fact
+ * (a count for the summary) end there. For a line that is shown, one byte goes to the formatter,
+ * and one comes back when the line is written: the thread waits for it, so that the log stands in
+ * the order of the program's own output. The memory outlives the program: what was folded and the
+ * summary are written after a crash or _exit, too.
  *
- * Threads: any, with any lock held: inside is one lock, under which nothing is called but write(2).
- * Nothing here may be called from a signal handler. While it is off, each hook costs one branch.
- * Text is ASCII (English) or, where the locale of messages is Chinese, has sentences in Chinese
- * (UTF-8).
+ * Processes: the first event of a process starts its formatter (base/orphan.h): the program gets no
+ * SIGCHLD and has no child to wait for; the formatter has no descriptor but the socket and the
+ * output, and a session of its own, so ^C does not end it before the summary. A forked child drops
+ * socket and memory, and starts a formatter of its own at its first event; exec closes the socket.
+ * The formatter ends when the socket closes or the process has ended (pidfd), with the summary; at
+ * exit, and at SIGINT, SIGTERM and SIGHUP without a handler, the program waits for that. A program
+ * that adopts orphans (pid 1 of a container, PR_SET_CHILD_SUBREAPER) is the parent of its
+ * children's formatters.
+ *
+ * States: no event yet; formatter; plain (no formatter can be started, or it ended: a sentence says
+ * so, and every event is a line of its own, without columns, folds and summary); ended.
+ *
+ * Bounds: one line is under way for each process. A write that fails (full disk) is the
+ * formatter's, which goes on. A blocked output blocks the program, as its own write would. A
+ * descriptor that the program closed is not used again, even if another file has its number.
+ *
+ * Trust: nobody else can reach the socket and the memory, which have no name. The command is
+ * started from the library's own folders only if it belongs to root, to us, or to the owner of the
+ * library.
+ *
+ * Threads: any, with any lock held: inside is one lock, under which nothing but system calls is
+ * called. Nothing here may be called from a signal handler. While it is off, each hook costs one
+ * branch.
  */
 #ifndef ROPEWAY_EXPLAIN_TRACE_H
 #define ROPEWAY_EXPLAIN_TRACE_H

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* explain.h - `ropeway explain`: captures read, sorted into conversations, their losses and states
- * worked out, and shown as a ladder.
+ * worked out, and shown as a ladder; and the events of a program (explain/trace.h), shown as lines.
  *
  * The way of a packet: read.c (pcap, pcapng) -> frame.c (link, IP, UDP) -> merge.c (several
  * captures in one order) -> talk.c (conversations) -> story.c (states, losses, reasons, folds) ->
- * text.c (terminal) or html.c (page). Nothing in a capture is trusted: every length is checked
+ * text.c (terminal) or html.c (page). The way of an event: events.c (socket) -> account.c (columns,
+ * folds) and diagnose.c (why). Nothing in a capture is trusted: every length is checked
  * where it is read, and every table is bounded.
  */
 #ifndef ROPEWAY_CLI_EXPLAIN_H
 #define ROPEWAY_CLI_EXPLAIN_H
 
 #include <stdio.h>
+#include <time.h>
 
 #include "cli/cli.h"
+#include <cli/explain_words.h> /* made of words.json by embed.py, in the build folder */
+#include "explain/log.h"
 #include "wire/mad.h"
 #include "wire/packet.h"
 
@@ -155,25 +159,22 @@ struct ex_talk {
 	const char *outcome; /* key */
 	unsigned outcome_number;
 	uint8_t outcome_side;
-	uint16_t diagnoses; /* bits of enum ex_diagnosis */
+	uint32_t diagnoses; /* bits of enum ex_diagnosis */
 	uint32_t cm_retries;
 	struct ex_fold *fold;
 	uint32_t folds;
 };
-enum ex_diagnosis {
-	EX_NEVER_ANSWERED,
-	EX_WAS_LOSSY,
-	EX_WAS_RNR,
-	EX_WAS_ACCESS,
-	EX_WAS_INVALID,
-	EX_WAS_OPERATION,
-	EX_GAVE_UP,
-	EX_NO_ANSWER,
-	EX_NO_LISTENER,
-	EX_ONE_SIDED,
-	EX_DIAGNOSES
+/* enum ex_diagnosis, in the order of words.json, in which they are shown. Those of a program
+ * (diagnose.c) come from its facts, those of a capture (story.c) from its packets; what both can
+ * say has one entry: English and Chinese. */
+struct ex_words {
+	const char *key, *text[2];
 };
-extern const char *const rpwi_explain_diagnosis_name[EX_DIAGNOSES];
+enum ex_language { EX_ENGLISH, EX_CHINESE };
+extern const struct ex_words rpwi_explain_diagnosis[EX_DIAGNOSES];
+/* Concepts, in the order in which they are looked for in a line; the key is a word of it. */
+extern const struct ex_words rpwi_explain_word[];
+extern const unsigned rpwi_explain_words;
 
 /* Rows from..to of a talk (positions, not packets) are shown as one line until they are
  * unfolded. */
@@ -220,6 +221,17 @@ const char *rpwi_explain_addr(const struct rpwi_addr *a, char out[CLI_GID_LEN]);
 /* Every header field: group ("BTH"), key ("psn"), value. */
 typedef void ex_field_fn(void *arg, const char *group, const char *key, const char *value);
 void rpwi_explain_fields(const struct ex_pkt *k, ex_field_fn *fn, void *arg);
+
+/* diagnose.c: what follows from the facts of one QP: bits of enum ex_diagnosis. */
+uint32_t rpwi_explain_diagnose(const struct rpwi_explain_facts *f);
+
+/* account.c: the events of one process, as lines in columns on *to. NULL: no memory. */
+struct ex_account;
+struct ex_account *rpwi_explain_account(FILE *to, struct rpwi_explain_log *log);
+/* The event that is in the log now, behind what was folded before it. */
+void rpwi_explain_account_show(struct ex_account *a);
+/* The summary; frees it. */
+void rpwi_explain_account_end(struct ex_account *a);
 
 /* text.c, html.c. 0 or -errno. */
 int rpwi_explain_text(const struct ex_model *m, FILE *to, bool colours, unsigned width);

@@ -229,7 +229,7 @@ static json_t *talk(const struct ex_model *m, const struct ex_talk *t)
 	for (unsigned i = 0; i < EX_DIAGNOSES; i++)
 		if (t->diagnoses >> i & 1)
 			json_array_append_new(
-				diagnoses, json_string(rpwi_explain_diagnosis_name[i]));
+				diagnoses, json_string(rpwi_explain_diagnosis[i].key));
 	const struct ex_pkt *first = &m->pkt[t->row[0]], *last = &m->pkt[t->row[t->rows - 1]];
 	return json_pack("{s:s, s:b, s:i, s:i, s:[oo], s:s, s:i, s:i, s:s, s:o, s:i, s:f, s:f}",
 		"kind", kind[t->kind], "cm", t->has_cm, "port", t->port, "mtu", (int)t->mtu, "ends",

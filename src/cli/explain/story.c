@@ -22,9 +22,6 @@ const char *const rpwi_explain_mark_name[EX_MARKS] = {"again", "lost", "maybe_lo
 const char *const rpwi_explain_cm_name[EX_CM_STATES] = {"", "REQ_SENT", "REQ_RCVD", "REP_SENT",
 	"REP_RCVD", "ESTABLISHED", "DREQ_SENT", "DREQ_RCVD", "TIMEWAIT", "REJECTED"};
 const char *const rpwi_explain_qp_name[EX_QP_STATES] = {"", "INIT", "RTR", "RTS", "ERR"};
-const char *const rpwi_explain_diagnosis_name[EX_DIAGNOSES] = {"never_answered", "was_lossy",
-	"was_rnr", "was_access", "was_invalid", "was_operation", "gave_up", "no_answer",
-	"no_listener", "one_sided"};
 
 /* Requests of one side and the answers to them. */
 struct way {
@@ -216,8 +213,8 @@ static void on_nak(struct walk *w, struct ex_pkt *k, struct way *y, unsigned ask
 	static const struct {
 		unsigned code;
 		enum ex_diagnosis diagnosis;
-	} fatal[] = {{RPWI_NAK_INV_REQ, EX_WAS_INVALID}, {RPWI_NAK_REM_ACCESS, EX_WAS_ACCESS},
-		{RPWI_NAK_REM_OP, EX_WAS_OPERATION}};
+	} fatal[] = {{RPWI_NAK_INV_REQ, EX_DIAG_REM_INV}, {RPWI_NAK_REM_ACCESS, EX_DIAG_REM_ACCESS},
+		{RPWI_NAK_REM_OP, EX_DIAG_REM_OP}};
 	unsigned code = k->p.syndrome & 0x1f;
 	k->marks |= EX_NAK;
 	w->t->end[k->side].naks++;
@@ -230,7 +227,7 @@ static void on_nak(struct walk *w, struct ex_pkt *k, struct way *y, unsigned ask
 	}
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(fatal); i++)
 		if (fatal[i].code == code)
-			w->t->diagnoses |= (uint16_t)(1u << fatal[i].diagnosis);
+			w->t->diagnoses |= (1u << fatal[i].diagnosis);
 	mark_lost(sent_as(w, asker, k->p.psn), EX_REFUSED);
 	w->fatal = true;
 	w->t->outcome = "nak";
@@ -335,7 +332,7 @@ static void outcome_of_cm(struct walk *w, unsigned side, const struct rpwi_cm_ms
 		w->t->outcome = "rejected";
 		w->t->outcome_number = m->rej.reason;
 		if (m->rej.reason == RPWI_REJ_INVALID_SERVICE_ID)
-			w->t->diagnoses |= 1u << EX_NO_LISTENER;
+			w->t->diagnoses |= 1u << EX_DIAG_NO_LISTENER;
 	} else if (m->attr == RPWI_CM_DREQ) {
 		w->t->outcome = "disconnected";
 	} else if (m->attr == RPWI_CM_SIDR_REP) {
@@ -444,23 +441,23 @@ static void conclude(struct walk *w)
 		if (!t->outcome && y->begun && y->repeats >= 2 && y->una != y->next) {
 			t->outcome = "silent";
 			t->outcome_side = (uint8_t)side;
-			t->diagnoses |= 1u << EX_GAVE_UP;
+			t->diagnoses |= 1u << EX_DIAG_GAVE_UP;
 		}
 	}
 	if (!t->outcome && w->req && !w->rep) {
 		t->outcome = "no_answer";
-		t->diagnoses |= 1u << EX_NO_ANSWER;
+		t->diagnoses |= 1u << EX_DIAG_UNREACHABLE;
 	} else if (!t->outcome) {
 		t->outcome = w->rep && !w->rtu ? "not_confirmed" : "open";
 	}
 	if (w->rtu && w->over && !t->end[1].messages && !w->rdma)
-		t->diagnoses |= 1u << EX_NEVER_ANSWERED;
+		t->diagnoses |= 1u << EX_DIAG_SERVER_SILENT;
 	if (t->end[0].resent + t->end[1].resent > t->cm_retries)
-		t->diagnoses |= 1u << EX_WAS_LOSSY;
+		t->diagnoses |= 1u << EX_DIAG_RESENT;
 	if (t->end[0].rnrs + t->end[1].rnrs)
-		t->diagnoses |= 1u << EX_WAS_RNR;
+		t->diagnoses |= 1u << EX_DIAG_RNR;
 	if ((!t->end[0].packets || !t->end[1].packets) && t->kind == EX_RC)
-		t->diagnoses |= 1u << EX_ONE_SIDED;
+		t->diagnoses |= 1u << EX_DIAG_ONE_SIDED;
 }
 
 /* ---- folds ---- */

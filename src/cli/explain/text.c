@@ -142,21 +142,6 @@ static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
 static void put_outcome(const struct page *p, const struct ex_talk *t)
 {
 	static const char *const side_name[] = {"left", "right"};
-	static const char *const diagnosis[EX_DIAGNOSES] = {
-		"the right side accepted, but sent no message between RTU and DREQ: a receive that "
-		"waits for an answer ends flushed (status 5)",
-		"packets were lost or late, and sent again",
-		"a SEND came before a receive was posted (RNR), and had to be tried again",
-		"an access was refused: wrong rkey, outside of the region, or not allowed by its "
-		"flags",
-		"a request was not acceptable: too long for its receive, or not allowed by the QP",
-		"the responder could not use its own memory",
-		"nothing acknowledged the last requests: the peer was gone, or its packets were "
-		"lost",
-		"nobody answered the REQ: is the address right, and UDP port 4791 open there?",
-		"no program listens on that port of the right side",
-		"the capture shows one direction only",
-	};
 	const struct ex_end *e = t->end;
 	for (unsigned side = 0; side < 2; side++)
 		fprintf(p->to,
@@ -190,7 +175,7 @@ static void put_outcome(const struct page *p, const struct ex_talk *t)
 		fputs("the capture ends while it is open\n", p->to);
 	for (unsigned i = 0; i < EX_DIAGNOSES; i++)
 		if (t->diagnoses >> i & 1)
-			fprintf(p->to, "  => %s\n", diagnosis[i]);
+			fprintf(p->to, "  => %s\n", rpwi_explain_diagnosis[i].text[EX_ENGLISH]);
 }
 
 static void put_talk(const struct page *p, const struct ex_talk *t, uint32_t number)

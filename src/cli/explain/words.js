@@ -1,5 +1,4 @@
-"use strict";
-// Words of the page, each [English, Chinese]. {x} is filled in. Sources: InfiniBand Architecture Specification volume 1 (clauses named at each), annex A17 (RoCEv2).
+// Words of the page, each [English, Chinese]; DIAGNOSES are those of words.json. {x} is filled in. Sources: InfiniBand Architecture Specification volume 1 (clauses named at each), annex A17 (RoCEv2).
 const UI = {
   title: ["What the packets say", "数据包里发生了什么"],
   fold_all: ["Fold all", "全部折叠"], unfold_all: ["Unfold all", "全部展开"],
@@ -60,18 +59,6 @@ const OUTCOMES = {
   not_confirmed: ["the REP was never confirmed", "REP 一直没有得到确认"],
   sidr: ["answered with status {n}", "应答状态为 {n}"],
   open: ["it was still open when the capture ended", "捕获结束时仍在进行"],
-};
-const DIAGNOSES = {
-  never_answered: ["The server accepted the connection, but sent no message between ESTABLISHED (RTU) and disconnect (DREQ). A client that had posted a receive for an answer sees it flushed: wc->status = 5, Work Request Flushed Error. The cure: post the send when ESTABLISHED comes, and disconnect only after its completion.", "服务器接受了连接，但在 ESTABLISHED（RTU）与断开（DREQ）之间没有发送任何消息。客户端为等待回答而投递的接收请求将被冲刷：wc->status = 5（Work Request Flushed Error）。解决办法：在收到 ESTABLISHED 时投递发送请求，待其完成后再断开。"],
-  was_lossy: ["Packets were lost or came too late, and were sent again. The programs do not notice, but for the time it takes.", "有包丢失或迟到，因而重发。程序除了耗时之外不会察觉。"],
-  was_rnr: ["A SEND came before a receive was posted (RNR NAK): the sender had to wait and try again. Post receives before the peer can send.", "SEND 到达时还没有投递接收请求（RNR NAK），发送方只能等待并重试。应在对端可能发送之前投递接收请求。"],
-  was_access: ["An access to remote memory was refused: wrong rkey, outside of the region, or not allowed by its access flags.", "远程内存访问被拒绝：rkey 错误、超出区域，或访问标志不允许。"],
-  was_invalid: ["A request was not acceptable: longer than the receive that waited for it, or of a kind that the QP does not allow.", "请求不可接受：比等待它的接收缓冲更长，或 QP 不允许该类操作。"],
-  was_operation: ["The responder could not finish a request, since its own memory was not usable.", "响应方自身内存不可用，无法完成请求。"],
-  gave_up: ["The last requests were sent again and again without an answer: the peer had gone, or could not be reached any more.", "最后的请求反复重发而无应答：对端已退出或不可达。"],
-  no_answer: ["No answer to the connection request: is the address right, does anything serve UDP port 4791 there, is a firewall between?", "连接请求没有应答：地址是否正确？对端是否有程序服务 UDP 4791 端口？中间是否有防火墙？"],
-  no_listener: ["Nobody listens at that port on the other side.", "对端没有程序监听该端口。"],
-  one_sided: ["Only one direction is in the capture. That of the other side would show the rest.", "捕获中只有一个方向。加上另一端的捕获即可看到其余部分。"],
 };
 const MARKS = {
   again: ["again", "重发", "Sent before: this is another copy.", "之前发送过，这是又一份。"],
