@@ -3,11 +3,9 @@
  * finds. */
 #include "explain/packet.h"
 
-#include "wire/mad.h"
-
 #include <stdio.h>
 
-enum { FLOWS = 64, TEXT_LEN = 200 };
+enum { FLOWS = 64 };
 
 /* The highest PSN sent as a request towards each QP: a packet not above it is sent again. Only for
  * the words; under the lock over io. */
@@ -40,17 +38,17 @@ static const char *cm_name(uint16_t attr)
 		uint16_t attr;
 		const char *name;
 	} names[] = {
-		{RPWI_CM_REQ, "ConnectRequest (REQ)"},
-		{RPWI_CM_MRA, "MsgRcptAck (MRA)"},
-		{RPWI_CM_REJ, "ConnectReject (REJ)"},
-		{RPWI_CM_REP, "ConnectReply (REP)"},
-		{RPWI_CM_RTU, "ReadyToUse (RTU)"},
-		{RPWI_CM_DREQ, "DisconnectRequest (DREQ)"},
-		{RPWI_CM_DREP, "DisconnectReply (DREP)"},
-		{RPWI_CM_SIDR_REQ, "ServiceIDReq (SIDR_REQ)"},
-		{RPWI_CM_SIDR_REP, "ServiceIDRep (SIDR_REP)"},
-		{RPWI_CM_LAP, "LoadAlternatePath (LAP)"},
-		{RPWI_CM_APR, "AlternatePathResponse (APR)"},
+		{RPWI_CM_REQ, "ConnectRequest"},
+		{RPWI_CM_MRA, "MsgRcptAck"},
+		{RPWI_CM_REJ, "ConnectReject"},
+		{RPWI_CM_REP, "ConnectReply"},
+		{RPWI_CM_RTU, "ReadyToUse"},
+		{RPWI_CM_DREQ, "DisconnectRequest"},
+		{RPWI_CM_DREP, "DisconnectReply"},
+		{RPWI_CM_SIDR_REQ, "ServiceIDReq"},
+		{RPWI_CM_SIDR_REP, "ServiceIDRep"},
+		{RPWI_CM_LAP, "LoadAlternatePath"},
+		{RPWI_CM_APR, "AlternatePathResponse"},
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(names); i++)
 		if (names[i].attr == attr)
@@ -58,81 +56,91 @@ static const char *cm_name(uint16_t attr)
 	return "message";
 }
 
-static int mtu_bytes(unsigned mtu) { return mtu >= 1 && mtu <= 5 ? 128 << mtu : 0; }
+/* The time-out codes of RNR NAKs, in units of 10 us (IB table 45). */
+double rpwi_explain_packet_rnr_ms(unsigned code)
+{
+	static const uint32_t units[32] = {65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128,
+		192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384,
+		24576, 32768, 49152};
+	return units[code & 31] / 100.0;
+}
 
-/* What a reader looks for in each CM message. */
-static void cm_detail(const struct rpwi_cm_msg *m, char *out, size_t len)
+unsigned rpwi_explain_packet_mtu(unsigned code)
+{
+	return code >= 1 && code <= 5 ? 128u << code : 0;
+}
+
+static bool is_nak(const struct rpwi_pkt *p)
+{
+	return rpwi_op_has(rpwi_pkt_op(p), RPWI_F_AETH) &&
+	       rpwi_aeth_kind(p->syndrome) != RPWI_AETH_ACK;
+}
+
+const char *rpwi_explain_packet_name(const struct rpwi_pkt *p)
+{
+	if (!is_nak(p))
+		return rpwi_opcode_name(p->opcode);
+	switch (rpwi_aeth_kind(p->syndrome)) {
+	case RPWI_AETH_RNR_NAK:
+		return "RC RNR NAK";
+	case RPWI_AETH_NAK:
+		return "RC NAK";
+	default:
+		return "RC ACK";
+	}
+}
+
+const char *rpwi_explain_packet_cm(const struct rpwi_cm_msg *m, char out[RPWI_EXPLAIN_DETAIL])
 {
 	switch (m->attr) {
 	case RPWI_CM_REQ:
-		snprintf(out, len, " port %u, QPN 0x%06x, expects PSN 0x%06x, path MTU %d",
-			(unsigned)(m->req.service_id & 0xffff), m->req.qpn, m->req.starting_psn,
-			mtu_bytes(m->req.path_mtu));
+		snprintf(out, RPWI_EXPLAIN_DETAIL, "port %u, QPN 0x%06x",
+			(unsigned)(m->req.service_id & 0xffff), m->req.qpn);
 		break;
 	case RPWI_CM_REP:
-		snprintf(out, len, " QPN 0x%06x, expects PSN 0x%06x", m->rep.qpn,
-			m->rep.starting_psn);
+		snprintf(out, RPWI_EXPLAIN_DETAIL, "QPN 0x%06x", m->rep.qpn);
 		break;
 	case RPWI_CM_REJ:
-		snprintf(
-			out, len, " reason %u, %s", m->rej.reason, rpwi_cm_rej_name(m->rej.reason));
+		snprintf(out, RPWI_EXPLAIN_DETAIL, "reason %u: %s", m->rej.reason,
+			rpwi_cm_rej_name(m->rej.reason));
 		break;
 	case RPWI_CM_SIDR_REQ:
-		snprintf(out, len, " port %u", (unsigned)(m->sidr_req.service_id & 0xffff));
+		snprintf(out, RPWI_EXPLAIN_DETAIL, "port %u",
+			(unsigned)(m->sidr_req.service_id & 0xffff));
 		break;
 	case RPWI_CM_SIDR_REP:
-		snprintf(out, len, " status %u, QPN 0x%06x", m->sidr_rep.status, m->sidr_rep.qpn);
+		snprintf(out, RPWI_EXPLAIN_DETAIL, "status %u, QPN 0x%06x", m->sidr_rep.status,
+			m->sidr_rep.qpn);
 		break;
 	default:
 		out[0] = '\0';
 	}
+	return out;
 }
 
-static void cm_text(const uint8_t *mad, size_t mad_len, char *out, size_t len)
-{
-	struct rpwi_cm_msg m;
-	char detail[TEXT_LEN / 2];
-	if (rpwi_cm_decode(mad, mad_len, &m)) {
-		snprintf(out, len, "management datagram, %zu bytes, not of the connection manager",
-			mad_len);
-		return;
-	}
-	cm_detail(&m, detail, sizeof(detail));
-	snprintf(out, len, "CM %s%s", cm_name(m.attr), detail);
-}
-
-static void ack_detail(const struct rpwi_pkt *p, char *out, size_t len)
-{
-	unsigned value = p->syndrome & 0x1f;
-	switch (rpwi_aeth_kind(p->syndrome)) {
-	case RPWI_AETH_NAK:
-		snprintf(out, len, ": %s", value < RPWI_NAK_COUNT ? rpwi_nak_name[value] : "?");
-		break;
-	case RPWI_AETH_RNR_NAK:
-		snprintf(out, len, ": RNR, wait code %u", value);
-		break;
-	case RPWI_AETH_RESERVED:
-		snprintf(out, len, ": reserved syndrome 0x%02x", p->syndrome);
-		break;
-	default:
-		snprintf(out, len, ", MSN %u", p->msn);
-	}
-}
-
-static void detail_of(const struct rpwi_pkt *p, char *out, size_t len)
+const char *rpwi_explain_packet_detail(const struct rpwi_pkt *p, char out[RPWI_EXPLAIN_DETAIL])
 {
 	unsigned op = rpwi_pkt_op(p);
-	size_t n = 0;
-	out[0] = '\0';
-	if (rpwi_op_has(op, RPWI_F_AETH))
-		ack_detail(p, out, len);
-	n = strlen(out);
-	if (rpwi_op_has(op, RPWI_F_PAYLOAD))
-		n += (size_t)snprintf(out + n, len - n, ", %u B", p->payload_len);
-	if (rpwi_op_has(op, RPWI_F_RETH | RPWI_F_ATOMICETH) && n < len)
-		n += (size_t)snprintf(out + n, len - n, ", rkey 0x%x", p->rkey);
-	if (rpwi_op_has(op, RPWI_F_RETH) && n < len)
-		snprintf(out + n, len - n, ", length %u", p->dma_len);
+	size_t n = (size_t)snprintf(out, RPWI_EXPLAIN_DETAIL, "PSN 0x%06x", p->psn);
+	if (rpwi_op_has(op, RPWI_F_AETH) && rpwi_aeth_kind(p->syndrome) == RPWI_AETH_NAK)
+		n += (size_t)snprintf(out + n, RPWI_EXPLAIN_DETAIL - n, ", %s",
+			(p->syndrome & 31) < RPWI_NAK_COUNT ? rpwi_nak_name[p->syndrome & 31]
+							    : "?");
+	else if (is_nak(p) && rpwi_aeth_kind(p->syndrome) == RPWI_AETH_RNR_NAK)
+		n += (size_t)snprintf(out + n, RPWI_EXPLAIN_DETAIL - n, ", wait %.2f ms",
+			rpwi_explain_packet_rnr_ms(p->syndrome));
+	else if (is_nak(p))
+		n += (size_t)snprintf(out + n, RPWI_EXPLAIN_DETAIL - n,
+			", reserved syndrome 0x%02x", p->syndrome);
+	if (rpwi_op_has(op, RPWI_F_READ))
+		n += (size_t)snprintf(
+			out + n, RPWI_EXPLAIN_DETAIL - n, ", %u B wanted", p->dma_len);
+	else if (rpwi_op_has(op, RPWI_F_PAYLOAD))
+		n += (size_t)snprintf(out + n, RPWI_EXPLAIN_DETAIL - n, ", %u B", p->payload_len);
+	if (rpwi_op_has(op, RPWI_F_RETH) && rpwi_op_has(op, RPWI_F_FIRST) &&
+		!rpwi_op_has(op, RPWI_F_LAST))
+		snprintf(out + n, RPWI_EXPLAIN_DETAIL - n, " of %u B", p->dma_len);
+	return out;
 }
 
 static void count_facts(const struct rpwi_pkt *p)
@@ -145,28 +153,47 @@ static void count_facts(const struct rpwi_pkt *p)
 		rpwi_explain_fact(RPWI_FACT_RNR_SEEN, p->dqpn, 1);
 }
 
+static void write_mad(enum rpwi_explain_kind kind, const struct rpwi_pkt *p)
+{
+	struct rpwi_cm_msg m;
+	char detail[RPWI_EXPLAIN_DETAIL], more[64] = "";
+	if (rpwi_cm_decode(p->payload, p->payload_len, &m)) {
+		rpwi_explain(kind, "management datagram, %u bytes, not of the connection manager",
+			p->payload_len);
+		return;
+	}
+	if (m.attr == RPWI_CM_REQ)
+		snprintf(more, sizeof(more), ", expects PSN 0x%06x, path MTU %u",
+			m.req.starting_psn, rpwi_explain_packet_mtu(m.req.path_mtu));
+	else if (m.attr == RPWI_CM_REP)
+		snprintf(more, sizeof(more), ", expects PSN 0x%06x", m.rep.starting_psn);
+	rpwi_explain_packet_cm(&m, detail);
+	rpwi_explain(kind, "CM %s (%s)%s%s%s", cm_name(m.attr), rpwi_cm_attr_name(m.attr),
+		*detail ? " " : "", detail, more);
+}
+
 void rpwi_explain_packet(
 	const struct rpwi_flow *flow, enum rpwi_explain_kind kind, const uint8_t *data, size_t len)
 {
 	struct rpwi_pkt p;
-	char text[TEXT_LEN], detail[TEXT_LEN / 2];
+	char detail[RPWI_EXPLAIN_DETAIL], more[32] = "";
 	if (rpwi_pkt_decode(data, len, &p)) {
 		rpwi_explain(kind, "%zu bytes, not RoCEv2", len);
 		return;
 	}
 	if (p.dqpn == RPWI_GSI_QPN && rpwi_pkt_svc(&p) == RPWI_SVC_UD) {
-		cm_text(p.payload, p.payload_len, text, sizeof(text));
-		rpwi_explain(kind, "%s", text);
+		write_mad(kind, &p);
 		return;
 	}
 	bool again = kind != RPWI_EXPLAIN_RX && rpwi_pkt_svc(&p) == RPWI_SVC_RC &&
 		     rpwi_op_is_request(rpwi_pkt_op(&p)) && sent_before(flow, &p);
 	if (kind == RPWI_EXPLAIN_RX)
 		count_facts(&p);
-	detail_of(&p, detail, sizeof(detail));
-	bool nak = rpwi_op_has(rpwi_pkt_op(&p), RPWI_F_AETH) &&
-		   (rpwi_aeth_kind(p.syndrome) & RPWI_AETH_RNR_NAK); /* that or NAK */
-	const char *name = nak ? "RC NAK" : rpwi_opcode_name(p.opcode);
-	rpwi_explain(kind, "%s PSN 0x%06x%s%s%s", name, p.psn, detail, again ? ", again" : "",
+	if (rpwi_op_has(rpwi_pkt_op(&p), RPWI_F_RETH | RPWI_F_ATOMICETH))
+		snprintf(more, sizeof(more), ", rkey 0x%x", p.rkey);
+	else if (rpwi_op_has(rpwi_pkt_op(&p), RPWI_F_AETH) && !is_nak(&p))
+		snprintf(more, sizeof(more), ", MSN %u", p.msn);
+	rpwi_explain(kind, "%s %s%s%s%s", rpwi_explain_packet_name(&p),
+		rpwi_explain_packet_detail(&p, detail), more, again ? ", again" : "",
 		kind == RPWI_EXPLAIN_LOST ? ": lost on purpose" : "");
 }

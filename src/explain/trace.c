@@ -45,9 +45,9 @@ struct place {
 
 static struct account {
 	bool begun, ended, is_child;
-	struct place out, formatter;  /* -1: none */
-	struct rpwi_explain_log *log; /* NULL: no formatter */
-	uint64_t start_ns, words_told;
+	struct place out, formatter;       /* -1: none */
+	struct rpwi_explain_log *log;      /* NULL: no formatter */
+	uint64_t start_ns, us, words_told; /* us: when the event came that is under way */
 	_Atomic uint64_t vain;
 	char name[4096];
 } acc = {.out.fd = -1, .formatter.fd = -1}; /* under RPWI_LOCK_EXPLAIN */
@@ -170,38 +170,38 @@ static void put_heading(struct rpwi_explain_log *log)
 static void formatter_start(void)
 {
 	static const char word = RPWI_EXPLAIN_BEGIN;
-	void *memory = NULL;
+	void *memory;
 	int pair[2] = {-1, -1};
 	int fd = rpwi_memory_make("ropeway-explain", sizeof(*acc.log), RPWI_MEMORY_WRITE, &memory);
-	if (fd < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-		goto out;
+	if (fd < 0)
+		return;
 	acc.log = memory;
 	put_heading(acc.log);
+	socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair);
 	int theirs = raised(pair[1]);
 	acc.formatter = place_of(raised(pair[0]));
 	bool started = theirs >= 0 && acc.formatter.fd >= 0 &&
 		       !rpwi_rights_send(acc.formatter.fd, &word, 1, &fd, 1) &&
 		       !formatter_run(theirs);
+	close(fd);
 	if (theirs >= 0)
 		close(theirs);
 	if (!started || !formatter_answers())
 		formatter_leave();
-out:
-	if (fd >= 0)
-		close(fd);
 }
 
 /* ---- without a formatter ---- */
 
-static void put_plain(uint64_t us, enum rpwi_explain_kind kind, const char *text)
+static void put_plain(enum rpwi_explain_kind kind, const char *text)
 {
 	static const char *const mark[RPWI_EXPLAIN_KINDS] = {[RPWI_EXPLAIN_ASYNC] = "async event ",
 		[RPWI_EXPLAIN_TX] = "-> ",
 		[RPWI_EXPLAIN_RX] = "<- ",
 		[RPWI_EXPLAIN_LOST] = "-x "};
 	char line[RPWI_EXPLAIN_TEXT + 64];
-	int n = snprintf(line, sizeof(line), "%llu.%03llu  %s%s\n", (unsigned long long)us / 1000,
-		(unsigned long long)us % 1000, mark[kind] ? mark[kind] : "", text);
+	int n = snprintf(line, sizeof(line), "%llu.%03llu  %s%s\n",
+		(unsigned long long)acc.us / 1000, (unsigned long long)acc.us % 1000,
+		mark[kind] ? mark[kind] : "", text);
 	for (int at = 0; at < n && is_ours(&acc.out);) {
 		ssize_t put = rpwi_file_write(acc.out.fd, line + at, (size_t)(n - at));
 		if (put <= 0 && errno != EINTR)
@@ -289,7 +289,6 @@ static void begin(void)
 		acc.ended = true;
 		return;
 	}
-	acc.start_ns = rpwi_now_ns();
 	formatter_start();
 	if (!acc.log)
 		say_how_it_goes_on();
@@ -386,6 +385,7 @@ static void new_chapter(void)
 /* The formatter writes what was folded before this event, and then the event. */
 static void show(enum rpwi_explain_kind kind, const char *text)
 {
+	acc.log->us = acc.us;
 	acc.log->kind = kind;
 	memcpy(acc.log->text, text, sizeof(acc.log->text));
 	tell(RPWI_EXPLAIN_SHOW);
@@ -427,8 +427,12 @@ static void event(enum rpwi_explain_kind kind, const char *text)
 static bool lock_and_begin(void)
 {
 	rpwi_lock(RPWI_LOCK_EXPLAIN);
-	if (!acc.begun)
+	uint64_t now = rpwi_now_ns();
+	if (!acc.begun) {
+		acc.start_ns = now;
 		begin();
+	}
+	acc.us = (now - acc.start_ns) / 1000;
 	return !acc.ended;
 }
 
@@ -441,14 +445,11 @@ void rpwi_explain_write(enum rpwi_explain_kind kind, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	if (lock_and_begin()) {
-		uint64_t us = (rpwi_now_ns() - acc.start_ns) / 1000;
 		take_vain();
-		if (acc.log) {
-			acc.log->us = us;
+		if (acc.log)
 			event(kind, text);
-		}
 		if (!acc.log)
-			put_plain(us, kind, text);
+			put_plain(kind, text);
 	}
 	rpwi_unlock(RPWI_LOCK_EXPLAIN);
 	errno = saved_errno;

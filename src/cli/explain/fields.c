@@ -3,6 +3,8 @@
  * field means is told by the page, in two languages. */
 #include "cli/explain/explain.h"
 
+#include "explain/packet.h"
+
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -21,12 +23,6 @@ bool rpwi_explain_cm(const struct ex_pkt *k, struct rpwi_cm_msg *m)
 	       !rpwi_cm_decode(k->raw + k->p.hdr_len, RPWI_MAD_LEN, m);
 }
 
-static bool is_nak(const struct rpwi_pkt *p)
-{
-	return rpwi_op_has(rpwi_pkt_op(p), RPWI_F_AETH) &&
-	       rpwi_aeth_kind(p->syndrome) != RPWI_AETH_ACK;
-}
-
 static const char *foreign_name(const struct ex_pkt *k)
 {
 	return k->foreign == EX_CNP ? "CNP" : "RC FLUSH";
@@ -42,54 +38,14 @@ const char *rpwi_explain_label(const struct ex_pkt *k, char out[64])
 	else if (ex_is_cm(k))
 		snprintf(
 			out, 64, "CM %s", rpwi_explain_cm(k, &m) ? rpwi_cm_attr_name(m.attr) : "?");
-	else if (is_nak(&k->p))
-		snprintf(out, 64, "%s",
-			rpwi_aeth_kind(k->p.syndrome) == RPWI_AETH_RNR_NAK ? "RC RNR NAK"
-			: rpwi_aeth_kind(k->p.syndrome) == RPWI_AETH_NAK   ? "RC NAK"
-									   : "RC ACK");
 	else
-		snprintf(out, 64, "%s", rpwi_opcode_name(k->p.opcode));
+		snprintf(out, 64, "%s", rpwi_explain_packet_name(&k->p));
 	return out;
-}
-
-/* The time-out codes of RNR NAKs, in units of 10 us (IB table 45). */
-static double rnr_ms(unsigned code)
-{
-	static const uint32_t units[32] = {65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128,
-		192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384,
-		24576, 32768, 49152};
-	return units[code & 31] / 100.0;
-}
-
-static void cm_detail(const struct rpwi_cm_msg *m, char *out, size_t len)
-{
-	switch (m->attr) {
-	case RPWI_CM_REQ:
-		snprintf(out, len, "port %u, QPN 0x%06x", (unsigned)(m->req.service_id & 0xffff),
-			m->req.qpn);
-		break;
-	case RPWI_CM_REP:
-		snprintf(out, len, "QPN 0x%06x", m->rep.qpn);
-		break;
-	case RPWI_CM_REJ:
-		snprintf(out, len, "reason %u: %s", m->rej.reason, rpwi_cm_rej_name(m->rej.reason));
-		break;
-	case RPWI_CM_SIDR_REQ:
-		snprintf(out, len, "port %u", (unsigned)(m->sidr_req.service_id & 0xffff));
-		break;
-	case RPWI_CM_SIDR_REP:
-		snprintf(out, len, "status %u, QPN 0x%06x", m->sidr_rep.status, m->sidr_rep.qpn);
-		break;
-	default:
-		out[0] = '\0';
-	}
 }
 
 const char *rpwi_explain_detail(const struct ex_pkt *k, char out[160])
 {
 	struct rpwi_cm_msg m;
-	unsigned op = rpwi_pkt_op(&k->p);
-	size_t n;
 	if (k->marks & EX_GAP) {
 		snprintf(out, 160, k->gap_to == k->p.psn ? "PSN 0x%06x" : "PSN 0x%06x..0x%06x",
 			k->p.psn, k->gap_to);
@@ -98,7 +54,7 @@ const char *rpwi_explain_detail(const struct ex_pkt *k, char out[160])
 	if (ex_is_cm(k)) {
 		out[0] = '\0';
 		if (rpwi_explain_cm(k, &m))
-			cm_detail(&m, out, 160);
+			rpwi_explain_packet_cm(&m, out);
 		return out;
 	}
 	if (k->foreign == EX_CNP) {
@@ -113,24 +69,7 @@ const char *rpwi_explain_detail(const struct ex_pkt *k, char out[160])
 		snprintf(out, 160, "%u B", k->len);
 		return out;
 	}
-	n = (size_t)snprintf(out, 160, "PSN 0x%06x", k->p.psn);
-	if (rpwi_op_has(op, RPWI_F_AETH) && rpwi_aeth_kind(k->p.syndrome) == RPWI_AETH_NAK)
-		n += (size_t)snprintf(out + n, 160 - n, ", %s",
-			(k->p.syndrome & 31) < RPWI_NAK_COUNT ? rpwi_nak_name[k->p.syndrome & 31]
-							      : "?");
-	else if (is_nak(&k->p) && rpwi_aeth_kind(k->p.syndrome) == RPWI_AETH_RNR_NAK)
-		n += (size_t)snprintf(out + n, 160 - n, ", wait %.2f ms", rnr_ms(k->p.syndrome));
-	else if (is_nak(&k->p))
-		n += (size_t)snprintf(
-			out + n, 160 - n, ", reserved syndrome 0x%02x", k->p.syndrome);
-	if (rpwi_op_has(op, RPWI_F_READ))
-		n += (size_t)snprintf(out + n, 160 - n, ", %u B wanted", k->p.dma_len);
-	else if (rpwi_op_has(op, RPWI_F_PAYLOAD))
-		n += (size_t)snprintf(out + n, 160 - n, ", %u B", k->p.payload_len);
-	if (rpwi_op_has(op, RPWI_F_RETH) && rpwi_op_has(op, RPWI_F_FIRST) &&
-		!rpwi_op_has(op, RPWI_F_LAST))
-		snprintf(out + n, 160 - n, " of %u B", k->p.dma_len);
-	return out;
+	return rpwi_explain_packet_detail(&k->p, out);
 }
 
 /* ---- fields ---- */
@@ -222,7 +161,8 @@ static void aeth_fields(struct out *o, const struct rpwi_pkt *p)
 			put(o, "syndrome", "0x%02x ACK, credits code %u", p->syndrome, value);
 		break;
 	case RPWI_AETH_RNR_NAK:
-		put(o, "syndrome", "0x%02x RNR NAK, %.2f ms", p->syndrome, rnr_ms(value));
+		put(o, "syndrome", "0x%02x RNR NAK, %.2f ms", p->syndrome,
+			rpwi_explain_packet_rnr_ms(value));
 		break;
 	case RPWI_AETH_NAK:
 		put(o, "syndrome", "0x%02x NAK, %s", p->syndrome,
@@ -291,8 +231,6 @@ static void put_timeout(const struct out *o, const char *key, unsigned code)
 	put(o, key, code ? "%u (%.3f ms)" : "%u", code, 0.004096 * (double)(1ull << (code & 31)));
 }
 
-static unsigned mtu_of(unsigned code) { return code >= 1 && code <= 5 ? 128u << code : 0; }
-
 static void req_fields(struct out *o, const struct rpwi_cm_msg *m)
 {
 	static const char *const transport[] = {"RC", "UC", "RD", "XRC"};
@@ -308,7 +246,7 @@ static void req_fields(struct out *o, const struct rpwi_cm_msg *m)
 	put(o, "rnr_retry", "%u", m->req.rnr_retry_count);
 	put(o, "cm_retries", "%u", m->req.max_cm_retries);
 	put_timeout(o, "cm_timeout", m->req.remote_cm_response_timeout);
-	put(o, "path_mtu", "%u", mtu_of(m->req.path_mtu));
+	put(o, "path_mtu", "%u", rpwi_explain_packet_mtu(m->req.path_mtu));
 	put(o, "cm_pkey", "0x%04x", m->req.pkey);
 	put_gid(o, "gid_local", m->req.primary.local_gid);
 	put_gid(o, "gid_remote", m->req.primary.remote_gid);
