@@ -20,20 +20,19 @@
 
 enum { STACK_BYTES = 64 * 1024 };
 
+static bool is_known(uid_t owner, uid_t of_library)
+{
+	return owner == 0 || owner == geteuid() || owner == of_library;
+}
+
 /* A folder above the library's may be everybody's (/tmp): a program that anybody else put there, or
  * a link to one, is not started. */
 static bool is_trusted(const char *path, const char *library)
 {
 	struct stat lib, link, file;
-	if (stat(library, &lib) || lstat(path, &link) || stat(path, &file))
-		return false;
-	uid_t good[] = {0, geteuid(), lib.st_uid};
-	bool link_is = false, file_is = false;
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(good); i++) {
-		link_is |= link.st_uid == good[i];
-		file_is |= file.st_uid == good[i];
-	}
-	return link_is && file_is && S_ISREG(file.st_mode);
+	return !stat(library, &lib) && !lstat(path, &link) && !stat(path, &file) &&
+	       S_ISREG(file.st_mode) && is_known(link.st_uid, lib.st_uid) &&
+	       is_known(file.st_uid, lib.st_uid);
 }
 
 bool rpwi_orphan_find(const char *const *place, size_t places, char path[PATH_MAX])

@@ -44,10 +44,10 @@ struct place {
 };
 
 static struct account {
-	bool begun, ended, is_child;
-	struct place out, formatter;       /* -1: none */
-	struct rpwi_explain_log *log;      /* NULL: no formatter */
-	uint64_t start_ns, us, words_told; /* us: when the event came that is under way */
+	bool begun, ended, is_child, ordered; /* see is_output_of_program */
+	struct place out, formatter;          /* -1: none */
+	struct rpwi_explain_log *log;         /* NULL: no formatter */
+	uint64_t start_ns, us, words_told;    /* us: when the event came that is under way */
 	_Atomic uint64_t vain;
 	char name[4096];
 } acc = {.out.fd = -1, .formatter.fd = -1}; /* under RPWI_LOCK_EXPLAIN */
@@ -83,6 +83,26 @@ static int raised(int fd)
 	return high;
 }
 
+/* ---- without a formatter ---- */
+
+static void put_plain(const struct rpwi_explain_line *l)
+{
+	static const char *const mark[RPWI_EXPLAIN_KINDS] = {[RPWI_EXPLAIN_ASYNC] = "async event ",
+		[RPWI_EXPLAIN_TX] = "-> ",
+		[RPWI_EXPLAIN_RX] = "<- ",
+		[RPWI_EXPLAIN_LOST] = "-x "};
+	char line[RPWI_EXPLAIN_TEXT + 64];
+	int n = snprintf(line, sizeof(line), "%llu.%03llu  %s%s\n",
+		(unsigned long long)l->us / 1000, (unsigned long long)l->us % 1000,
+		mark[l->kind] ? mark[l->kind] : "", l->first);
+	for (int at = 0; at < n && is_ours(&acc.out);) {
+		ssize_t put = rpwi_file_write(acc.out.fd, line + at, (size_t)(n - at));
+		if (put <= 0 && errno != EINTR)
+			return;
+		at += put > 0 ? (int)put : 0;
+	}
+}
+
 /* ---- the formatter ---- */
 
 static void formatter_leave(void)
@@ -94,25 +114,16 @@ static void formatter_leave(void)
 }
 
 /* System calls, not hooks of the drop-in; no thread is canceled there. */
-static bool formatter_answers(void)
+static bool formatter_byte(long call, char byte, int flags)
 {
-	char byte;
-	ssize_t n;
+	long n;
 	do
-		n = syscall(SYS_recvfrom, acc.formatter.fd, &byte, 1, 0, NULL, NULL);
+		n = syscall(call, acc.formatter.fd, &byte, 1, flags, NULL, NULL);
 	while (n < 0 && errno == EINTR);
 	return n == 1;
 }
 
-static bool formatter_is_told(enum rpwi_explain_word word)
-{
-	char byte = (char)word;
-	ssize_t n;
-	do
-		n = syscall(SYS_sendto, acc.formatter.fd, &byte, 1, MSG_NOSIGNAL, NULL, NULL);
-	while (n < 0 && errno == EINTR);
-	return n == 1;
-}
+static bool formatter_answers(void) { return formatter_byte(SYS_recvfrom, 0, 0); }
 
 static void say_how_it_goes_on(void)
 {
@@ -120,13 +131,17 @@ static void say_how_it_goes_on(void)
 		   "has ended; from here on each event is a plain line, and there is no summary");
 }
 
-/* The formatter writes what the memory says. */
+/* What the formatter has not written is written here if it has ended. */
 static void tell(enum rpwi_explain_word word)
 {
-	if (!acc.log || (is_ours(&acc.formatter) && formatter_is_told(word) && formatter_answers()))
+	if (!acc.log ||
+		(is_ours(&acc.formatter) && formatter_byte(SYS_sendto, (char)word, MSG_NOSIGNAL) &&
+			(word == RPWI_EXPLAIN_SHOW || formatter_answers())))
 		return;
-	formatter_leave();
 	say_how_it_goes_on();
+	for (uint32_t at = acc.log->written; at != acc.log->put; at++)
+		put_plain(&acc.log->line[at % RPWI_EXPLAIN_LINES]);
+	formatter_leave();
 }
 
 static int formatter_run(int in)
@@ -190,27 +205,19 @@ static void formatter_start(void)
 		formatter_leave();
 }
 
-/* ---- without a formatter ---- */
-
-static void put_plain(enum rpwi_explain_kind kind, const char *text)
-{
-	static const char *const mark[RPWI_EXPLAIN_KINDS] = {[RPWI_EXPLAIN_ASYNC] = "async event ",
-		[RPWI_EXPLAIN_TX] = "-> ",
-		[RPWI_EXPLAIN_RX] = "<- ",
-		[RPWI_EXPLAIN_LOST] = "-x "};
-	char line[RPWI_EXPLAIN_TEXT + 64];
-	int n = snprintf(line, sizeof(line), "%llu.%03llu  %s%s\n",
-		(unsigned long long)acc.us / 1000, (unsigned long long)acc.us % 1000,
-		mark[kind] ? mark[kind] : "", text);
-	for (int at = 0; at < n && is_ours(&acc.out);) {
-		ssize_t put = rpwi_file_write(acc.out.fd, line + at, (size_t)(n - at));
-		if (put <= 0 && errno != EINTR)
-			return;
-		at += put > 0 ? (int)put : 0;
-	}
-}
-
 /* ---- beginning and end ---- */
+
+/* Where the program writes, too, it waits for each line: the log then stands in the order of the
+ * program's own output. In a file of its own no order shows. */
+static bool is_output_of_program(void)
+{
+	struct stat st;
+	for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+		if (!fstat(fd, &st) && st.st_dev == acc.out.file.st_dev &&
+			st.st_ino == acc.out.file.st_ino)
+			return true;
+	return isatty(acc.out.fd);
+}
 
 static void open_output(void)
 {
@@ -289,6 +296,7 @@ static void begin(void)
 		acc.ended = true;
 		return;
 	}
+	acc.ordered = is_output_of_program();
 	formatter_start();
 	if (!acc.log)
 		say_how_it_goes_on();
@@ -355,7 +363,7 @@ static struct rpwi_explain_shape *shape_find(enum rpwi_explain_kind kind, const 
 	struct rpwi_explain_shape *s = &acc.log->shape[i];
 	if (!s->hash) {
 		s->hash = h;
-		s->kind = kind;
+		s->line.kind = kind;
 		acc.log->nshapes++;
 	}
 	return s;
@@ -363,12 +371,12 @@ static struct rpwi_explain_shape *shape_find(enum rpwi_explain_kind kind, const 
 
 static void fold(struct rpwi_explain_shape *s, const char *text)
 {
-	if (!s->folded++) {
+	if (!s->line.folded++) {
 		acc.log->nfolded++;
 		s->folded_at = acc.log->events;
-		memcpy(s->first, text, sizeof(s->first));
+		memcpy(s->line.first, text, sizeof(s->line.first));
 	}
-	memcpy(s->last, text, sizeof(s->last));
+	memcpy(s->line.last, text, sizeof(s->line.last));
 }
 
 /* A state changed, or rdma_cm said something: a new chapter, in which the first lines of each shape
@@ -377,48 +385,63 @@ static void new_chapter(void)
 {
 	for (unsigned i = 0; i < RPWI_EXPLAIN_SHAPES; i++) {
 		struct rpwi_explain_shape *s = &acc.log->shape[i];
-		if (s->kind != RPWI_EXPLAIN_STATE && s->kind != RPWI_EXPLAIN_CM_EVENT)
+		if (s->line.kind != RPWI_EXPLAIN_STATE && s->line.kind != RPWI_EXPLAIN_CM_EVENT)
 			s->shown = 0;
 	}
 }
 
-/* The formatter writes what was folded before this event, and then the event. */
-static void show(enum rpwi_explain_kind kind, const char *text)
+static void put_line(const struct rpwi_explain_line *l)
 {
-	acc.log->us = acc.us;
-	acc.log->kind = kind;
-	memcpy(acc.log->text, text, sizeof(acc.log->text));
-	tell(RPWI_EXPLAIN_SHOW);
-	if (!acc.log)
-		return;
-	acc.log->vain = 0;
-	for (unsigned i = 0; i < RPWI_EXPLAIN_SHAPES && acc.log->nfolded; i++) {
-		acc.log->nfolded -= acc.log->shape[i].folded != 0;
-		acc.log->shape[i].folded = 0;
-	}
+	uint32_t at = acc.log->put;
+	acc.log->line[at % RPWI_EXPLAIN_LINES] = *l;
+	acc.log->put = ++at;
+	if (at - acc.log->written == RPWI_EXPLAIN_LINES)
+		tell(RPWI_EXPLAIN_WAIT);
 }
 
-static void event(enum rpwi_explain_kind kind, const char *text)
+/* What was folded before this event, and then the event. */
+static void show(const struct rpwi_explain_line *l)
+{
+	uint32_t before = acc.log->put;
+	while (acc.log && acc.log->nfolded) {
+		struct rpwi_explain_shape *s = rpwi_explain_folded(acc.log);
+		struct rpwi_explain_line folded = s->line;
+		s->line.folded = 0;
+		acc.log->nfolded--;
+		put_line(&folded);
+	}
+	if (acc.log)
+		put_line(l);
+	if (acc.ordered)
+		tell(RPWI_EXPLAIN_WAIT);
+	else if (acc.log && (int32_t)(acc.log->written - before) >= 0)
+		tell(RPWI_EXPLAIN_SHOW); /* else the formatter is not done, and looks once more */
+	if (acc.log)
+		acc.log->vain = 0;
+}
+
+static void event(struct rpwi_explain_line *l)
 {
 	struct rpwi_explain_log *log = acc.log;
 	struct rpwi_explain_shape *s = NULL;
 	bool full = log->nshapes > RPWI_EXPLAIN_SHAPES * 3 / 4;
 	log->events++;
 	if (!full)
-		s = shape_find(kind, text);
+		s = shape_find(l->kind, l->first);
 	if (s && s->shown == SHOWN_MAX) {
-		fold(s, text);
+		fold(s, l->first);
 		return;
 	}
-	if (kind == RPWI_EXPLAIN_STATE || kind == RPWI_EXPLAIN_CM_EVENT)
+	if (l->kind == RPWI_EXPLAIN_STATE || l->kind == RPWI_EXPLAIN_CM_EVENT)
 		new_chapter();
-	show(kind, text);
+	l->vain = log->vain;
+	show(l);
 	if (!acc.log)
 		return;
 	if (full) {
 		memset(log->shape, 0, sizeof(log->shape));
 		log->nshapes = 0;
-		s = shape_find(kind, text);
+		s = shape_find(l->kind, l->first);
 	}
 	s->shown++;
 }
@@ -438,18 +461,21 @@ static bool lock_and_begin(void)
 
 void rpwi_explain_write(enum rpwi_explain_kind kind, const char *fmt, ...)
 {
-	char text[RPWI_EXPLAIN_TEXT];
+	struct rpwi_explain_line l;
 	int saved_errno = errno;
 	va_list ap;
+	l.kind = kind;
+	l.folded = 0;
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	vsnprintf(l.first, sizeof(l.first), fmt, ap);
 	va_end(ap);
 	if (lock_and_begin()) {
 		take_vain();
+		l.us = acc.us;
 		if (acc.log)
-			event(kind, text);
-		if (!acc.log)
-			put_plain(kind, text);
+			event(&l);
+		else
+			put_plain(&l);
 	}
 	rpwi_unlock(RPWI_LOCK_EXPLAIN);
 	errno = saved_errno;

@@ -7,11 +7,12 @@
  * (cli/explain/events.c), makes lines of it: columns, colors, two languages, a sentence the first
  * time that a concept appears (RTR, REQ, rkey), and a summary with diagnoses at the end.
  *
- * Data path: event -> text -> memory shared with the formatter (log.h). A folded event and a fact
- * (a count for the summary) end there. For a line that is shown, one byte goes to the formatter,
- * and one comes back when the line is written: the thread waits for it, so that the log stands in
- * the order of the program's own output. The memory outlives the program: what was folded and the
- * summary are written after a crash or _exit, too.
+ * Data path: event -> text -> memory shared with the formatter (log.h), and one byte that wakes
+ * it. A folded event and a fact (a count for the summary) end in the memory. Where the program
+ * writes to the same file or terminal, it waits for each line that is shown, so that the log stands
+ * in the order of its own output; else only when RPWI_EXPLAIN_LINES are not written yet. The memory
+ * outlives the program: its last lines, the folded counts and the summary are written after a crash
+ * or _exit, too.
  *
  * Processes: the first event of a process starts its formatter (base/orphan.h): the program gets no
  * SIGCHLD and has no child to wait for; the formatter has no descriptor but the socket and the
@@ -25,8 +26,8 @@
  * States: no event yet; formatter; plain (no formatter can be started, or it ended: a sentence says
  * so, and every event is a line of its own, without columns, folds and summary); ended.
  *
- * Bounds: one line is under way for each process. A write that fails (full disk) is the
- * formatter's, which goes on. A blocked output blocks the program, as its own write would. A
+ * Bounds: RPWI_EXPLAIN_LINES lines are under way for each process. A write that fails (full disk)
+ * is the formatter's, which goes on. A blocked output blocks the program, as its own write would. A
  * descriptor that the program closed is not used again, even if another file has its number.
  *
  * Trust: nobody else can reach the socket and the memory, which have no name. The command is

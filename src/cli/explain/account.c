@@ -48,7 +48,6 @@ struct ex_account {
 	bool colours;
 	enum ex_language language;
 	unsigned col[COLS], width[COLS], line_width;
-	uint64_t shown; /* number of the last event that was */
 	struct rpwi_explain_log *log;
 };
 
@@ -126,12 +125,6 @@ static const char *text_of(const char *from, size_t room, char out[TEXT_MAX])
 	char copy[TEXT_MAX] = "";
 	memcpy(copy, from, RPWI_MIN(room, sizeof(copy) - 1));
 	return rpwi_cli_printable(copy, out, TEXT_MAX);
-}
-
-static unsigned known_kind(const uint32_t *kind)
-{
-	uint32_t k = *(const volatile uint32_t *)kind;
-	return k < RPWI_EXPLAIN_KINDS ? k : RPWI_EXPLAIN_NOTE;
 }
 
 static const char *sentence(const struct ex_account *a, const char *en, const char *zh)
@@ -259,41 +252,23 @@ static const char *grouped(uint64_t n, char out[32])
 	return out;
 }
 
-/* The shape whose folding began first after that event. */
-static const struct rpwi_explain_shape *next_folded(const struct ex_account *a, uint64_t after)
-{
-	const struct rpwi_explain_shape *next = NULL;
-	for (unsigned i = 0; i < RPWI_EXPLAIN_SHAPES; i++) {
-		const struct rpwi_explain_shape *s = &a->log->shape[i];
-		if (s->folded && s->folded_at > after && (!next || s->folded_at < next->folded_at))
-			next = s;
-	}
-	return next;
-}
-
-static void tell_folded(struct ex_account *a)
+static void tell_folded(struct ex_account *a, const struct rpwi_explain_line *l)
 {
 	char text[2 * TEXT_MAX + 64], merged[2 * TEXT_MAX], first[TEXT_MAX], last[TEXT_MAX], n[32];
-	const struct rpwi_explain_shape *s = next_folded(a, a->shown);
-	for (unsigned i = 0; s && i < RPWI_EXPLAIN_SHAPES; i++) {
-		merge(text_of(s->first, sizeof(s->first), first),
-			text_of(s->last, sizeof(s->last), last), merged, sizeof(merged));
-		unsigned kind = known_kind(&s->kind);
-		snprintf(text, sizeof(text), "... %s more %s%s", grouped(s->folded, n),
-			kinds[kind].prefix, merged);
-		put_in_column(a, "", kinds[kind].column, a->colours ? "\033[2m" : "", text, 4);
-		s = next_folded(a, s->folded_at);
-	}
+	merge(text_of(l->first, sizeof(l->first), first), text_of(l->last, sizeof(l->last), last),
+		merged, sizeof(merged));
+	snprintf(text, sizeof(text), "... %s more %s%s", grouped(l->folded, n),
+		kinds[l->kind].prefix, merged);
+	put_in_column(a, "", kinds[l->kind].column, a->colours ? "\033[2m" : "", text, 4);
 }
 
 /* Polls since the line before: told where they happened, or not at all but in the sum. */
-static void tell_vain(struct ex_account *a)
+static void tell_vain(struct ex_account *a, uint64_t vain)
 {
 	char text[96], n[32];
-	if (a->log->vain < VAIN_WORTH)
+	if (vain < VAIN_WORTH)
 		return;
-	snprintf(text, sizeof(text), "... ibv_poll_cq: polled %s times in vain",
-		grouped(a->log->vain, n));
+	snprintf(text, sizeof(text), "... ibv_poll_cq: polled %s times in vain", grouped(vain, n));
 	put_in_column(a, "", COL_PROGRAM, a->colours ? "\033[2m" : "", text, 4);
 }
 
@@ -336,20 +311,39 @@ static void tell_words(struct ex_account *a, const char *text)
 
 /* ---- events ---- */
 
-void rpwi_explain_account_show(struct ex_account *a)
+static void put_line(struct ex_account *a, const struct rpwi_explain_line *of_program)
 {
 	char time[32], text[TEXT_MAX], prefixed[TEXT_MAX + 32];
-	uint64_t us = a->log->us;
-	unsigned kind = known_kind(&a->log->kind);
-	tell_folded(a);
-	tell_vain(a);
-	snprintf(time, sizeof(time), "%llu.%03llu", (unsigned long long)(us / 1000),
-		(unsigned long long)(us % 1000));
-	snprintf(prefixed, sizeof(prefixed), "%s%s", kinds[kind].prefix,
-		text_of(a->log->text, sizeof(a->log->text), text));
-	put_in_column(a, time, kinds[kind].column, kinds[kind].colour, prefixed, 3);
+	struct rpwi_explain_line l = *of_program;
+	if (l.kind >= RPWI_EXPLAIN_KINDS)
+		return;
+	if (l.folded) {
+		tell_folded(a, &l);
+		return;
+	}
+	tell_vain(a, l.vain);
+	snprintf(time, sizeof(time), "%llu.%03llu", (unsigned long long)(l.us / 1000),
+		(unsigned long long)(l.us % 1000));
+	snprintf(prefixed, sizeof(prefixed), "%s%s", kinds[l.kind].prefix,
+		text_of(l.first, sizeof(l.first), text));
+	put_in_column(a, time, kinds[l.kind].column, kinds[l.kind].colour, prefixed, 3);
 	tell_words(a, prefixed);
-	a->shown = a->log->events;
+}
+
+/* The program wakes us only for the first line: lines that it puts meanwhile are looked for. */
+void rpwi_explain_account_show(struct ex_account *a)
+{
+	struct rpwi_explain_log *log = a->log;
+	uint32_t put, at = log->written;
+	do {
+		put = log->put;
+		for (unsigned i = 0; at != put && i < RPWI_EXPLAIN_LINES; i++)
+			put_line(a, &log->line[at++ % RPWI_EXPLAIN_LINES]);
+		fflush(a->to);
+		/* A full disk is no reason to leave: there may be room later. */
+		clearerr(a->to);
+		log->written = at = put;
+	} while (put != log->put);
 }
 
 /* ---- the summary ---- */
@@ -459,7 +453,13 @@ void rpwi_explain_account_end(struct ex_account *a)
 	unsigned shown = 0;
 	bool again = false;
 	char text[TEXT_MAX];
-	tell_folded(a);
+	rpwi_explain_account_show(a);
+	struct rpwi_explain_shape *s = rpwi_explain_folded(a->log);
+	for (unsigned i = 0; s && i < RPWI_EXPLAIN_SHAPES; i++) {
+		put_line(a, &s->line);
+		s->line.folded = 0;
+		s = rpwi_explain_folded(a->log);
+	}
 	put_note(a, kinds[RPWI_EXPLAIN_NOTE].colour,
 		sentence(a, "---- summary ----", "---- 小结 ----"), 0);
 	uint64_t vain = a->log->all_vain;
@@ -494,5 +494,6 @@ void rpwi_explain_account_end(struct ex_account *a)
 			sentence(a, "  (the same applies to other QPs)",
 				"  （以上结论也适用于其他 QP）"),
 			0);
+	fflush(a->to);
 	free(a);
 }

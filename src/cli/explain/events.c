@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* events.c - `ropeway explain-events`, which the preloaded library starts (explain/trace.h): its
- * standard input is the socket of a program, whose events become an account. Each of the program's
- * words is answered when its lines are written: the program waits for that. */
+ * standard input is the socket of a program, whose events become an account. The program waits
+ * for the answers to its words. */
 #include "cli/explain/explain.h"
 
 #include "near/memory.h"
@@ -13,6 +13,10 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+/* After the first line others come soon: one turn on a CPU for all of them. The program's next word
+ * ends the pause. */
+enum { PAUSE_MS = 10 };
 
 /* The log, NULL: none came. */
 static struct rpwi_explain_log *take_log(void)
@@ -28,13 +32,7 @@ static struct rpwi_explain_log *take_log(void)
 	return log && log->layout == RPWI_EXPLAIN_LAYOUT ? log : NULL;
 }
 
-/* A full disk is no reason to leave: there may be room later. */
-static void answer(void)
-{
-	fflush(stdout);
-	clearerr(stdout);
-	send(STDIN_FILENO, "", 1, MSG_NOSIGNAL);
-}
+static void answer(void) { send(STDIN_FILENO, "", 1, MSG_NOSIGNAL); }
 
 /* RPWI_EXPLAIN_END also where the program has ended, and nothing of it is left to be read. */
 static char next_word(int program)
@@ -59,12 +57,19 @@ int rpwi_cli_explain_events(int argc, char **argv)
 		return rpwi_cli_fail(CLI_FAILED, "ropeway explain-events",
 			"for the library: standard input is no socket of a program");
 	int program = rpwi_process_open(log->pid);
+	fflush(stdout);
 	answer();
-	while (next_word(program) == RPWI_EXPLAIN_SHOW) {
+	char word;
+	while ((word = next_word(program)) != RPWI_EXPLAIN_END) {
+		struct pollfd more = {.fd = STDIN_FILENO, .events = POLLIN};
+		if (word == RPWI_EXPLAIN_SHOW)
+			poll(&more, 1, PAUSE_MS);
 		rpwi_explain_account_show(a);
-		answer();
+		if (word == RPWI_EXPLAIN_WAIT)
+			answer();
 	}
 	rpwi_explain_account_end(a);
+	clearerr(stdout);
 	answer();
 	return CLI_OK;
 }

@@ -228,7 +228,7 @@ uint32_t rpwi_explain_diagnose(const struct rpwi_explain_facts *f);
 /* account.c: the events of one process, as lines in columns on *to. NULL: no memory. */
 struct ex_account;
 struct ex_account *rpwi_explain_account(FILE *to, struct rpwi_explain_log *log);
-/* The event that is in the log now, behind what was folded before it. */
+/* The lines that the program has put. */
 void rpwi_explain_account_show(struct ex_account *a);
 /* The summary; frees it. */
 void rpwi_explain_account_end(struct ex_account *a);
