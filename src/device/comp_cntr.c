@@ -17,7 +17,7 @@ static struct dcounter *to_dcounter(const struct rpwi_comp_cntr *c)
 	return RPWI_CONTAINER_OF((struct rpwi_comp_cntr *)(uintptr_t)c, struct dcounter, ibv);
 }
 
-void counter_count(struct rpwi_qp *t, enum rpwi_counted kind, uint32_t bytes, bool good)
+void comp_cntr_count(struct rpwi_qp *t, enum rpwi_counted kind, uint32_t bytes, bool good)
 {
 	struct dcounter *c = dqp_of(t)->counters[__builtin_ctz(kind)];
 	if (!good)
@@ -26,7 +26,7 @@ void counter_count(struct rpwi_qp *t, enum rpwi_counted kind, uint32_t bytes, bo
 		atomic_fetch_add_explicit(&c->count, c->of_bytes ? bytes : 1, memory_order_release);
 }
 
-void counter_qp_gone(struct dqp *q)
+void comp_cntr_qp_gone(struct dqp *q)
 {
 	for (unsigned i = 0; i < RPWI_COUNTED; i++)
 		if (q->counters[i])

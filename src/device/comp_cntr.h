@@ -8,8 +8,8 @@
 #include "device/hca.h"
 
 /* rpwi_qp_ops.count: the QP's lock is held. */
-void counter_count(struct rpwi_qp *t, enum rpwi_counted kind, uint32_t bytes, bool good);
+void comp_cntr_count(struct rpwi_qp *t, enum rpwi_counted kind, uint32_t bytes, bool good);
 /* The QP is destroyed: its counters may be, too. The HCA's lock is held. */
-void counter_qp_gone(struct dqp *q);
+void comp_cntr_qp_gone(struct dqp *q);
 
 #endif

@@ -87,7 +87,7 @@ int rpwi_dev_destroy_comp_cntr(struct rpwi_comp_cntr *c);
 int rpwi_dev_set_comp_cntr(struct rpwi_comp_cntr *c, bool errors, uint64_t value);
 int rpwi_dev_inc_comp_cntr(struct rpwi_comp_cntr *c, bool errors, uint64_t amount);
 int rpwi_dev_read_comp_cntr(const struct rpwi_comp_cntr *c, bool errors, uint64_t *value);
-/* kinds: enum ibv_qp_attach_comp_cntr_op */
+/* kinds: op_mask of ibv_qp_attach_comp_cntr(3) */
 int rpwi_dev_qp_attach_comp_cntr(struct ibv_qp *qp, struct rpwi_comp_cntr *c, uint32_t kinds);
 
 /* ---- sharing by command descriptor (context.c, pd.c) ---- */

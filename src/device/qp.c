@@ -81,7 +81,7 @@ const struct rpwi_qp_ops device_qp_ops = {
 	.invalidate = mem_invalidate,
 	.bind_mw = mem_bind_mw,
 	.complete = on_complete,
-	.count = counter_count,
+	.count = comp_cntr_count,
 	.event = on_event,
 };
 
@@ -335,7 +335,7 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	board_qp_gone(q);
 	ledger_qp_gone(q);
 	mw_qp_gone(q);
-	counter_qp_gone(q);
+	comp_cntr_qp_gone(q);
 	qpn_free(q->t.qpn);
 	receive_forget(q);
 	rpwi_qp_fini(&q->t);

@@ -60,7 +60,7 @@ struct rpwi_qp {
 	const struct rpwi_qp_ops *ops;
 	enum ibv_qp_state state; /* rpwi_qp_enter sets it */
 	uint8_t slow;            /* of RPWI_SLOW_*; 0 as a rule */
-	uint8_t counted;         /* of RPWI_COUNT_*: what ops->count is told of; 0 as a rule */
+	uint8_t counted;         /* of RPWI_COUNT_*: what goes to ops->count; 0 as a rule */
 	enum ibv_qp_type type;
 	uint32_t qpn;
 	/* bytes, of attr.path_mtu. UD: the device puts its port's MTU into attr.path_mtu after

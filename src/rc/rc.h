@@ -96,7 +96,8 @@ struct rpwi_bind {
 	uint64_t addr, length;
 };
 
-/* Which operations a counter counts: enum ibv_qp_attach_comp_cntr_op of rdma-core 65. */
+/* Which operations a counter counts: the bits of op_mask of ibv_qp_attach_comp_cntr(3), of
+ * rdma-core 65. */
 enum rpwi_counted {
 	RPWI_COUNT_SEND = 1,
 	RPWI_COUNT_RECV = 1 << 1,
