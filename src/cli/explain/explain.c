@@ -65,7 +65,7 @@ struct ex_pkt *rpwi_explain_add(struct ex_model *m)
 /* A packet that was not captured as a whole is decoded as if the rest of it were zeros. */
 static int decode(const struct ex_datagram *d, struct rpwi_pkt *p)
 {
-	static uint8_t whole[UINT16_MAX + 1];
+	uint8_t whole[UINT16_MAX + 1];
 	if (d->len == d->wire_len)
 		return rpwi_pkt_decode(d->payload, d->len, p);
 	memset(whole, 0, sizeof(whole));
