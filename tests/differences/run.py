@@ -20,6 +20,8 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "interop"))
+sys.path.insert(0, str(ROOT / "tests" / "newest"))
+import answers as newest  # noqa: E402
 from guest import SUITE, Guest, Unavailable, prepare  # noqa: E402
 from netns import enter_namespace, ip  # noqa: E402
 
@@ -268,6 +270,12 @@ A probe program asks {count} questions about verbs and rdma_cm, on ropeway and o
 The page is written by `tests/differences/run.py --page` from what the probe heard, so it cannot drift from the code: a difference without a reason fails the test suite.
 Where the reason is a rule of the InfiniBand Architecture Specification, volume 1, its section is named, as in *IB 10.3.1*.
 """
+NEWEST = """## Calls of the newest rdma-core
+
+The probe is built with Debian 12's headers. Other calls, of rdma-core 59 to 65, are asked with the library of Debian unstable (`tests/newest`). Of those without an older sibling, these differ.
+
+A completion counter counts SENDs, receives, READs and WRITEs of the QPs that it is attached to, or their bytes. It does not count what the peer asks for, and the capabilities say so: a long READ or WRITE may arrive as several.
+"""
 RUN = """## Ask again
 
 ```
@@ -310,6 +318,10 @@ def page():
             out.append(f"### {reason['title']}\n\n{reason['text']}\n")
             out += table(row for row in differing if row["reason"] == name)
             out.append("")
+    out.append(NEWEST)
+    out += ["| call | ropeway | rxe |", "|---|---|---|"]
+    out += [f"| `{call}` | {ours} | {newest.RXE[call]} |" for call, ours in newest.OURS.items() if ours != newest.RXE[call]]
+    out.append("")
     out.append(RUN)
     return "\n".join(out)
 
