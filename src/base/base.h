@@ -168,14 +168,21 @@ static inline struct rpwi_list *rpwi_list_pop(struct rpwi_list *l)
 	return n;
 }
 
+/* The object around `at`; NULL: it is the head of the list, around which there is none. */
+static inline void *rpwi_list_object(
+	const struct rpwi_list *at, const struct rpwi_list *list, size_t offset)
+{
+	return at == list ? NULL : (uint8_t *)(uintptr_t)at - offset;
+}
+
 /* Each element in turn; with _SAFE it may leave the list, or be freed, in the body. */
 #define RPWI_LIST_EACH(type, it, list, member) \
-	for (type *it = RPWI_CONTAINER_OF((list)->next, type, member); &it->member != (list); \
-		it = RPWI_CONTAINER_OF(it->member.next, type, member))
+	for (type *it = rpwi_list_object((list)->next, (list), offsetof(type, member)); it; \
+		it = rpwi_list_object(it->member.next, (list), offsetof(type, member)))
 #define RPWI_LIST_EACH_SAFE(type, it, after, list, member) \
-	for (type *it = RPWI_CONTAINER_OF((list)->next, type, member), \
-		  *after = RPWI_CONTAINER_OF(it->member.next, type, member); \
-		&it->member != (list); \
-		it = after, after = RPWI_CONTAINER_OF(it->member.next, type, member))
+	for (type *it = rpwi_list_object((list)->next, (list), offsetof(type, member)), *after; \
+		it && \
+		(after = rpwi_list_object(it->member.next, (list), offsetof(type, member)), true); \
+		it = after)
 
 #endif
