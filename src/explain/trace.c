@@ -147,7 +147,7 @@ static void tell(enum rpwi_explain_word word)
 static int formatter_run(int in)
 {
 	static const char *const places[] = {"ropeway", "../bin/ropeway", "../../bin/ropeway",
-		"../../../bin/ropeway", "../../ropeway", ROPEWAY_BINDIR "/ropeway"};
+		"../../../bin/ropeway", "../../ropeway", (ROPEWAY_BINDIR "/ropeway")};
 	static const char *const keep[] = {
 		"LC_ALL", "LC_MESSAGES", "LANG", "NO_COLOR", "TZ", "LD_LIBRARY_PATH"};
 	enum { KEEP = RPWI_ARRAY_LEN(keep) };
@@ -443,7 +443,8 @@ static void event(struct rpwi_explain_line *l)
 		log->nshapes = 0;
 		s = shape_find(l->kind, l->first);
 	}
-	s->shown++;
+	if (s)
+		s->shown++;
 }
 
 /* Locked until the caller is done: false where no more is written. */

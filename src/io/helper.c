@@ -69,7 +69,7 @@ int rpwi_helper_start(void)
 	 * seen also from the versioned library's own folder. */
 	static const char *const places[] = {"ropeway-helper", "../libexec/ropeway/ropeway-helper",
 		"../../libexec/ropeway/ropeway-helper", "../../../libexec/ropeway/ropeway-helper",
-		"../../ropeway-helper", ROPEWAY_LIBEXECDIR "/ropeway-helper"};
+		"../../ropeway-helper", (ROPEWAY_LIBEXECDIR "/ropeway-helper")};
 	char path[PATH_MAX], log[64] = "", share[64] = "";
 	char *argv[] = {(char[]){"ropeway-helper"}, NULL};
 	char *envp[] = {(char[]){"ROPEWAY_HELPER=0"}, NULL, NULL, NULL};
