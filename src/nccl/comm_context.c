@@ -412,8 +412,12 @@ bool comm_context_enter_to_post(struct comm_context *l)
 void comm_context_leave_to_progress(struct comm_context *l)
 {
 	l->now = true;
+	/* Until this is unlocked the progress thread forgets none, so it does not end, and close
+	 * what wakes it. */
+	pthread_mutex_lock(&progress.lock);
 	pthread_mutex_unlock(&l->lock);
 	wake();
+	pthread_mutex_unlock(&progress.lock);
 }
 
 void comm_context_leave_begun(struct comm_context *l)
