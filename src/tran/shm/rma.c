@@ -127,7 +127,9 @@ static void copy_here(
 /* A piece by plain copy, or an atomic. */
 static int piece_here(struct shm_link *l, const struct emulated_move *m, uint8_t *at, size_t n)
 {
-	uint8_t *local = m->local ? (uint8_t *)m->local + m->done : NULL; /* an atomic has none */
+	uint8_t *local = (uint8_t *)m->local;
+	if (m->done) /* never of an atomic, which has no local bytes */
+		local += m->done;
 	if (!touches(l)) {
 		copy_here(l, m, at + m->done, local, n);
 		return RPW_OK;
