@@ -11,6 +11,7 @@
  * and what peers may only read, keeps its bytes; nothing of the plugin's uses memory that was
  * released; windows hold; all is closed once.
  */
+#include "../tran/emulated_frames.h"
 #include "ncclnet_fake.h"
 
 #include <pthread.h>
@@ -454,15 +455,11 @@ static uint64_t some_len(void)
 			 : (uint64_t)fuzz_u16(&run.in) * (n - 240u);
 }
 
-/* A head of the emulation's, as emulate.h has it: a request, or an answer; and how long the body
+/* A head of the emulation's, as emulate.c has it: a request, or an answer; and how long the body
  * behind it is. */
 static size_t put_emulation(const struct end *e, uint8_t what, uint8_t *p, struct nt_item *i)
 {
-	struct {
-		uint8_t kind, bulk, zero[2];
-		uint32_t id, slot, zero2;
-		uint64_t key, offset, len;
-	} ask = {.kind = (uint8_t)(TRAN_OWN_HEADS + what % 5)};
+	struct ask ask = {.kind = (uint8_t)(TRAN_OWN_HEADS + what % 5)};
 	struct {
 		uint32_t magic, slot;
 		uint64_t key;

@@ -7,6 +7,7 @@
  * (ASan); memory around what was registered, and what was registered only for reading, as it
  * was.
  */
+#include "../tran/emulated_frames.h"
 #include "fuzz.h"
 
 #include <stdlib.h>
@@ -384,19 +385,11 @@ static void forge_ctl(unsigned from)
 		forged_body, RPWI_MIN(len, (size_t)RING_BODY_MAX), 0);
 }
 
-/* A frame of the emulation, as emulate.h has it: a request; or an answer, of what was asked. */
+/* A frame of the emulation, as emulate.c has it: a request; or an answer, of what was asked. */
 static void forge_memory(unsigned from)
 {
-	struct {
-		uint8_t kind, bulk, more, zero;
-		uint32_t id, slot, zero2;
-		uint64_t key, offset, len;
-	} ask = {0};
-	struct {
-		uint8_t kind, answer, zero[2];
-		uint32_t id;
-		uint64_t value;
-	} done = {0};
+	struct ask ask = {0};
+	struct done done = {0};
 	struct shm_link *l = link_of(&run.side[from]);
 	uint8_t how = fuzz_u8(&run.in), kind = EMULATED_GET + fuzz_u8(&run.in) % 6;
 	uint32_t id = fuzz_u8(&run.in) % 32u << 7 | (fuzz_u8(&run.in) % 8u);

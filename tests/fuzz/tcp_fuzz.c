@@ -8,6 +8,7 @@
  * registered as it was; one failure at most, and nothing after it; and who did not show an
  * endpoint's nonce does not get it.
  */
+#include "../tran/emulated_frames.h"
 #include "fuzz.h"
 
 #include <errno.h>
@@ -329,14 +330,11 @@ static void knock(unsigned stream)
 		say(stream, bytes, change & 0x4000 ? change % sizeof bytes : sizeof bytes);
 }
 
-/* A frame of the emulation, as emulate.h has it: a request, or an answer. Its length. */
+/* A frame of the emulation, as emulate.c has it: a request, or an answer. Its length. */
 static size_t put_emulation(uint8_t *p, struct tcp_header *h)
 {
-	struct {
-		uint8_t kind, bulk, zero[2];
-		uint32_t id, slot, zero2;
-		uint64_t key, offset, len;
-	} ask = {.kind = (uint8_t)(TRAN_OWN_HEADS + fuzz_u8(&run.in) % 5), .id = some_id()};
+	struct ask ask = {
+		.kind = (uint8_t)(TRAN_OWN_HEADS + fuzz_u8(&run.in) % 5), .id = some_id()};
 	struct {
 		uint32_t magic, slot;
 		uint64_t key;

@@ -3,6 +3,7 @@
  * when it has no room, and which of the bulk data moves next; and against a peer that lies. */
 #include <errno.h>
 
+#include "emulated_frames.h"
 #include "lib/test.h"
 #include "pair.h"
 #include "ropeway.h"
@@ -349,16 +350,6 @@ static void released_memory_is_let_alone(void **state)
 
 /* ---- against a peer that lies ---- */
 
-struct ask {
-	uint8_t kind, bulk, zero[2];
-	uint32_t id, slot, zero2;
-	uint64_t key, offset, len;
-};
-struct done {
-	uint8_t kind, answer, zero[2];
-	uint32_t id;
-	uint64_t value;
-};
 enum { GET = TRAN_OWN_HEADS, PUT, ADD, SWAP, DONE };
 
 static void hear(const void *head, size_t head_len, const void *body, size_t len)

@@ -3,6 +3,7 @@
  * strangers whom the plugin lets in, an accept that never comes back, memory that is released under
  * the plugin's hands. ncclnet_test ONESTREAM QUIRK, the plugins of tests/nccl. Both sides are here,
  * in one thread. */
+#include "emulated_frames.h"
 #include "lib/test.h"
 
 #include <arpa/inet.h>
@@ -221,13 +222,7 @@ static void peers_that_break_the_rules(void **state)
 	}
 }
 
-/* The emulation's requests, as emulate.h has them. */
 enum { FRAME = 1, GET = TRAN_OWN_HEADS, PUT, ADD, SWAP };
-struct ask {
-	uint8_t kind, bulk, zero[2];
-	uint32_t id, slot, zero2;
-	uint64_t key, offset, len;
-};
 
 /* Good batches with some bytes turned: taken or refused, and nothing is written where the peer may
  * not. */

@@ -6,6 +6,7 @@
  * waits for nobody, writes no byte outside of what it registered for writing, leaks no descriptor,
  * and its link to a well-behaved context goes on.
  */
+#include "emulated_frames.h"
 #include "lib/say.h"
 #include "pair.h"
 
@@ -223,18 +224,6 @@ static void forge_cell(struct shm_link *l)
 	atomic_store_explicit(&cell->word, word, memory_order_release);
 	ring_tx_step(tx);
 }
-
-/* The frames of the emulation, as emulate.h has them. */
-struct ask {
-	uint8_t kind, bulk, more, zero;
-	uint32_t id, slot, zero2;
-	uint64_t key, offset, len;
-};
-struct done {
-	uint8_t kind, answer, zero[2];
-	uint32_t id;
-	uint64_t value;
-};
 
 /* A frame that is one, with numbers that are not. The descriptions are right often enough to get
  * past the first checks. */
