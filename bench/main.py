@@ -48,7 +48,7 @@ def options():
     p.add_argument("--check", action="store_true", help="exit 1 if a goal is not reached")
     p.add_argument("--device", default="rpw_lo", help="default rpw_lo")
     p.add_argument("--build", default=str(ROOT / "build"), help="build folder, default build")
-    p.add_argument("--against", metavar="BUILD", help="on loopback: each case's reference is the same case with another build folder, as of an earlier commit")
+    p.add_argument("--against", metavar="BUILD", help="on loopback, also with --msg or --nccl: each case's reference is the same case with another build folder, as of an earlier commit")
     p.add_argument("--no-setup", action="store_true", help="measure what is built")
     p.add_argument("--priority", action="store_true", help="as root, on a machine that others use: run everything measured, references too, at nice -20")
     p.add_argument("--isolated", action="store_true", help="in a network namespace of its own (loopback too), away from other users of port 4791")
@@ -99,10 +99,18 @@ def loopback_groups(o):
                           0.3 if o.quick else 1.0, o.quick)
 
 
+def paired_groups(o):
+    """The cases of one build that are compared with the same of another."""
+    seconds = 0.1 if o.quick else 0.3
+    if o.msg:
+        return msg.paired_groups(runner(o, preload=False), seconds)
+    if o.nccl:
+        return nccl.paired_groups(runner(o, preload=False), o.build, seconds)
+    return loopback_groups(o)
+
+
 def on_loopback(o, line):
-    groups = loopback_groups(o)
-    if o.against:
-        groups = cases.against(groups, loopback_groups(argparse.Namespace(**(vars(o) | {"build": o.against}))))
+    groups = cases.against(paired_groups(o), paired_groups(argparse.Namespace(**(vars(o) | {"build": o.against})))) if o.against else loopback_groups(o)
     return measure.measure(measure.chosen(groups, o.only), o.rounds, tell, line)
 
 
@@ -207,6 +215,8 @@ def main():
         line = placement.never if o.inside or o.guest or o.cm else placement.Meter(plain.cores, plain.line_ns, RunFailed)
         if o.inside:  # a guest's processors are threads that its host moves at any time: there is no line to measure
             rows = inside_guest(o)
+        elif o.against:
+            rows = on_loopback(o, line)
         elif o.msg:
             rows = msg.measure(o.build, o.rounds, o.quick, o.only, tell, line, o.priority, o.verbose, o.peers) + msg.measure_verbs(runner(o), o.device, o.rounds, o.quick, o.only, tell, line)
         elif o.nccl:

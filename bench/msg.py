@@ -7,7 +7,7 @@ import sys
 from statistics import median
 
 import measure as interleaved
-from cases import MIB, Case, Goal, Group, Iterations
+from cases import KIB, MIB, Case, Goal, Group, Iterations, size_text
 from processes import favour
 
 WHAT = {
@@ -89,6 +89,21 @@ def verbs_groups(runner, device, seconds):
               [Case("verbs_lat_8", "µs", lambda: runner.perf("verbs", 8, "lat", seconds)["latency_us"]["p50"],
                     [Goal("ib_send_lat 8 B", 1.3, at_least=False)])]),
     ]
+
+
+def paired_groups(runner, seconds):
+    """What `ropeway perf` measures of one build, for the same of another one (cases.against)."""
+    def case(transport, operation, size, mode):
+        def run():
+            row = runner.perf(transport, size, mode, seconds, operation)
+            if mode == "lat":
+                return row["latency_us"]["p50"]
+            return row["messages_per_second"] / 1e6 if size < KIB else row["bytes_per_second"] / MIB
+        unit = "µs" if mode == "lat" else "M/s" if size < KIB else "MiB/s"
+        return Case(f"{transport}, {operation}, {size_text(size)} {'latency' if mode == 'lat' else 'rate'}", unit, run, [])
+    kinds = [(8, "lat"), (4 * KIB, "lat"), (8, "bw"), (64 * KIB, "bw"), (8 * MIB, "bw")]
+    return [Group(f"{transport}, {operation}", {}, [case(transport, operation, size, mode) for size, mode in kinds])
+            for transport in ("shm", "tcp", "verbs") for operation in ("tag", "put", "get")]
 
 
 def measure_verbs(runner, device, rounds, quick, only, tell, line):

@@ -97,6 +97,15 @@ class Bench:
                          for size in (8, 32 * KIB, 512 * KIB, 4 * MIB)]
 
 
+def paired_groups(runner, build, seconds):
+    """The plugin of one build, for the same of another one (cases.against)."""
+    bench = Bench(runner, build, seconds)
+    latencies = [Case(f"NCCL plugin, {size_text(size)} latency", "µs", lambda size=size: bench.latency_of(size), []) for size in LATENCIES]
+    rates = [Case(f"NCCL plugin, {comms} comms, {size_text(size)} rate", "MiB/s", lambda size=size, comms=comms: bench.rate_of(size, comms), [])
+             for comms in (1, COMMS) for size in SMALL[::3] + LARGE[1:]]
+    return [Group("NCCL plugin", {}, latencies + rates)]
+
+
 def measure(runner, build, rounds, quick, only, tell, line):
     bench = Bench(runner, build, 0.05 if quick else 0.15)
     return bench.stream_rows(rounds, only, tell, line) + interleaved.measure(interleaved.chosen(bench.groups(), only), rounds, tell, line)

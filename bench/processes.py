@@ -163,8 +163,8 @@ class Runner:
         finally:
             self.end(process)
 
-    def perf(self, transport, size, mode, seconds):
-        return self.ropeway("perf", "--transport", transport, "--sizes", size, "--measure", mode, "--no-bare", seconds=seconds)["rows"][0]
+    def perf(self, transport, size, mode, seconds, operation="tag"):
+        return self.ropeway("perf", "--ops", operation, "--transport", transport, "--sizes", size, "--measure", mode, "--no-bare", seconds=seconds)["rows"][0]
 
     def shm_rate(self, size, seconds):
         """Messages a second of the messaging library over shared memory."""
