@@ -27,6 +27,7 @@ enum {
 	LONG_MOST = 16
 };
 _Static_assert(EMULATED_WINDOW <= 1 << INDEX_BITS, "an index fits");
+_Static_assert(EMULATED_SMALL == 64, "small_used has a bit for each");
 
 struct ask {
 	uint8_t kind, bulk, more, zero;
@@ -91,6 +92,7 @@ struct serve {
 struct emulated_ep {
 	struct tran_ep *ep;
 	unsigned ops, small, bulks; /* chunks */
+	uint64_t small_used;        /* a bit for each of chunk[0] to chunk[EMULATED_SMALL - 1] */
 	uint32_t number, next_bulk;
 	bool broken; /* the transport took a frame no more */
 	bool pumping;
@@ -341,28 +343,47 @@ static void op_fault(struct op *op, const struct rpwi_error *e)
 	rpwi_list_del(&op->waiting);
 }
 
-/* After a fault: an open chunk gets no answer. */
-static void op_shut(struct emulated_ep *e, struct op *op)
-{
-	if (!op->open)
-		return;
-	*op->open = (struct chunk){0};
-	op->open = NULL;
-	e->small--;
-	op->chunks--;
-}
-
 static bool is_bulk(const struct emulated_ep *e, const struct chunk *c)
 {
 	return c >= e->chunk + EMULATED_SMALL;
 }
 
+static void chunk_take(struct emulated_ep *e, struct chunk *c, struct op *op)
+{
+	c->op = op;
+	op->chunks++;
+	if (is_bulk(e, c)) {
+		e->bulks++;
+		return;
+	}
+	e->small++;
+	e->small_used |= UINT64_C(1) << (c - e->chunk);
+}
+
+static void chunk_give(struct emulated_ep *e, struct chunk *c)
+{
+	c->op->chunks--;
+	if (is_bulk(e, c)) {
+		e->bulks--;
+	} else {
+		e->small--;
+		e->small_used &= ~(UINT64_C(1) << (c - e->chunk));
+	}
+	*c = (struct chunk){0};
+}
+
+/* After a fault: an open chunk gets no answer. */
+static void op_shut(struct emulated_ep *e, struct op *op)
+{
+	if (op->open)
+		chunk_give(e, op->open);
+	op->open = NULL;
+}
+
 static void chunk_done(struct emulated_ep *e, struct chunk *c)
 {
 	struct op *op = c->op;
-	*(is_bulk(e, c) ? &e->bulks : &e->small) -= 1;
-	*c = (struct chunk){0};
-	op->chunks--;
+	chunk_give(e, c);
 	op_check_done(e, op);
 }
 
@@ -378,12 +399,12 @@ static struct chunk *chunk_free(struct emulated_ep *e, bool bulk, unsigned small
 	if (bulk ? e->bulks == EMULATED_BULK : e->small >= small_most)
 		return NULL;
 	/* One is free: the counts say so. */
-	unsigned i = 0;
-	while (!bulk && e->chunk[i].op)
-		i++;
-	while (bulk && e->chunk[i = EMULATED_SMALL + e->next_bulk++ % EMULATED_BULK].op) {
-		/* in turn: see struct emulated_ep */
-	}
+	if (!bulk)
+		return &e->chunk[__builtin_ctzll(~e->small_used)];
+	unsigned i;
+	do
+		i = EMULATED_SMALL + e->next_bulk++ % EMULATED_BULK;
+	while (e->chunk[i].op); /* in turn: see struct emulated_ep */
 	return &e->chunk[i];
 }
 
@@ -391,11 +412,9 @@ static void chunk_begun(
 	struct emulated_ep *e, struct chunk *c, struct op *op, uint32_t id, size_t len)
 {
 	if (!c->op) {
-		c->op = op;
+		chunk_take(e, c, op);
 		c->id = id;
 		c->local = op->m.local ? op->m.local + op->m.done : NULL;
-		*(is_bulk(e, c) ? &e->bulks : &e->small) += 1;
-		op->chunks++;
 	}
 	c->len += (uint32_t)len;
 	op->m.done += len;
