@@ -4,9 +4,9 @@
  * Four ways, in this order:
  *   copy  the memory is of this process, or a memfd of the peer's that we have mapped: a plain
  *         copy;
- *   peer  the peer is progressing, or soon again: it sends (GET) or takes (PUT) the bytes through
- *         the ring, in pieces that stay in the cache. Both cores copy at once, and no page is
- *         pinned;
+ *   peer  the peer is progressing, or soon again, or sleeps and much is to be moved: it sends
+ *         (GET) or takes (PUT) the bytes through the ring, in pieces that stay in the cache. Both
+ *         cores copy at once, and no page is pinned;
  *   vm    the peer is busy with something else, and the kernel lets us: process_vm_readv and
  *         _writev, without its help. Also where that is the shorter of the two, as it is where the
  *         cores share no cache, and on some processors always: both are measured (near/cost.h);
@@ -37,6 +37,7 @@ enum {
 	PIECE_VM = 512 * 1024,
 	PIECE_BOUNCED = 64 * 1024,
 	WORK_BYTES = 2 << 20,
+	WOKEN_FOR = 1 << 20,
 	SPARE = RING_SPARE_MAX,
 	BEAT_LOOKS = 32,
 	COMPANY_NS = 3000000,
@@ -283,12 +284,13 @@ static bool peer_comes_round(struct shm_link *l, uint64_t now_ns)
 	       now_ns < l->beat_ns + COMPANY_NS;
 }
 
-/* Does the peer make progress now? It is worth some hundred nanoseconds to know, for a transfer
- * that takes longer. */
-static bool peer_beats(struct shm_link *l)
+/* Does the peer make progress now, or as soon as it is woken? Some hundred nanoseconds are worth
+ * the answer, and a long transfer is worth the wake-up: a peer that sleeps because all goes by `vm`
+ * would never show how fast the ring is. */
+static bool peer_helps(struct shm_link *l, size_t len)
 {
 	if (atomic_load_explicit(&l->board->sleeping, memory_order_relaxed))
-		return false;
+		return len >= WOKEN_FOR;
 	uint64_t now_ns = rpwi_now_ns();
 	if (peer_comes_round(l, now_ns))
 		return true;
@@ -323,6 +325,18 @@ static void queues_look(struct shm_ep *ep)
 		rpwi_list_add_tail(&ep->link->asking, &ep->in_asking);
 }
 
+/* Is the peer asked for nothing, by any endpoint? */
+static bool link_is_idle(struct shm_link *l)
+{
+	while (!rpwi_list_empty(&l->asking)) {
+		struct shm_ep *ep = RPWI_CONTAINER_OF(l->asking.next, struct shm_ep, in_asking);
+		if (!emulate_is_idle(&ep->base))
+			return false;
+		rpwi_list_del(&ep->in_asking);
+	}
+	return true;
+}
+
 /* Those that cannot be finished in one call. */
 static int go_on(struct shm_ep *ep, const struct emulated_move *m)
 {
@@ -341,9 +355,8 @@ static int begin(struct shm_ep *ep, struct emulated_move *m, struct shm_there *t
 		return 0;
 	}
 	m->by_hand =
-		at ||
-		(l->pvm && !is_atomic(m) && !(m->kind == EMULATED_PUT && peer_polls(l)) &&
-			(vm_is_shorter(l, m) || (emulate_is_idle(&ep->base) && !peer_beats(l))));
+		at || (l->pvm && !is_atomic(m) && !(m->kind == EMULATED_PUT && peer_polls(l)) &&
+			      (vm_is_shorter(l, m) || (link_is_idle(l) && !peer_helps(l, m->len))));
 	if (!at && m->by_hand && m->len <= SHM_INLINE_VM) {
 		size_t moved = 0;
 		int rc = vm_piece(l, m, there->addr, m->len, &moved);
@@ -477,6 +490,7 @@ unsigned rpwi_shm_rma_round(struct shm_link *l)
 		struct shm_ep *ep = RPWI_CONTAINER_OF(l->blocked.next, struct shm_ep, in_blocked);
 		rpwi_list_del(&ep->in_blocked);
 		emulate_room(&ep->base);
+		queues_look(ep);
 	}
 	/* A round has a bound, so that nobody else waits for many large ones, nor a descriptor that
 	 * would speed them up. */
