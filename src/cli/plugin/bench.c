@@ -13,7 +13,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -88,8 +87,6 @@ static bool comm_open(struct bench_side *b, struct bench_comm *l, int receiver, 
 	l->salt = salt;
 	if (!end_open(b->s, &l->end, receiver, b->bytes))
 		return false;
-	/* as `ropeway perf` has them; where the kernel gives any */
-	madvise(l->end.memory, b->bytes, MADV_HUGEPAGE);
 	memset(l->end.memory, 0x5a, b->bytes);
 	return true;
 }

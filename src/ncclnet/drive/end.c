@@ -107,6 +107,8 @@ bool end_memory(struct side *s, struct end *e, size_t bytes)
 		e->memory = NULL;
 		return side_fail(s, "no memory for %zu bytes", e->bytes);
 	}
+	/* before regMr, which may touch it: as `ropeway perf` has it, where the kernel gives any */
+	madvise(e->memory, e->bytes, MADV_HUGEPAGE);
 	int rc = end_reg(s, e, e->memory, e->bytes, &e->mhandle);
 	return side_result(s, rc, "regMr of %zu bytes of host memory", e->bytes);
 }
