@@ -331,7 +331,7 @@ class Ladder(Case):
 
 def roce(src, dst, qpn, opcode, psn, body, ack=0, ecn=0):
     """A RoCEv2 packet over IPv4, its ICRC computed here (IB A17.3.3)."""
-    bth = struct.pack(">BBHBBHBBH", opcode, 0x40, 0xFFFF, ecn, 0, qpn, ack, 0, psn)
+    bth = struct.pack(">BBHBBHBBH", opcode, 0x40, 0xFFFF, ecn, 0, qpn, ack, psn >> 16, psn & 0xFFFF)
     length = 28 + len(bth) + len(body) + 4
     ip = struct.pack(">BBHHHBBH4s4s", 0x45, 2, length, 0, 0x4000, 64, 17, 0, *(bytes(map(int, a.split("."))) for a in (src, dst)))
     udp = struct.pack(">HHHH", 50000, 4791, length - 20, 0)

@@ -15,6 +15,7 @@ enum {
 	FOLD_HEAD = 5,
 	FOLD_TAIL = 3,
 	READ_CHUNK_UNKNOWN = 256,
+	READS_MAX = 128, /* remembered of a side, for READs that are asked for again in part */
 };
 
 const char *const rpwi_explain_mark_name[EX_MARKS] = {"again", "lost", "maybe_lost", "out_of_order",
@@ -35,6 +36,10 @@ struct way {
 	uint32_t burst_next, repeats;
 	bool resp_begun;
 	uint32_t resp_next; /* READ responses towards this side */
+	struct {
+		uint32_t psn, n;
+	} read[READS_MAX]; /* the last READs, in turn */
+	unsigned reads;
 };
 
 struct walk {
@@ -45,8 +50,9 @@ struct walk {
 	struct ex_state now[2];
 	bool both_seen[2];       /* the receiver's own capture shows what this side sent */
 	uint64_t from[2], to[2]; /* while the capture of a side ran, as far as its packets show */
-	uint32_t *slot[2];       /* by PSN: row's packet + 1 */
-	uint32_t *row;           /* the new rows, with gaps */
+	/* by PSN: row's packet + 1, of requests and of READ responses */
+	uint32_t *slot[2], *response[2];
+	uint32_t *row; /* the new rows, with gaps */
 	uint32_t rows, rows_room;
 	uint32_t cm_last[2][16]; /* by attribute: packet + 1 of the last such message of a side */
 	bool rtu, req, rep, over, rdma, fatal;
@@ -94,11 +100,16 @@ static int add_gap(
 
 /* ---- what packets were before ---- */
 
-static struct ex_pkt *sent_as(struct walk *w, unsigned side, uint32_t psn)
+static struct ex_pkt *seen_as(struct walk *w, const uint32_t *slots, uint32_t psn)
 {
-	uint32_t i = w->slot[side][psn % SLOTS];
+	uint32_t i = slots[psn % SLOTS];
 	struct ex_pkt *k = i ? pkt(w, i - 1) : NULL;
 	return k && k->p.psn == psn ? k : NULL;
+}
+
+static struct ex_pkt *sent_as(struct walk *w, unsigned side, uint32_t psn)
+{
+	return seen_as(w, w->slot[side], psn);
 }
 
 static void mark_lost(struct ex_pkt *k, enum ex_mark mark)
@@ -125,6 +136,28 @@ static uint32_t psns_of(const struct walk *w, const struct ex_pkt *k, bool *loos
 	*loose = !w->t->mtu && k->p.dma_len > READ_CHUNK_UNKNOWN;
 	uint32_t mtu = w->t->mtu ? w->t->mtu : READ_CHUNK_UNKNOWN;
 	return RPWI_MIN((k->p.dma_len - 1) / mtu + 1, 1u << 23);
+}
+
+/* A part of a READ that was asked for before? The answer to its beginning came. */
+static bool is_rest_of_read(const struct way *y, uint32_t psn)
+{
+	for (unsigned i = 0; i < RPWI_MIN(y->reads, READS_MAX); i++) {
+		uint32_t within = (psn - y->read[i].psn) & RPWI_PSN_MASK;
+		if (within && within < y->read[i].n)
+			return true;
+	}
+	return false;
+}
+
+/* A message and its bytes count once, when they are first seen: that may be a repetition, where the
+ * capture lacks what it repeats. */
+static void count(struct walk *w, struct ex_pkt *k, bool seen, bool ends_message)
+{
+	struct ex_end *e = &w->t->end[k->side];
+	if (seen)
+		e->bytes -= k->p.payload_len;
+	else if (ends_message)
+		e->messages++;
 }
 
 static void sent_again(struct walk *w, struct ex_pkt *k, struct way *y)
@@ -181,6 +214,13 @@ static int on_request(struct walk *w, uint32_t i)
 		y->next = psn;
 	}
 	k = pkt(w, i);
+	bool is_read = rpwi_op_has(op, RPWI_F_READ);
+	bool seen = ahead < 0 && (sent_as(w, side, psn) || (is_read && is_rest_of_read(y, psn)));
+	count(w, k, seen, k->foreign || rpwi_op_has(op, RPWI_F_LAST));
+	if (is_read && !seen) {
+		y->read[y->reads % READS_MAX].psn = psn;
+		y->read[y->reads++ % READS_MAX].n = n;
+	}
 	if (ahead < 0) {
 		sent_again(w, k, y);
 	} else {
@@ -190,8 +230,6 @@ static int on_request(struct walk *w, uint32_t i)
 		y->next = rpwi_psn_add(psn, n);
 		y->loose = loose;
 		y->burst = NULL;
-		if (k->foreign || rpwi_op_has(op, RPWI_F_LAST))
-			w->t->end[side].messages++;
 	}
 	y->burst_next = rpwi_psn_add(psn, n);
 	w->slot[side][psn % SLOTS] = i + 1;
@@ -265,16 +303,19 @@ static int on_response(struct walk *w, uint32_t i)
 	if (!rpwi_op_has(op, RPWI_F_READRESP))
 		return 0;
 	int32_t ahead = y->resp_begun ? rpwi_psn_diff(psn, y->resp_next) : 0;
+	if (ahead < -JUMP_MAX)
+		ahead = 0;
+	count(w, k, ahead < 0 && seen_as(w, w->response[side], psn), rpwi_op_has(op, RPWI_F_LAST));
+	w->response[side][psn % SLOTS] = i + 1;
 	if (ahead < 0) {
 		k->marks |= EX_AGAIN;
 		k->why = "again_response";
 		w->t->end[side].resent++;
-	} else if (ahead > 0 && ahead < JUMP_MAX && !rpwi_op_has(op, RPWI_F_FIRST) &&
-		   add_gap(w, i, side, y->resp_next, rpwi_psn_add(psn, UINT32_MAX), "gap")) {
-		return -ENOMEM;
+		return 0;
 	}
-	if (ahead >= 0 && rpwi_op_has(op, RPWI_F_LAST))
-		w->t->end[side].messages++;
+	if (ahead > 0 && ahead < JUMP_MAX && !rpwi_op_has(op, RPWI_F_FIRST) &&
+		add_gap(w, i, side, y->resp_next, rpwi_psn_add(psn, UINT32_MAX), "gap"))
+		return -ENOMEM;
 	y->resp_begun = true;
 	y->resp_next = rpwi_psn_add(psn, 1);
 	return 0;
@@ -536,19 +577,20 @@ static void slots_clear(struct walk *w, const struct ex_talk *t)
 {
 	for (uint32_t n = 0; n < t->rows; n++) {
 		uint32_t at = w->m->pkt[t->row[n]].p.psn % SLOTS;
-		w->slot[0][at] = w->slot[1][at] = 0;
+		w->slot[0][at] = w->slot[1][at] = w->response[0][at] = w->response[1][at] = 0;
 	}
 }
 
 int rpwi_explain_story(struct ex_model *m)
 {
-	uint32_t *slots = calloc((size_t)SLOTS * 2, sizeof(*slots));
+	uint32_t *slots = calloc((size_t)SLOTS * 4, sizeof(*slots));
 	int rc = slots ? 0 : -ENOMEM;
 	for (uint32_t i = 0; i < m->talks && !rc; i++) {
 		struct walk w = {.m = m,
 			.t = &m->talk[i],
 			.id = i,
-			.slot = {slots, slots ? slots + SLOTS : NULL}};
+			.slot = {slots, slots + SLOTS},
+			.response = {slots + 2 * SLOTS, slots + 3 * SLOTS}};
 		rc = tell(&w);
 		free(w.row);
 		slots_clear(&w, &m->talk[i]);
