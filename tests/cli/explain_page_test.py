@@ -3,9 +3,11 @@
 
 Usage: explain_page_test.py BUILD_DIR Page.
 """
+import json
 import re
 import shutil
 import struct
+import subprocess
 import sys
 
 import browser
@@ -29,6 +31,47 @@ def with_comment(data, comment):
     length = 8 + len(body) + 4
     packets[0] = struct.pack("<II", 6, length) + body + struct.pack("<I", length)
     return head + b"".join(packets)
+
+
+# Names of fields, by the groups and keys of the page.
+TSHARK = {
+    "BTH": {"opcode": "bth.opcode", "pkey": "bth.p_key", "dqpn": "bth.destqp", "ackreq": "bth.a", "psn": "bth.psn", "solicited": "bth.se", "migreq": "bth.m", "pad": "bth.padcnt"},
+    "DETH": {"qkey": "deth.q_key", "sqpn": "deth.srcqp"}, "RETH": {"va": "reth.va", "rkey": "reth.r_key", "dma_len": "reth.dmalen"}, "AETH": {"syndrome": "aeth.syndrome", "msn": "aeth.msn"},
+    "AtomicETH": {"va": "atomiceth.va", "rkey": "atomiceth.r_key", "swap_add": "atomiceth.swapdt", "compare": "atomiceth.cmpdt"},
+    "MAD": {"mad_class": "mad.mgmtclass", "mad_tid": "mad.transactionid", "mad_attr": "mad.attributeid"},
+    "REQ": {"comm_id": "cm.req", "service_id": "cm.req.serviceid", "ca_guid": "cm.req.localcaguid", "cm_qpn": "cm.req.localqpn", "resp_res": "cm.req.responderres", "init_depth": "cm.req.initdepth",
+            "cm_timeout": "cm.req.remoteresptout", "transport": "cm.req.transpsvctype", "start_psn": "cm.req.startpsn", "retry": "cm.req.retrcount", "cm_pkey": "cm.req.pkey",
+            "path_mtu": "cm.req.pppmtu", "rnr_retry": "cm.req.rnrretrcount", "cm_retries": "cm.req.maxcmretr", "ack_timeout": "cm.req.prim_localacktout"},
+    "REP": {"comm_id": "cm.rep", "peer_comm_id": "cm.rep.remotecommid", "cm_qpn": "cm.rep.localqpn", "start_psn": "cm.rep.startpsn", "resp_res": "cm.rep.respres", "init_depth": "cm.rep.initdepth",
+            "rnr_retry": "cm.rep.rnrretrcount", "ca_guid": "cm.rep.localcaguid"},
+    "CMA": {"cma_port": "cm.req.ip_cm.sport"},
+}
+
+
+def tshark_name(group, key):
+    return TSHARK.get(group, {}).get(key)
+
+
+def raw_places(capture):
+    """frame number -> {field: (offset from the BTH, length)}, as tshark dissects it."""
+    frames = json.loads(subprocess.run(["tshark", "-r", capture, "-T", "json", "-x", "--no-duplicate-keys"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=explain.TIMEOUT_S, check=True).stdout)
+    out = {}
+
+    def walk(layers, places):
+        for key, value in layers.items():
+            if isinstance(value, dict):
+                walk(value, places)
+            elif key.startswith("infiniband.") and key.endswith("_raw") and isinstance(value[0], str):
+                places[key[len("infiniband."):-len("_raw")]] = value[1:3]
+
+    for frame in frames:
+        places = {}
+        walk(frame["_source"]["layers"], places)
+        if "bth.opcode" in places:
+            bth = places["bth.opcode"][0]
+            number = int(frame["_source"]["layers"]["frame"]["frame.number"])
+            out[number] = {name: (at - bth, length) for name, (at, length) in places.items()}
+    return out
 
 
 class Page(Case):
@@ -59,7 +102,7 @@ class Page(Case):
                 page.js(f"setTalk({i}); open = new Set(rows.map((r) => r.g).filter((g) => g !== undefined)); draw()")
                 for number, fields in page.js("[...document.querySelectorAll('.row .line')].map((e) => rows[e.closest('.row').dataset.row]).filter((r) => r.n).map((r) => [r.n, r.h])"):
                     self.assertNotIn(number, got, "one arrow each")
-                    values = {(g, k): v for g, k, v in fields}
+                    values = {(g, k): v for g, k, v, *_ in fields}
                     got[number] = (int(values["BTH", "opcode"].split()[0], 16), int(values["BTH", "psn"].split()[0], 16))
             self.assertEqual(got, want, name)
             self.assertEqual(page.complaints(), [])
@@ -176,6 +219,65 @@ class Page(Case):
         self.assertLessEqual(box[2], 1)
         small = page.js("[...document.querySelectorAll('.lab, .chip, .time, #panel small')].filter((e) => parseFloat(getComputedStyle(e).fontSize) < 9.5).length")
         self.assertEqual(small, 0)
+
+    def test_a_phone_shows_an_arrow_on_its_first_screen_and_words_for_touch(self):
+        page = self.opened(story("lossy") / "client.pcapng")
+        page.screen(390, 844, phone=True)
+        page.call("Emulation.setTouchEmulationEnabled", enabled=True)
+        page.js("location.reload()")
+        page.open(page.js("location.href"))
+        self.assertLess(page.js("document.querySelector('.row').getBoundingClientRect().bottom"), 844)
+        self.assertLessEqual(page.js("document.documentElement.scrollWidth"), 390)
+        self.assertIn("Tap a packet", page.js("document.querySelector('#legend .hint').textContent"))
+        labels = page.js("[...document.querySelectorAll('.lab .x, .foldrow .mid')].map((e) => e.textContent)")
+        self.assertTrue(any("1024\xa0B" in label for label in labels))
+        self.assertEqual([label for label in labels if re.search(r"\d [KMG]?i?B\b", label)], [], "a number that can part from its unit")
+
+    def test_a_search_leaves_what_has_its_words(self):
+        page = self.opened(story("lossy") / "client.pcapng")
+
+        def search(text):
+            page.js(f"(() => {{ const e = document.getElementById('search'); e.value = {json.dumps(text)}; e.dispatchEvent(new Event('input', {{ bubbles: true }})); }})()")
+            return page.js("[...document.querySelectorAll('.row')].map((e) => rows[e.dataset.row].l)"), page.js("document.querySelector('#bar .found').textContent")
+
+        everything = page.js("rows.map((r) => [r.l, r.x, (r.m || []).includes('again')])")
+        page.js("document.getElementById('fold').click()")
+        shown, count = search("nak")
+        self.assertEqual(len(shown), sum("NAK" in label or "NAK" in detail for label, detail, _ in everything))
+        self.assertEqual(count.split()[0], str(len(shown)))
+        self.assertEqual(page.js("document.activeElement.id"), "search")
+        shown, _ = search("send_last AGAIN")
+        self.assertEqual(len(shown), sum("SEND_LAST" in label and again for label, _, again in everything))
+        self.assertGreater(len(shown), 0)
+        psn = next(detail for label, detail, _ in everything if "SEND_LAST" in label).split(",")[0].split()[1]
+        self.assertIn("RC SEND_LAST", search(psn)[0])
+        self.assertEqual(search("no such words"), ([], "0 packets"))
+        self.assertIn(str(len(everything)), search("")[1] or str(len(everything)))
+        self.assertEqual(page.complaints(), [])
+
+    def test_a_field_and_its_bytes_show_each_other(self):
+        page = self.opened(story("write") / "client.pcapng")
+        page.js("document.getElementById('fold').click()")
+        page.click(page.js("'.row[data-row=\"' + rows.findIndex((r) => /WRITE_(ONLY|FIRST)/.test(r.l)) + '\"]'"))
+        lit = "[...document.querySelectorAll('#panel .hex .at')].map((e) => e.textContent).join('')"
+        page.js("[...document.querySelectorAll('#panel tr[data-at]')].find((e) => e.textContent.startsWith('rkey')).focus()")
+        self.assertEqual("0x" + page.js(lit), page.js("document.querySelector('#panel tr.at td:nth-child(2)').textContent"))
+        page.click("#panel [data-byte='10']")
+        self.assertEqual(page.js("document.querySelector('#panel tr.at td').textContent"), "psn")
+        self.assertEqual(page.js(lit), page.js("rows[chosen].h.find((f) => f[1] === 'psn')[2].slice(2, 8)"))
+
+    def test_fields_stand_where_tshark_has_them(self):
+        found = set()
+        for name in ("pair", "write", "datagrams", "silent", "refused"):
+            capture = story(name) / "client.pcapng"
+            shown = {row["n"]: row for talk in self.data(capture)["talks"] for row in talk["rows"] if isinstance(row, dict) and "n" in row}
+            for number, places in raw_places(capture).items():
+                for group, key, _, *place in shown.get(number, {}).get("h", []):
+                    theirs = places.get(tshark_name(group, key))
+                    if theirs:
+                        self.assertEqual(tuple(place), theirs, (name, number, group, key))
+                        found.add((group, key))
+        self.assertLessEqual({(group, key) for group, keys in TSHARK.items() for key in keys} - {("AtomicETH", key) for key in TSHARK["AtomicETH"]} - {("SIDR_REQ", "service_id")}, found)
 
     def test_several_conversations(self):
         page = self.opened(story("pair") / "client.pcapng", story("datagrams") / "client.pcapng")

@@ -325,7 +325,7 @@ class Ladder(Case):
             self.assertNotIn(text, got.stdout)
         talk, = self.data(capture)["talks"]
         self.assertEqual([e["messages"] for e in talk["about"]["ends"]], [3, 1])  # the answer to the FLUSH is one, as that to a READ
-        fields = {key: value for row in talk["rows"] for _, key, value in row["h"] if key.startswith("feth")}
+        fields = {key: value for row in talk["rows"] for _, key, value, *_ in row["h"] if key.startswith("feth")}
         self.assertEqual(fields, {"feth_type": "persistence", "feth_what": "the memory region"})
 
 

@@ -4,9 +4,9 @@
  *
  * The way of a packet: read.c (pcap, pcapng) -> frame.c (link, IP, UDP) -> merge.c (several
  * captures in one order) -> talk.c (conversations) -> story.c (states, losses, reasons, folds) ->
- * text.c (terminal) or html.c (page). The way of an event: events.c (socket) -> account.c (columns,
- * folds) and diagnose.c (why). Nothing in a capture is trusted: every length is checked
- * where it is read, and every table is bounded.
+ * text.c (terminal), or html.c and place.c (page). The way of an event: events.c (socket) ->
+ * account.c (columns, folds) and diagnose.c (why). Nothing in a capture is trusted: every length is
+ * checked where it is read, and every table is bounded.
  */
 #ifndef ROPEWAY_CLI_EXPLAIN_H
 #define ROPEWAY_CLI_EXPLAIN_H
@@ -221,6 +221,12 @@ const char *rpwi_explain_addr(const struct rpwi_addr *a, char out[CLI_GID_LEN]);
 /* Every header field: group ("BTH"), key ("psn"), value. */
 typedef void ex_field_fn(void *arg, const char *group, const char *key, const char *value);
 void rpwi_explain_fields(const struct ex_pkt *k, ex_field_fn *fn, void *arg);
+
+/* place.c: the bytes of a field, counted from the BTH. Length 0: they were not kept. */
+struct ex_place {
+	unsigned at, len;
+};
+struct ex_place rpwi_explain_place(const struct ex_pkt *k, const char *group, const char *key);
 
 /* diagnose.c: what follows from the facts of one QP: bits of enum ex_diagnosis. */
 uint32_t rpwi_explain_diagnose(const struct rpwi_explain_facts *f);

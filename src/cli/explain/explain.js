@@ -3,9 +3,9 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 let zh = 0, talk = 0, rows = [], open = new Set(), chosen = -1, opener = null;
-let problems = [], problem = -1, listed = false, side = "", kind = "", items = [], place = new Map(), chunks = [];
+let problems = [], problem = -1, listed = false, side = "", kind = "", sought = "", items = [], place = new Map(), chunks = [];
 const EAGER = 6000; // so many lines are simply there; of more, only those near the screen
-const CHUNK = 200, UNFOLD_MAX = 100000, LIST_FIRST = 8, LIST_MAX = 500;
+const CHUNK = 200, UNFOLD_MAX = 100000, LIST_FIRST = innerWidth <= 820 ? 2 : 8, LIST_MAX = 500;
 
 const pick = (pair, at = 0) => (pair ? pair[at + zh] : "");
 // An English text may be [of one, of several], which {n} decides.
@@ -14,8 +14,8 @@ const fill = (text, values) => (Array.isArray(text) ? text[values.n === 1 ? 0 : 
 const say = (key, values = {}) => fill(pick(UI[key]), values);
 const escape = (text) => String(text).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 function size(bytes) {
-  for (const [unit, name] of [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) if (bytes >= unit) return `${(bytes / unit).toFixed(bytes % unit ? 1 : 0)} ${name}`;
-  return `${bytes} B`;
+  for (const [unit, name] of [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) if (bytes >= unit) return `${(bytes / unit).toFixed(bytes % unit ? 1 : 0)}\u00a0${name}`;
+  return `${bytes}\u00a0B`;
 }
 const span = (us) => (us >= 1e6 ? `${(us / 1e6).toFixed(2)} s` : us >= 1000 ? `${(us / 1000).toFixed(us < 1e4 ? 2 : 1)} ms` : `${us.toFixed(0)} µs`);
 function make(tag, className, text) {
@@ -27,7 +27,8 @@ function make(tag, className, text) {
 const about = () => DATA.talks[talk].about;
 function role(side) { return say(about().cm ? (side ? "server" : "client") : side ? "side1" : "side0"); }
 function endName(end) { return end.qpn === undefined ? end.addr : `${end.addr} QP 0x${end.qpn.toString(16).padStart(6, "0")}`; }
-const detail = (row) => (zh ? DETAILS.reduce((text, [from, to]) => text.replace(from, to), row.x) : row.x);
+const whole = (text) => text.replace(/(\d) (?=[KMG]?i?B\b)/g, "$1\u00a0"); // a number stays with its unit
+const detail = (row) => whole(zh ? DETAILS.reduce((text, [from, to]) => text.replace(from, to), row.x) : row.x);
 const operation = (row) => row.l.replace(/^(RC|UC|UD|CM) /, "");
 const words = (row) => (row.k === "cm" ? CMS : OPS)[operation(row)];
 const isBad = (row) => (row.m || []).some((m) => ["lost", "gap", "nak", "bad_icrc", "malformed"].includes(m));
@@ -198,11 +199,15 @@ function kindOf(row) {
   return found;
 }
 const KIND_NAMES = { nak: /NAK/, send: /^SEND/, write: /^WRITE/, read: /^READ/, atomic: /CMP_SWAP|FETCH_ADD|ATOMIC/, ack: /^ACK/ };
-const passes = (row) => (side === "" || row.d === Number(side)) && (kind === "" || (kind === "problem" ? row.m !== undefined : kindOf(row) === kind));
+// What the search looks through: as shown, and the number in its file.
+const textOf = (row) => [row.l, row.x, detail(row), row.c || "", row.n === undefined ? "" : `#${row.n}`, ...(row.m || []).map((m) => pick(MARKS[m]))].join(" ").toLowerCase();
+const isFound = (row) => sought.split(/\s+/).every((word) => textOf(row).includes(word));
+const isFiltered = () => side !== "" || kind !== "" || sought !== "";
+const passes = (row) => (sought === "" || isFound(row)) && (side === "" || row.d === Number(side)) && (kind === "" || (kind === "problem" ? row.m !== undefined : kindOf(row) === kind));
 
 // The lines of the ladder, not yet as elements: packets (with the states before them), folds, silences.
 function list() {
-  const filtered = side !== "" || kind !== "";
+  const filtered = isFiltered();
   let state = [0, 0, 0, 0], last = null;
   items = [];
   place = new Map();
@@ -277,7 +282,7 @@ function drawLadder() {
 // The element of a packet, drawn and unfolded if it has to be.
 function reveal(i) {
   if (!passes(rows[i])) {
-    side = kind = "";
+    side = kind = sought = "";
     draw();
   }
   if (rows[i].g !== undefined && !open.has(rows[i].g)) {
@@ -306,7 +311,11 @@ function findProblems() {
 function drawProblems() {
   const box = $("problems"), shown = listed ? LIST_MAX : LIST_FIRST;
   box.hidden = !problems.length;
-  box.replaceChildren(make("h2", "", say("problems", { n: problems.length })));
+  const all = make("details"), head = make("summary");
+  all.open = listed || innerWidth > 820;
+  head.append(make("h2", "", say("problems", { n: problems.length })));
+  all.append(head);
+  box.replaceChildren(all);
   const out = make("ol");
   problems.slice(0, shown).forEach((p, n) => {
     const li = make("li"), b = make("button", "", `${(rows[p.i].t / 1000).toFixed(3)} ms`);
@@ -315,14 +324,14 @@ function drawProblems() {
     li.append(b, document.createTextNode(" " + Object.entries(p.marks).map(([m, count]) => `${pick(MARKS[m])} ${number(count)}`).join(" · ")));
     out.append(li);
   });
-  box.append(out);
+  all.append(out);
   if (problems.length > LIST_FIRST && !listed) {
     const b = make("button", "all", say("list_all", { n: Math.min(problems.length, LIST_MAX) }));
     b.type = "button";
     b.id = "list";
-    box.append(b);
+    all.append(b);
   }
-  if (listed && problems.length > LIST_MAX) box.append(make("p", "note", say("list_rest", { n: problems.length - LIST_MAX })));
+  if (listed && problems.length > LIST_MAX) all.append(make("p", "note", say("list_rest", { n: problems.length - LIST_MAX })));
 }
 function goProblem(n) {
   if (!problems.length) return;
@@ -372,7 +381,14 @@ function drawBar() {
     }
   }
   nav.hidden = !problems.length;
-  bar.replaceChildren(sides, what, nav);
+  const search = make("input");
+  search.type = "search";
+  search.id = "search";
+  search.placeholder = say("search");
+  search.setAttribute("aria-label", say("search"));
+  search.value = sought;
+  const found = sought === "" ? "" : say("found", { n: rows.reduce((sum, row) => sum + passes(row), 0) });
+  bar.replaceChildren(sides, what, search, make("span", "found", found), nav);
   drawCount();
   const part = open.size && open.size < DATA.talks[talk].folds.length && items.length > UNFOLD_MAX / 2;
   if (part) bar.append(make("span", "part", say("unfolded_part", { n: open.size, m: number(DATA.talks[talk].folds.length), max: number(UNFOLD_MAX) })));
@@ -423,7 +439,7 @@ function paragraph(className, text) { return make("p", className, text); }
 function fieldTables(fields) {
   const tables = [];
   let table = null, group = null;
-  for (const [g, key, value] of fields) {
+  for (const [g, key, value, at, length] of fields) {
     if (g !== group) {
       table = make("table");
       table.append(make("caption", "", g));
@@ -431,24 +447,56 @@ function fieldTables(fields) {
       group = g;
     }
     const tr = make("tr"), name = make("td"), cell = make("td");
-    name.append(make("code", "", key.replace(/^(ip|udp|cm|mad|cma)_/, "")), make("small", "", pick(FIELDS[key])));
+    name.append(make("code", "", key.replace(/^(ip|udp|cm|mad|cma)_/, "")));
     cell.append(make("code", "", value));
-    tr.append(name, cell);
+    tr.append(name, cell, make("td", "what", pick(FIELDS[key])));
+    if (length) {
+      tr.dataset.at = at;
+      tr.dataset.length = length;
+      tr.tabIndex = 0;
+    }
     table.append(tr);
   }
   return tables;
 }
 
+// The bytes of the headers; a field and its bytes show each other.
+const PER_LINE = 8;
+function hexDump(hex) {
+  const table = make("table", "hex"), count = hex.length / 2;
+  table.append(make("caption", "", say("bytes_from_bth")));
+  for (let line = 0; line < count; line += PER_LINE) {
+    const tr = make("tr"), cell = make("td");
+    tr.append(make("th", "", line.toString(16).padStart(4, "0")), cell);
+    for (let i = line; i < Math.min(count, line + PER_LINE); i++) {
+      const b = make("span", "", hex.slice(2 * i, 2 * i + 2));
+      b.dataset.byte = i;
+      cell.append(b, " ");
+    }
+    table.append(tr);
+  }
+  return table;
+}
+function showField(tr) {
+  for (const e of document.querySelectorAll("#panel .at")) e.classList.remove("at");
+  if (!tr) return;
+  const at = Number(tr.dataset.at), end = at + Number(tr.dataset.length);
+  tr.classList.add("at");
+  for (const b of document.querySelectorAll("#panel [data-byte]")) b.classList.toggle("at", Number(b.dataset.byte) >= at && Number(b.dataset.byte) < end);
+}
+const fieldOf = (byte) => [...document.querySelectorAll("#panel tr[data-at]")].find((tr) => Number(tr.dataset.at) <= byte && byte < Number(tr.dataset.at) + Number(tr.dataset.length));
+
 function showRow(i) {
   const row = rows[i], marks = row.m || [], w = words(row), content = [];
   chosen = i;
-  for (const m of marks) content.push(paragraph("mk", `${pick(MARKS[m])}: ${pick(MARKS[m], 2)}`));
+  for (const m of marks) content.push(paragraph("mk", pick(MARKS[m]) === operation(row) ? pick(MARKS[m], 2) : `${pick(MARKS[m])}: ${pick(MARKS[m], 2)}`));
   if (w) content.push(paragraph("", pick(w[0])));
   if (row.w || w) content.push(paragraph("", `${marks.includes("gap") ? "" : say("why") + (zh ? "：" : ": ")}${pick(row.w ? WHYS[row.w] : w[1])}`));
   if (w) content.push(paragraph("ib", w[2]));
   if (row.c) content.push(paragraph("sub", row.c));
   if (row.t2 !== undefined) content.push(paragraph("sub", say("seen", { us: (row.t2 - row.t).toFixed(0) })));
   if (row.v) content.push(paragraph("sub", say("moved", { us: row.v.toFixed(0) })));
+  if (row.r) content.push(hexDump(row.r));
   if (row.h) content.push(...fieldTables(row.h));
   else content.push(paragraph("mk", say("short")));
   const ends = about().ends, file = row.n === undefined ? "" : ` · ${say("file", { n: row.n, f: DATA.head.files[row.f].name })}`;
@@ -511,7 +559,7 @@ function drawLegend() {
     s.append(make("i", `bar s${n}`), document.createTextNode(names));
     states.append(s);
   }
-  $("legend").replaceChildren(make("p", "hint", say(problems.length ? "hint_problems" : "hint")), legend, states);
+  $("legend").replaceChildren(make("summary", "", say("legend")), make("p", "hint", say(matchMedia("(pointer: coarse)").matches ? "hint_touch" : problems.length ? "hint_problems" : "hint")), legend, states);
 }
 function drawFoot() {
   const foot = $("foot"), h = DATA.head;
@@ -544,7 +592,7 @@ function setTalk(i) {
   if (!DATA.talks[i].unpacked) unpack(DATA.talks[i]);
   rows = DATA.talks[i].rows;
   open = new Set();
-  side = kind = "";
+  side = kind = sought = "";
   problems = findProblems();
   problem = -1;
   listed = false;
@@ -589,6 +637,21 @@ document.addEventListener("click", (event) => {
   else if (e.dataset.state) { opener = e; showState(e.dataset.state); }
   else if (e.dataset.row) { opener = e; showRow(Number(e.dataset.row)); }
 });
+for (const name of ["pointerover", "focusin", "click"]) {
+  $("panel").addEventListener(name, (event) => {
+    const byte = event.target.closest("[data-byte]"), tr = event.target.closest("tr[data-at]");
+    if (byte) showField(fieldOf(Number(byte.dataset.byte)));
+    else if (tr) showField(tr);
+  });
+}
+document.addEventListener("input", (event) => {
+  if (event.target.id !== "search") return;
+  const at = event.target.selectionStart;
+  sought = event.target.value.toLowerCase();
+  draw();
+  $("search").focus();
+  $("search").setSelectionRange(at, at);
+});
 document.addEventListener("change", (event) => {
   const { id, value } = event.target;
   if (id === "talk") setTalk(Number(value));
@@ -611,6 +674,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+$("legend").open = innerWidth > 820; // a phone's first screen is for arrows
 let stored = null;
 try { stored = localStorage.getItem("ropeway-lang"); } catch (e) { /* as above */ }
 const asked = /[#&]lang=(en|zh)/.exec(location.hash);

@@ -50,9 +50,33 @@ static json_t *text(const char *s)
 
 /* ---- rows ---- */
 
+struct fields {
+	const struct ex_pkt *k;
+	json_t *list; /* [group, key, value] and, where its bytes are in "r", [.., at, length] */
+};
+
 static void add_field(void *arg, const char *group, const char *key, const char *value)
 {
-	json_array_append_new(arg, json_pack("[s, s, o]", group, key, text(value)));
+	const struct fields *f = arg;
+	struct ex_place place = rpwi_explain_place(f->k, group, key);
+	json_t *field = json_pack("[s, s, o]", group, key, text(value));
+	if (place.len) {
+		json_array_append_new(field, json_integer(place.at));
+		json_array_append_new(field, json_integer(place.len));
+	}
+	json_array_append_new(f->list, field);
+}
+
+static json_t *bytes(const struct ex_pkt *k)
+{
+	static const char digit[] = "0123456789abcdef";
+	char out[2 * (RPWI_HDR_MAX + RPWI_MAD_LEN)];
+	size_t n = RPWI_MIN((size_t)k->raw_len, sizeof(out) / 2);
+	for (size_t i = 0; i < n; i++) {
+		out[2 * i] = digit[k->raw[i] >> 4];
+		out[2 * i + 1] = digit[k->raw[i] & 15];
+	}
+	return json_stringn(out, 2 * n);
 }
 
 static json_t *marks(const struct ex_pkt *k)
@@ -90,12 +114,12 @@ static void add_news(json_t *j, const struct ex_pkt *k)
 static json_t *row(const struct ex_model *m, const struct ex_pkt *k)
 {
 	char label[64], detail[160];
-	json_t *fields = json_array();
-	rpwi_explain_fields(k, add_field, fields);
+	struct fields fields = {k, json_array()};
+	rpwi_explain_fields(k, add_field, &fields);
 	json_t *j = json_pack("{s:f, s:i, s:s, s:s, s:[iiii], s:o}", "t", us_since(m, k->time_ns),
 		"d", k->side, "l", k->marks & EX_GAP ? "" : rpwi_explain_label(k, label), "x",
 		rpwi_explain_detail(k, detail), "s", k->state[0].cm, k->state[0].qp, k->state[1].cm,
-		k->state[1].qp, "h", fields);
+		k->state[1].qp, "h", fields.list);
 	if (!j)
 		return NULL;
 	if (!(k->marks & EX_GAP)) {
@@ -103,6 +127,7 @@ static json_t *row(const struct ex_model *m, const struct ex_pkt *k)
 		json_object_set_new(j, "f", json_integer(k->file));
 		json_object_set_new(j, "b", json_integer(ex_is_cm(k) ? 0 : k->p.payload_len));
 		json_object_set_new(j, "k", json_string(kind_of(k)));
+		json_object_set_new(j, "r", bytes(k));
 	}
 	if (k->seen_ns)
 		json_object_set_new(j, "t2", json_real(us_since(m, k->seen_ns)));
