@@ -100,6 +100,7 @@ class Alone(Rows):
         self.assertEqual(found["line_cores"], cores)
         self.assertAlmostEqual(found["bare_us"]["cache_line"] * 1e3, found["line_ns"], delta=found["line_ns"] * 1e-3)
         text = self.with_line(lambda: self.good("-s", 8, "-n", 5), "\nline ")
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
         self.assertRegex(text, rf"(?m)^line   \d+ ns: .* between cores {cores[0]} and {cores[1]}$")
         self.assertNotRegex(self.good("-s", 8, "-n", 5, "--no-bare"), r"(?m)^line")
 
