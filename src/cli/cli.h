@@ -43,6 +43,10 @@ int rpwi_cli_fail(int status, const char *command, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* The same for wrong arguments, with a second line that points at --help. Returns CLI_USAGE. */
 int rpwi_cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* What the command says on stderr when SIGINT or SIGTERM ends it: replaces what it would have said.
+ * A child says nothing of it. Not thread-safe. */
+void rpwi_cli_when_stopped(const char *command, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 
 /* ---- find.c ---- */
 /* The path of a file in one of two places, as seen from the folder of this program. 0 or -errno. */

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -103,6 +104,17 @@ class Alone(Rows):
         self.assertLessEqual(max(map(len, text.splitlines())), 80)
         self.assertRegex(text, rf"(?m)^line   \d+ ns: .* between cores {cores[0]} and {cores[1]}$")
         self.assertNotRegex(self.good("-s", 8, "-n", 5, "--no-bare"), r"(?m)^line")
+
+    def test_stopped_it_leaves_whole_rows_and_says_so(self):
+        run = subprocess.Popen(command("-t", "shm", "-s", "8,16,32,64", "-d", "1", "--no-bare"), env=environment(), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(run.kill)
+        while not run.stdout.readline().startswith("tag "):
+            self.assertIsNone(run.poll())
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=TIMEOUT_S)
+        self.assertEqual(run.returncode, -signal.SIGINT)
+        self.assertTrue(out == "" or out.endswith("\n"), out)
+        self.assertEqual(err, "ropeway perf: stopped: the rows above are whole; --sizes and --measure go on with the others\n")
 
     def test_a_wrong_byte_is_seen_in_each_operation(self):
         if not SPOIL:

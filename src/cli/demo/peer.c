@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 enum { CHUNK = 1 << 20, OUTSTANDING = 16, PORT = 1, BAR_CELLS = 30 };
+enum { PACE_AFTER_NS = 20 * 1000 * 1000 };
 /* The last resort against a call that does not return; the deadlines of waits are shorter, and tell
  * more. */
 enum { SILENCE_S = 40 };
@@ -102,14 +103,16 @@ static void show_progress(struct peer *p, uint64_t moved)
 	int cells = (int)(moved * BAR_CELLS / p->len);
 	unsigned quarter = (unsigned)(moved * 4 / p->len);
 	uint64_t ns = rpwi_now_ns() - p->start_ns;
+	char pace[32] = "";
 
 	alarm(SILENCE_S);
 	if (p->quiet)
 		return;
+	if (ns > PACE_AFTER_NS) /* the first sample is of no time at all */
+		snprintf(pace, sizeof(pace), "  %.2f GB/s", (double)moved / (double)ns);
 	if (isatty(STDOUT_FILENO))
-		printf("\r  %-9s [%.*s%.*s] %3u%%  %.2f GB/s%s", "", cells, full, BAR_CELLS - cells,
-			empty, (unsigned)(moved * 100 / p->len), (double)moved / (double)(ns + 1),
-			moved == p->len ? "\n" : "");
+		printf("\r  %-9s [%.*s%.*s] %3u%%%s%s", "", cells, full, BAR_CELLS - cells, empty,
+			(unsigned)(moved * 100 / p->len), pace, moved == p->len ? "\n" : "");
 	else if (quarter > p->quarter)
 		printf("  %-9s %3u%% moved\n", "", quarter * 25);
 	p->quarter = RPWI_MAX(quarter, p->quarter);

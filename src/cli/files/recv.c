@@ -82,6 +82,8 @@ static int run(const struct options *o)
 	} else {
 		if (!o->quiet)
 			print_start(o, rpw_listener_port(l));
+		rpwi_cli_when_stopped(NAME, "stopped: what has arrived is kept in NAME" FILES_PART
+					    " until its sender sends it again");
 		status = serve(&r, o->once);
 	}
 	recv_session_end_all(&r);

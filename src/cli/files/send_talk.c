@@ -62,6 +62,8 @@ static int fail_last(const char *what, int status)
 
 /* ---- the bar ---- */
 
+enum { PACE_COLUMNS = 12 };
+
 /* Columns of the terminal; one is left free, so that none of them wraps. */
 static unsigned columns(void)
 {
@@ -70,21 +72,41 @@ static unsigned columns(void)
 	return !ioctl(STDERR_FILENO, TIOCGWINSZ, &w) && w.ws_col ? w.ws_col - 1u : 79;
 }
 
+/* How fast, and how long that still takes; nothing from less than a moment. */
+static unsigned add_pace(const struct sender *s, uint64_t left, char *out, size_t room)
+{
+	double seconds = files_seconds_since(s->begin_ns), pace = (double)s->bytes / seconds;
+	if (seconds < 0.2 || pace < 1)
+		return (unsigned)snprintf(out, room, "%*s", PACE_COLUMNS, "");
+	unsigned used = (unsigned)snprintf(out, room, "  %5.2f GB/s", pace / 1e9);
+	unsigned long to_go = (unsigned long)((double)left / pace);
+	if (to_go < 2 || to_go >= 100 * 3600)
+		return used;
+	return used + (unsigned)snprintf(
+			      out + used, room - used, "  %lu:%02lu left", to_go / 60, to_go % 60);
+}
+
 static void bar_draw(struct sender *s, const char *name, uint64_t at, uint64_t size)
 {
-	enum { WIDTH = 24, NAME_MAX_COLUMNS = 40, NAME_MIN_COLUMNS = 12, EVERY_MS = 100 };
+	enum { WIDTH = 16, NAME_MAX_COLUMNS = 40, NAME_MIN_COLUMNS = 12, EVERY_MS = 100 };
 	uint64_t now = rpwi_now_ns();
 	char shown[4 * NAME_MAX_COLUMNS + 1], done[CLI_SIZE_LEN], bar[WIDTH + 4] = "", figures[80];
 	unsigned width = columns();
 
-	if (!s->has_bar || now - s->drawn_ns < EVERY_MS * RPWI_NS_PER_MS)
+	if (now - s->drawn_ns < EVERY_MS * RPWI_NS_PER_MS)
 		return;
 	s->drawn_ns = now;
+	rpwi_cli_when_stopped(NAME,
+		"stopped at %s of '%s': what has arrived is kept, and the same command continues "
+		"there",
+		rpwi_cli_size(at, done), name);
+	if (!s->has_bar)
+		return;
 	double part = size ? (double)at / (double)size : 1;
 	/* What fits: the figures, then a name, then the bar. */
-	unsigned used = (unsigned)snprintf(figures, sizeof(figures), " %3.0f%%  %11s  %5.2f GB/s",
-		part * 100, rpwi_cli_size(at, done),
-		(double)s->bytes / 1e9 / files_seconds_since(s->begin_ns));
+	unsigned used =
+		(unsigned)snprintf(figures, sizeof(figures), " %3.0f%%  %11s", part * 100, done);
+	used += add_pace(s, size - at, figures + used, sizeof(figures) - used);
 	if (used + NAME_MIN_COLUMNS + WIDTH + 3 <= width) {
 		used += WIDTH + 3;
 		bar[0] = ' ';

@@ -296,6 +296,10 @@ static int run(const struct options *o)
 		rc = rpwi_perf_distance(s, &distance);
 	if (!rc && !o->json)
 		print_head(rpwi_perf_endpoint(s), &bare, &distance, core);
+	rpwi_cli_when_stopped(PERF_NAME, "stopped: %s",
+		o->json ? "there is no JSON without all figures; --sizes and --duration make a run "
+			  "shorter"
+			: "the rows above are whole; --sizes and --measure go on with the others");
 	rc = rc ? rc : measure_all(o, s, rows);
 	if (s && o->json && print_json(rpwi_perf_endpoint(s), &bare, &distance, rows))
 		rc = CLI_FAILED;
