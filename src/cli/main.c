@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+enum { HELP_WORDS_MAX = 2 };
 static int run_help(int argc, char **argv);
 static int run_version(int argc, char **argv);
 static int run_completion(int argc, char **argv);
@@ -58,8 +59,17 @@ static const struct cli_command command = {
 
 static int run_help(int argc, char **argv)
 {
-	cli_options_help(&command, stdout);
-	return CLI_OK;
+	if (argc < 2 || argv[1][0] == '-') {
+		cli_options_help(&command, stdout);
+		return CLI_OK;
+	}
+	/* `help plugin check` is `plugin check --help`. */
+	char *words[HELP_WORDS_MAX + 3] = {(char *)command.name};
+	int n = 1;
+	for (int i = 1; i < argc && i <= HELP_WORDS_MAX; i++)
+		words[n++] = argv[i];
+	words[n++] = (char *)"--help";
+	return cli_commands_run(&command, subcommands, n, words);
 }
 
 static int run_version(int argc, char **argv)

@@ -50,8 +50,12 @@ static int memory_new(rpw_context *c, size_t len, unsigned access, bool has_out,
 static int memory_of_program(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind,
 	unsigned access, bool has_out, rpw_memory **out)
 {
-	if (!addr || (kind != RPW_MEMORY_HOST && kind != RPW_MEMORY_CUDA))
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register: address %p, kind %d", addr,
+	if (!addr)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register: the address is NULL");
+	if (kind != RPW_MEMORY_HOST && kind != RPW_MEMORY_CUDA)
+		return rpwi_fail(RPW_ERR_INVALID,
+			"rpw_memory_register: %d is no kind of memory: RPW_MEMORY_HOST or "
+			"RPW_MEMORY_CUDA",
 			(int)kind);
 	if (len > UINTPTR_MAX - (uintptr_t)addr)
 		return rpwi_fail(RPW_ERR_INVALID,

@@ -182,6 +182,15 @@ int req_return(rpw_request *r, rpw_request **out)
 	return RPW_IN_PROGRESS;
 }
 
+/* Of a call with one buffer that is `buf` and `len`, of others a piece. */
+static int piece_wrong(int i, int iovcnt, size_t len, const char *why)
+{
+	if (iovcnt == 1)
+		return rpwi_fail(RPW_ERR_INVALID, "a buffer of %zu bytes: %s", len, why);
+	return rpwi_fail(
+		RPW_ERR_INVALID, "piece %d of the scatter list has %zu bytes: %s", i, len, why);
+}
+
 static int iov_total(const struct iovec *iov, int iovcnt, size_t *total)
 {
 	if (iovcnt < 0 || iovcnt > IOV_MAX_COUNT || (iovcnt && !iov))
@@ -189,10 +198,10 @@ static int iov_total(const struct iovec *iov, int iovcnt, size_t *total)
 			"a scatter list of %d pieces: 0 to %d can be given", iovcnt, IOV_MAX_COUNT);
 	*total = 0;
 	for (int i = 0; i < iovcnt; i++) {
-		if (iov[i].iov_len > SIZE_MAX / 2 - *total || (iov[i].iov_len && !iov[i].iov_base))
-			return rpwi_fail(RPW_ERR_INVALID,
-				"piece %d of the scatter list has %zu bytes at %p", i,
-				iov[i].iov_len, iov[i].iov_base);
+		if (iov[i].iov_len && !iov[i].iov_base)
+			return piece_wrong(i, iovcnt, iov[i].iov_len, "its address is NULL");
+		if (iov[i].iov_len > SIZE_MAX / 2 - *total)
+			return piece_wrong(i, iovcnt, iov[i].iov_len, "no memory is as long");
 		*total += iov[i].iov_len;
 	}
 	return 0;

@@ -71,6 +71,10 @@ class Usage(Case):
             got = ropeway(command, "--help")
             self.assertEqual((got.returncode, got.stderr), (0, ""), command)
             self.assertIn(f"Usage: ropeway {command}", got.stdout)
+            self.assertEqual(ropeway("help", command).stdout, got.stdout)
+        self.assertEqual(ropeway("help", "plugin", "check").stdout, ropeway("plugin", "check", "--help").stdout)
+        self.assertEqual(ropeway("help").stdout, top.stdout)
+        self.assertEqual(ropeway("help", "rnu").stderr, "ropeway: unknown command 'rnu': did you mean 'run'?\nTry 'ropeway --help'.\n")
 
     def test_every_help_fits_80_columns(self):
         commands = re.findall(r"(?m)^  ([a-z]+) ", ropeway("--help").stdout)

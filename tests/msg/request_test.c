@@ -87,6 +87,25 @@ static void arguments_are_checked(void **state)
 	rpw_context_destroy(NULL);
 }
 
+/* What was wrong is named; NULL is never written as an address. */
+static void a_missing_buffer_is_named(void **state)
+{
+	struct pair p;
+	rpw_request *r;
+	rpw_memory *m;
+	const struct iovec two[] = {{(void *)"ab", 2}, {NULL, 3}};
+	pair_open(&p, transport);
+	assert_int_equal(rpw_send(p.ea, NULL, 5, 1, &r), RPW_ERR_INVALID);
+	assert_string_equal(rpw_last_error(), "a buffer of 5 bytes: its address is NULL");
+	assert_int_equal(rpw_send_iov(p.ea, two, 2, 1, &r), RPW_ERR_INVALID);
+	assert_string_equal(
+		rpw_last_error(), "piece 1 of the scatter list has 3 bytes: its address is NULL");
+	assert_int_equal(
+		rpw_memory_register(p.a, NULL, 8, RPW_MEMORY_HOST, 0, &m), RPW_ERR_INVALID);
+	assert_string_equal(rpw_last_error(), "rpw_memory_register: the address is NULL");
+	pair_close(&p);
+}
+
 static void a_wait_times_out_and_goes_on(void **state)
 {
 	struct pair p;
@@ -110,6 +129,7 @@ int request_tests(void)
 		CASE(cancels),
 		CASE(calls_from_inside_callbacks),
 		CASE(arguments_are_checked),
+		CASE(a_missing_buffer_is_named),
 		CASE(a_wait_times_out_and_goes_on),
 	};
 	return cmocka_run_group_tests_name(transport, tests, NULL, NULL);
