@@ -507,7 +507,11 @@ class Forbidden(unittest.TestCase):
 
 def look_who():
     """Before the user namespace, if there is one: can there be other users?"""
-    if os.geteuid() or subprocess.run([ROPEWAY, "--version"], user=USER, group=GROUP, extra_groups=[], capture_output=True, check=False).returncode:
+    try:
+        can = not os.geteuid() and not subprocess.run([ROPEWAY, "--version"], user=USER, group=GROUP, extra_groups=[], capture_output=True, check=False).returncode
+    except PermissionError:  # the build lies in a home of mode 0700
+        can = False
+    if not can:
         print(f"SKIPPED: nobody here can be user {USER}, or that user cannot run {ROPEWAY}: only as this user", flush=True)
         os.environ["NAMESPACE_TEST_ALONE"] = "1"
 
