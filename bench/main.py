@@ -159,7 +159,7 @@ def inside_guest(o):
         if done.returncode:
             sys.exit(f"bench: in the guest, {' '.join(command)}: {done.stderr.strip()}")
     if o.cm:
-        os.environ["ROPEWAY_FIRST"] = "software"  # the kernel binds 127.0.0.1 to any device that it has, rxe here
+        os.environ["ROPEWAY_DEVICES"] = "all,first"  # the kernel binds 127.0.0.1 to any device that it has, rxe here
         return measure.measure(measure.chosen(cm.groups(runner(o, prefix=prefix), runner(o, preload=False), "10.78.0.1", o.quick), o.only), o.rounds, tell)
     groups = cases.guest(runner(o, prefix=prefix), runner(o, preload=False, prefix=prefix), o.device, runner(o, preload=False), "rxe_bench", "10.78.0.1",
                          0.5 if o.quick else 2.0, o.quick)

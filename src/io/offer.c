@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* offer.c - which of the devices programs are shown: those of ROPEWAY_DEVICES, else all, but the
- * loopback interface's only where nothing else would be of use.
+/* offer.c - which of our devices programs are shown: those of ROPEWAY_DEVICES (base/choice.h), else
+ * all, but the loopback interface's only where nothing else would be of use.
  *
  * UCX, NCCL, MPI and Mooncake take each active device for one that reaches every peer, and give it
  * a part of the data. The loopback interface's reaches this host alone. docs/decisions/devices.md
@@ -10,61 +10,53 @@
  */
 #include "io/io.h"
 
+#include "base/choice.h"
+
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 /* ---- ROPEWAY_DEVICES ---- */
 
-static const char *choice(void)
+static bool names(const struct rpwi_choice_word *w, const struct rpwi_netdev *d)
 {
-	const char *list = getenv("ROPEWAY_DEVICES");
-	return list && list[strspn(list, ", ")] ? list : NULL;
+	return rpwi_choice_is(w, d->name) || rpwi_choice_is(w, d->ifname);
 }
 
-static bool is_word(const char *word, size_t len, const char *name)
-{
-	return strlen(name) == len && !memcmp(word, name, len);
-}
+/* What the list says of a device: it hides it by name, or it names it, and whether it names any. */
+struct said {
+	bool hidden, chosen, choice;
+};
 
-/* The next word of the list, its length, and where to go on. */
-static const char *next_word(const char **list, size_t *len)
+static struct said said_of(const struct rpwi_netdev *d)
 {
-	const char *word = *list + strspn(*list, ", ");
-	*len = strcspn(word, ", ");
-	*list = word + *len;
-	return *len ? word : NULL;
-}
-
-static bool names(const char *word, size_t len, const struct rpwi_netdev *d)
-{
-	return is_word(word, len, "all") || is_word(word, len, d->name) ||
-	       is_word(word, len, d->ifname);
-}
-
-static bool is_chosen(const char *list, const struct rpwi_netdev *d)
-{
-	const char *word;
-	size_t len;
-	while ((word = next_word(&list, &len)))
-		if (names(word, len, d))
-			return true;
-	return false;
+	const char *list = rpwi_choice();
+	struct rpwi_choice_word w;
+	struct said s = {0};
+	while (list && rpwi_choice_next(&list, &w)) {
+		bool is = w.kind == RPWI_CHOICE_ALL || names(&w, d);
+		if (w.kind == RPWI_CHOICE_EXCEPT)
+			s.hidden |= is;
+		else if (w.kind == RPWI_CHOICE_ALL || w.kind == RPWI_CHOICE_NAME)
+			s.chosen |= is;
+		s.choice |= w.kind == RPWI_CHOICE_ALL || w.kind == RPWI_CHOICE_NAME;
+	}
+	return s;
 }
 
 bool rpwi_netdev_unknown(const struct rpwi_netdev *devs, unsigned n, char *name, size_t room)
 {
-	const char *list = choice(), *word;
-	size_t len;
-	while (list && (word = next_word(&list, &len))) {
-		bool known = is_word(word, len, "all");
+	const char *list = rpwi_choice();
+	struct rpwi_choice_word w;
+	while (list && rpwi_choice_next(&list, &w)) {
+		/* ^NAME may be a real device's */
+		bool known = w.kind != RPWI_CHOICE_NAME;
 		for (unsigned i = 0; i < n && !known; i++)
-			known = names(word, len, &devs[i]);
+			known = names(&w, &devs[i]);
 		if (!known) {
-			snprintf(name, room, "%.*s", (int)len, word);
+			snprintf(name, room, "%.*s", (int)w.len, w.name);
 			return true;
 		}
 	}
@@ -184,26 +176,31 @@ static bool is_held(void)
 
 /* ---- both ---- */
 
+/* Is d the loopback interface's, and not to be seen for that? *held is asked for once: -1. */
+static bool is_in_the_way(const struct rpwi_netdev *d, bool others, int *held)
+{
+	if (!d->loopback || !others)
+		return false;
+	if (*held < 0)
+		*held = is_held();
+	return !*held;
+}
+
 void rpwi_netdev_offer(struct rpwi_netdev *devs, unsigned n)
 {
-	const char *list = choice();
-	bool others = false, held = false, asked = false;
+	bool others = false;
+	int held = -1;
 	for (unsigned i = 0; i < n && !others; i++)
-		others = reaches_others(&devs[i]);
+		others = reaches_others(&devs[i]) && !said_of(&devs[i]).hidden;
 	for (unsigned i = 0; i < n; i++) {
 		struct rpwi_netdev *d = &devs[i];
+		struct said s = said_of(d);
 		d->hidden = RPWI_NOT_HIDDEN;
-		d->for_want = !list && d->loopback && !others;
-		if (list) {
-			if (!is_chosen(list, d))
-				d->hidden = RPWI_HIDDEN_BY_CHOICE;
-		} else if (d->loopback && others) {
-			if (!asked)
-				held = is_held();
-			asked = true;
-			if (!held)
-				d->hidden = RPWI_HIDDEN_LOOPBACK;
-		}
+		d->for_want = !s.choice && d->loopback && !others;
+		if (s.hidden || (s.choice && !s.chosen))
+			d->hidden = RPWI_HIDDEN_BY_CHOICE;
+		else if (!s.choice && is_in_the_way(d, others, &held))
+			d->hidden = RPWI_HIDDEN_LOOPBACK;
 	}
 }
 
@@ -214,5 +211,6 @@ void rpwi_netdev_why_hidden(const struct rpwi_netdev *d, char *why, size_t why_l
 			"it reaches this host alone; `ropeway run --devices %s` (or all) shows it",
 			d->ifname);
 	else
-		snprintf(why, why_len, "ROPEWAY_DEVICES=%.64s does not name it", choice());
+		snprintf(why, why_len, "ROPEWAY_DEVICES=%.64s %s it", rpwi_choice(),
+			said_of(d).hidden ? "hides" : "does not name");
 }

@@ -7,6 +7,7 @@
  * there.
  */
 #include "library/forwards.h"
+#include "base/choice.h"
 #include "preload/missing.h"
 #include "preload/preload.h"
 
@@ -53,7 +54,9 @@ void *rpwi_forward_resolve(void **slot)
 	const struct forward *f = forwards;
 	while (f->slot != slot)
 		f++;
-	void *library = rpwi_distribution(), *to = NULL;
+	/* what was called so can list real devices alone */
+	bool none = f->old && rpwi_choice_software();
+	void *library = none ? NULL : rpwi_distribution(), *to = NULL;
 	if (library) {
 		rpwi_inside_real++;
 		to = dlvsym(library, f->name, f->version);

@@ -114,6 +114,23 @@ static int want(const struct rpwi_nl_world *w, const struct nlmsghdr *h, struct 
 	return 0;
 }
 
+bool rpwi_nl_device(const struct nlmsghdr *h, char *name, size_t room)
+{
+	const char *at = (const char *)h + NLMSG_HDRLEN, *end = (const char *)h + h->nlmsg_len;
+	while (is_nldev(h) && end - at >= NLA_HDRLEN) {
+		const struct nlattr *a = (const void *)at;
+		if (a->nla_len < NLA_HDRLEN || a->nla_len > (size_t)(end - at))
+			return false;
+		if ((a->nla_type & NLA_TYPE_MASK) == RDMA_NLDEV_ATTR_DEV_NAME) {
+			snprintf(name, room, "%.*s", (int)(a->nla_len - NLA_HDRLEN),
+				at + NLA_HDRLEN);
+			return true;
+		}
+		at += RPWI_MIN((size_t)NLA_ALIGN(a->nla_len), (size_t)(end - at));
+	}
+	return false;
+}
+
 /* ---- devices and ports ---- */
 
 static uint64_t guid_of(const struct rpwi_netdev *d)

@@ -51,6 +51,9 @@ struct rpwi_nl_out {
 /* Is there a whole message of at most `len` bytes? Its header, else NULL. */
 const struct nlmsghdr *rpwi_nl_message(const void *buf, size_t len);
 
+/* The device that a whole message of the kernel's is about; false: it names none. */
+bool rpwi_nl_device(const struct nlmsghdr *h, char *name, size_t room);
+
 /* Whose the answer is, where the kernel has RDMA devices of its own. */
 enum rpwi_nl_side {
 	RPWI_NL_OURS,

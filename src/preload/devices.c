@@ -5,6 +5,7 @@
 #include "preload/preload.h"
 
 #include "explain/trace.h"
+#include "base/choice.h"
 #include "base/lock.h"
 
 #include <fcntl.h>
@@ -36,27 +37,33 @@ static struct ibv_device **real_list(int *num)
 	return list;
 }
 
+/* Those of a list that programs see go into m, from `at` on; how many are in it then. */
+static int put(struct merged *m, int at, struct ibv_device **from, int n, bool real)
+{
+	for (int i = 0; i < n; i++)
+		if (!real || !rpwi_choice_hides(from[i]->name))
+			m->devices[at++] = from[i];
+	return at;
+}
+
 static struct merged *merge(
-	struct ibv_device **real, int nreal, struct ibv_device **soft, int nsoft)
+	struct ibv_device **real, int nreal, struct ibv_device **soft, int nsoft, int *n)
 {
 	struct merged *m = calloc(
 		1, sizeof(*m) + sizeof(struct ibv_device *) * ((size_t)nreal + (size_t)nsoft + 1));
 	if (!m)
 		return NULL;
 	m->real = real;
-	bool software_first = env_is("ROPEWAY_FIRST", "software");
-	int at_soft = software_first ? 0 : nreal;
-	int at_real = software_first ? nsoft : 0;
-	for (int i = 0; i < nreal; i++)
-		m->devices[at_real + i] = real[i];
-	for (int i = 0; i < nsoft; i++)
-		m->devices[at_soft + i] = soft[i];
+	if (rpwi_choice_first())
+		*n = put(m, put(m, 0, soft, nsoft, false), real, nreal, true);
+	else
+		*n = put(m, put(m, 0, real, nreal, true), soft, nsoft, false);
 	return m;
 }
 
 RPWI_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
-	int nreal = 0, nsoft = 0;
+	int nreal = 0, nsoft = 0, n = 0;
 	if (rpwi_fork_broken)
 		return rpwi_refused()->ibv_get_device_list(num_devices);
 	rpwi_reach();
@@ -66,14 +73,14 @@ RPWI_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 		*num_devices = 0;
 	/* Without RDMA in the kernel the real call fails with ENOSYS; that is what we are here
 	 * for. */
-	struct ibv_device **real = real_list(&nreal);
+	struct ibv_device **real = rpwi_choice_software() ? NULL : real_list(&nreal);
 	if (!real)
 		nreal = 0;
 	struct ibv_device **soft = rpwi_dev_get_list(&nsoft);
 	int err = errno;
 	if (!soft)
 		nsoft = 0;
-	struct merged *m = soft || real ? merge(real, nreal, soft, nsoft) : NULL;
+	struct merged *m = soft || real ? merge(real, nreal, soft, nsoft, &n) : NULL;
 	if (soft || real)
 		err = ENOMEM;
 	free(soft);
@@ -87,7 +94,7 @@ RPWI_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 	lists = m;
 	rpwi_unlock(RPWI_LOCK_LISTS);
 	if (num_devices)
-		*num_devices = nreal + nsoft;
+		*num_devices = n;
 	return m->devices;
 }
 
@@ -219,7 +226,7 @@ static bool has_real_class(void)
  * be, and its failure counts only where there are real devices. */
 RPWI_EXPORT int ibv_fork_init(void)
 {
-	if (!rpwi_real()->found)
+	if (rpwi_choice_software() || !rpwi_real()->found)
 		return 0;
 	int err = rpwi_real()->ibv_fork_init();
 	return err && has_real_class() ? err : 0;
@@ -227,7 +234,9 @@ RPWI_EXPORT int ibv_fork_init(void)
 
 RPWI_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
 {
-	return rpwi_real()->found ? rpwi_real()->ibv_is_fork_initialized() : IBV_FORK_UNNEEDED;
+	if (rpwi_choice_software() || !rpwi_real()->found)
+		return IBV_FORK_UNNEEDED;
+	return rpwi_real()->ibv_is_fork_initialized();
 }
 
 RPWI_EXPORT const char *ibv_get_sysfs_path(void)

@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -99,13 +100,23 @@ static void name_ours(void *arg, const char *name, enum rpwi_kind kind)
 		name_add(s, name, type_of(kind), rpwi_ours_number(path));
 }
 
+/* One of the kernel's own, unless programs are not shown it. */
+static void name_real(struct stream *s, const struct dirent *e)
+{
+	char path[RPWI_TREE_PATH_MAX];
+	int len = snprintf(path, sizeof(path), "%s/%s", s->path, e->d_name);
+	bool whole = len > 0 && (size_t)len < sizeof(path);
+	if (!whole || !rpwi_tree_hides(path))
+		name_add(s, e->d_name, e->d_type, e->d_ino);
+}
+
 static void fill(struct stream *s, const struct rpwi_place *p)
 {
 	names_clear(s);
 	if (s->real) {
 		const struct dirent *e;
 		while ((e = RPWI_NEXT(readdir, readdir)(s->real)))
-			name_add(s, e->d_name, e->d_type, e->d_ino);
+			name_real(s, e);
 	} else {
 		char above[RPWI_TREE_PATH_MAX];
 		memcpy(above, s->path, sizeof(above));

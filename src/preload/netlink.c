@@ -15,6 +15,7 @@
  * The kernel is asked on a socket of its own, for the length of one call.
  */
 #include "preload/netlink.h"
+#include "base/choice.h"
 #include "io/counters.h"
 #include "netlink/netlink.h"
 #include "tree/tree.h"
@@ -185,7 +186,8 @@ static bool count_all(const char *device, enum rpwi_resource_kind kind, uint64_t
 /* A call's memory. */
 struct call {
 	int fd;
-	int kernel; /* its socket; -1: it has no RDMA, -2: not asked yet */
+	int kernel;  /* its socket; -1: it has no RDMA that is seen, -2: not asked yet */
+	bool hidden; /* an answer of its was about a device that programs are not shown */
 	struct rpwi_nl_world w;
 	struct rpwi_nl_out out;
 	_Alignas(8) uint8_t answer[KERNEL_DATAGRAM];
@@ -206,6 +208,8 @@ static int kernel_socket(struct call *c)
 	int one = 1;
 	if (c->kernel != -2)
 		return c->kernel;
+	if (rpwi_choice_software())
+		return c->kernel = -1;
 	c->kernel = (int)syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA);
 	if (c->kernel < 0)
 		return c->kernel = -1;
@@ -215,8 +219,15 @@ static int kernel_socket(struct call *c)
 	return c->kernel;
 }
 
-/* One datagram of the kernel's goes on, as to the program's own port; without the end of a list
- * if `open`. *end: that end, or an error, was in it; *err: the former's. */
+static bool is_hidden(const struct nlmsghdr *h)
+{
+	char name[64];
+	return rpwi_nl_device(h, name, sizeof(name)) && rpwi_choice_hides(name);
+}
+
+/* One datagram of the kernel's goes on, as to the program's own port; without what is about hidden
+ * devices, and without the end of a list if `open`. *end: that end, or an error, was in it; *err:
+ * the former's. */
 static int pass_on(struct call *c, size_t len, bool open, bool *end, int *err)
 {
 	size_t at = 0, keep = 0;
@@ -229,7 +240,9 @@ static int pass_on(struct call *c, size_t len, bool open, bool *end, int *err)
 		if (last && h->nlmsg_len >= NLMSG_LENGTH(sizeof(int32_t)))
 			memcpy(err, NLMSG_DATA(h), sizeof(int32_t));
 		*end = *end || last;
-		if (!(last && open)) {
+		bool hidden = is_hidden(h);
+		c->hidden = c->hidden || hidden;
+		if (!hidden && !(last && open)) {
 			memmove(c->answer + keep, h, step);
 			keep += step;
 		}
@@ -270,13 +283,23 @@ static int answer_both(struct call *c, const struct nlmsghdr *h)
 	return err ? rpwi_nl_done(&c->w, h, err, &c->out) : rpwi_nl_answer(&c->w, h, &c->out);
 }
 
-static int answer(struct call *c, const struct nlmsghdr *h)
+/* Its answer alone. Of a hidden device there is none. */
+static int answer_kernel(struct call *c, const struct nlmsghdr *h)
 {
 	int none = 0;
+	c->hidden = false;
+	int rc = ask_kernel(c, h, false, &none);
+	if (rc || !c->hidden || h->nlmsg_flags & NLM_F_DUMP)
+		return rc;
+	return rpwi_nl_error(&c->w, h, -ENODEV, NULL, &c->out);
+}
+
+static int answer(struct call *c, const struct nlmsghdr *h)
+{
 	enum rpwi_nl_side side = rpwi_nl_side(&c->w, h);
 	if (side == RPWI_NL_OURS || kernel_socket(c) < 0)
 		return rpwi_nl_answer(&c->w, h, &c->out);
-	return side == RPWI_NL_BOTH ? answer_both(c, h) : ask_kernel(c, h, false, &none);
+	return side == RPWI_NL_BOTH ? answer_both(c, h) : answer_kernel(c, h);
 }
 
 /* The queue is full: the request ends with that error, and the program sees it. */

@@ -7,6 +7,8 @@
  */
 #include "tree/tree.h"
 
+#include "base/choice.h"
+
 #include <fcntl.h>
 
 RPWI_BARE static const char *after(const char *path, const char *prefix)
@@ -85,10 +87,13 @@ static int state_of(int fd)
 
 bool rpwi_relative_maybe(int dir, const char *path)
 {
+	/* a hidden device has any name */
 	if (dir == AT_FDCWD)
-		return rpwi_cwd_state == RPWI_CWD_TOKEN || has_word(path);
+		return rpwi_cwd_state == RPWI_CWD_TOKEN || has_word(path) ||
+		       rpwi_choice_hides_any();
 	if (dir < 0)
 		return false;
 	int s = state_of(dir);
-	return s == RPWI_FD_TOKEN || (s == RPWI_FD_SYS && has_word(path));
+	return s == RPWI_FD_TOKEN ||
+	       (s == RPWI_FD_SYS && (has_word(path) || rpwi_choice_hides_any()));
 }

@@ -93,6 +93,13 @@ typedef void rpwi_tree_visit(void *arg, const char *name, enum rpwi_kind kind);
 void rpwi_tree_list(
 	const struct rpwi_tree *t, const char *folder, rpwi_tree_visit *visit, void *arg);
 
+/* ---- hides.c ---- */
+
+/* Is the kernel's file of that canonical path a real device's that programs are not shown? */
+bool rpwi_tree_hides(const char *path);
+/* May such be in that folder? */
+bool rpwi_tree_may_hide(const char *folder);
+
 /* ---- walk.c ---- */
 
 enum rpwi_found {
@@ -112,7 +119,8 @@ int rpwi_place_find(struct rpwi_place *p, int dir, const char *path, int flags);
 void rpwi_place_done(struct rpwi_place *p);
 /* The same for a descriptor of the program's: ours, or RPWI_PASS. */
 int rpwi_place_of_fd(struct rpwi_place *p, int fd);
-/* Its canonical path, if it is a folder of the kernel's with something of ours in it. */
+/* Its canonical path, if it is a folder of the kernel's with something of ours in it, or something
+ * that programs are not shown. */
 bool rpwi_place_is_merged(struct rpwi_place *p, int dir, const char *path);
 
 /* ---- token.c ---- */

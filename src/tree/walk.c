@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* walk.c - follows a path, part by part, through the kernel's files and ours: path_resolution(7).
- * The kernel's own come first. */
+ * The kernel's own come first, but for those that programs are not shown (hides.c). */
 #include "tree/tree.h"
 
 #include <fcntl.h>
@@ -87,6 +87,10 @@ static int step(struct walk *w, int flags)
 
 	long n = syscall(SYS_readlinkat, AT_FDCWD, p->path, to, sizeof(to) - 1);
 	bool there = n >= 0 || errno == EINVAL;
+	if (there && rpwi_tree_hides(p->path)) {
+		there = false;
+		w->touched = true;
+	}
 	if (!there && !w->kernel_alone)
 		rpwi_tree_open(&p->tree);
 	struct rpwi_node ours = rpwi_tree_node(&p->tree, p->path);
@@ -240,7 +244,8 @@ static bool is_merged(struct rpwi_place *p, int dir, const char *path)
 	if (rc || p->node.kind != RPWI_NODE_NONE || !may_be_merged(p->path))
 		return false;
 	rpwi_tree_open(&p->tree);
-	return rpwi_tree_node(&p->tree, p->path).kind == RPWI_NODE_DIR;
+	return rpwi_tree_node(&p->tree, p->path).kind == RPWI_NODE_DIR ||
+	       rpwi_tree_may_hide(p->path);
 }
 
 bool rpwi_place_is_merged(struct rpwi_place *p, int dir, const char *path)

@@ -5,13 +5,15 @@
  * Behind a channel there is then one of the kernel's. A command for such an id is passed on with
  * the kernel's number for it. Its events are fetched by one thread of this process, and queued like
  * our own, so that a program sees one channel. A listener on all addresses listens on both sides.
- * RESOLVE_ADDR is tried on the kernel first, unless ROPEWAY_FIRST=software; when no device of its
- * is on the way (it says so at once, or by ADDR_ERROR), it is ours.
+ * RESOLVE_ADDR is tried on the kernel first, unless ours come first in the list of devices; when no
+ * device of its is on the way (it says so at once, or by ADDR_ERROR), it is ours.
  */
 #include "ucma/ucma_priv.h"
 
+#include "base/choice.h"
+
 #include <fcntl.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -30,6 +32,8 @@ static struct {
 static bool there(void)
 {
 	struct stat st;
+	if (rpwi_choice_software())
+		return false; /* none of its devices is seen */
 	if (kernel.there < 0)
 		kernel.there = !syscall(SYS_faccessat, AT_FDCWD, device, R_OK | W_OK) &&
 			       !syscall(SYS_newfstatat, AT_FDCWD, device, &st, 0) && st.st_rdev;
@@ -37,11 +41,7 @@ static bool there(void)
 }
 
 /* Whom to ask for an address that both may have, as in the list of devices. */
-static bool kernel_first(void)
-{
-	const char *first = getenv("ROPEWAY_FIRST");
-	return there() && !(first && !strcmp(first, "software"));
-}
+static bool kernel_first(void) { return !rpwi_choice_first() && there(); }
 
 static int kernel_write(int fd, uint32_t number, const void *body, size_t len, size_t out_len)
 {
@@ -52,6 +52,40 @@ static int kernel_write(int fd, uint32_t number, const void *body, size_t len, s
 	assert(len <= sizeof(m.body));
 	memcpy(m.body, body, len);
 	return syscall(SYS_write, fd, &m, sizeof(m.hdr) + len) < 0 ? -errno : 0;
+}
+
+/* ---- devices that programs are not shown ---- */
+
+/* As sysfs has it. */
+static bool has_guid(const struct rpwi_choice_word *w, const char *guid)
+{
+	char path[128], text[32] = "";
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s/node_guid", (int)w->len, w->name);
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	long n = fd < 0 ? -1 : syscall(SYS_read, fd, text, sizeof(text) - 1);
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	return n > 0 && !strncmp(text, guid, strlen(guid));
+}
+
+/* Is the kernel's id of that number on one? */
+static bool is_hidden(const struct channel *ch, uint32_t number)
+{
+	struct rdma_ucm_query_route_resp resp = {0};
+	struct rdma_ucm_query cmd = {.response = (uintptr_t)&resp, .id = number};
+	const char *list = rpwi_choice();
+	struct rpwi_choice_word w;
+	char guid[32];
+	if (!rpwi_choice_hides_any() || kernel_write(ch->real_fd, RDMA_USER_CM_CMD_QUERY_ROUTE,
+						&cmd, sizeof(cmd), sizeof(resp)))
+		return false;
+	const uint8_t *g = (const void *)&resp.node_guid;
+	snprintf(guid, sizeof(guid), "%02x%02x:%02x%02x:%02x%02x:%02x%02x", g[0], g[1], g[2], g[3],
+		g[4], g[5], g[6], g[7]);
+	while (list && rpwi_choice_next(&list, &w))
+		if (w.kind == RPWI_CHOICE_EXCEPT && has_guid(&w, guid))
+			return true;
+	return false;
 }
 
 /* ---- events ---- */
@@ -65,7 +99,9 @@ static struct id *id_of_serial(struct channel *ch, uint64_t serial)
 
 static void request_of_kernel(struct id *listener, const struct rdma_ucm_event_resp *resp)
 {
-	struct id *child = id_new(listener->ch, listener->ps, listener->qp_type, 0);
+	struct id *child = is_hidden(listener->ch, resp->id)
+				   ? NULL
+				   : id_new(listener->ch, listener->ps, listener->qp_type, 0);
 	struct event *e = child ? event_new(listener, EV_CONNECT_REQUEST, (int)resp->status) : NULL;
 	if (!e) {
 		struct rdma_ucm_destroy_id_resp gone;
@@ -99,8 +135,10 @@ static void event_of_kernel(struct channel *ch, const struct rdma_ucm_event_resp
 		request_of_kernel(id, resp);
 		return;
 	}
-	if (resp->event == EV_ADDR_ERROR && id->want_dst.addr.family) {
-		/* None of the kernel's devices leads there: one of ours may. */
+	bool none = resp->event == EV_ADDR_ERROR ||
+		    (resp->event == EV_ADDR_RESOLVED && is_hidden(ch, id->real_handle));
+	if (none && id->want_dst.addr.family) {
+		/* None of the kernel's devices leads there, or a hidden one: one of ours may. */
 		real_end(id);
 		int rc = id_resolve_addr(id, &id->want_src, &id->want_dst);
 		if (rc)
@@ -235,6 +273,8 @@ int real_bind(struct id *id, const struct endpoint *e)
 	int rc = kernel_first() ? begin(id) : -ENODEV;
 	if (!rc)
 		rc = forward_bind(id, e);
+	if (!rc && is_hidden(id->ch, id->real_handle))
+		rc = -ENODEV;
 	if (!rc)
 		id->real = REAL_ONLY;
 	else

@@ -212,7 +212,7 @@ class Found(Base):
 
     def test_real_devices_are_the_distributions(self):
         path = f"{FOLDER}:{FAKE}"
-        for order, env in ("real-first", {}), ("software-first", {"ROPEWAY_FIRST": "software"}), ("disabled", {"ROPEWAY_DISABLE": "1"}):
+        for order, env in ("real-first", {}), ("software-first", {"ROPEWAY_FIRST": "software"}), ("disabled", {"ROPEWAY_DISABLE": "1"}), ("hidden", {}):
             for preload in {}, {"LD_PRELOAD": str(DROPIN)}:
                 self.ok(run(os.environ["MERGED"], order, FAKE / "libibverbs.so.1", library=path, **env, **preload))
 

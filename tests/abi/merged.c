@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* merged.c - real and software devices in one list. Run with the drop-in preloaded and the fake
  * libibverbs in the real one's place; or with the versioned library in that place, and the fake one
- * where only that finds it, which is FAKE. Usage: merged real-first|software-first|disabled [FAKE]
+ * where only that finds it, which is FAKE.
+ *
+ *   merged real-first|software-first|disabled|hidden [FAKE]
  */
 #include "check.h"
 
@@ -57,6 +59,46 @@ static void check_order(const char *want)
 	ibv_free_device_list(list);
 	CHECK(fake_references(0) == 0 && fake_references(1) == 0, "%d %d", fake_references(0),
 		fake_references(1));
+}
+
+/* What ROPEWAY_DEVICES says of real devices, word by word. */
+static void check_words(void)
+{
+	static const struct {
+		const char *list;
+		int fake_0, fake_1; /* where they are; -1: nowhere */
+	} row[] = {
+		{"lo", 0, 1},
+		{"lo,first", 1, 2},
+		{"^fake_0 lo", -1, 0},
+		{"first,lo,^fake_0", -1, 1},
+		{"lo,^fake_1,^nothing_0", 0, -1},
+		{"lo,^fake_0,^fake_1", -1, -1},
+		{"lo,^fake_", 0, 1},
+		{"lo,auto", 0, 1}, /* nothing is tried here */
+		{"software,lo", -1, -1},
+		{"lo,software,first,^fake_0", -1, -1},
+	};
+	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+		int n = 0, want = 1 + (row[i].fake_0 >= 0) + (row[i].fake_1 >= 0);
+		setenv("ROPEWAY_DEVICES", row[i].list, 1);
+		struct ibv_device **list = ibv_get_device_list(&n);
+		CHECK(list && n == want && !list[n], "%s: %d devices", row[i].list, n);
+		for (int k = 0; k < n; k++) {
+			const char *name = "rpw_lo";
+			if (k == row[i].fake_0)
+				name = "fake_0";
+			else if (k == row[i].fake_1)
+				name = "fake_1";
+			CHECK(!strcmp(list[k]->name, name), "%s: %s at %d", row[i].list,
+				list[k]->name, k);
+		}
+		/* with `software` the library is not even asked */
+		int held = !strstr(row[i].list, "software");
+		CHECK(fake_references(0) == held && fake_references(1) == held, "%s", row[i].list);
+		ibv_free_device_list(list);
+		CHECK(!fake_references(0) && !fake_references(1), "%s", row[i].list);
+	}
 }
 
 /* Two lists at once, freed in the order they were made; a software device stays good after its list
@@ -127,6 +169,10 @@ int main(int argc, char **argv)
 	if (!find_fakes(argc > 2 ? argv[2] : NULL)) {
 		fprintf(stderr, "merged: the fake libraries are not in LD_LIBRARY_PATH\n");
 		return 99;
+	}
+	if (!strcmp(want, "hidden")) {
+		check_words();
+		CHECK_DONE();
 	}
 	check_order(want);
 	check_two_lists();

@@ -90,7 +90,10 @@ class RealBeside(Base):
         self.fake("real-first")
 
     def test_software_devices_come_first_when_asked(self):
-        self.fake("software-first", ROPEWAY_FIRST="software")
+        self.fake("software-first", ROPEWAY_FIRST="software")  # the older name of the word `first`
+
+    def test_words_for_real_devices(self):
+        self.fake("hidden")
 
     def test_disabled(self):
         self.fake("disabled", ROPEWAY_DISABLE="1", ROPEWAY_FIRST="software")

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Real devices beside the drop-in: in a guest whose kernel drives an RDMA device (rxe), programs with the drop-in preloaded use that device for its addresses, through
-the kernel's own rdma_cm, and meet programs that know nothing of ropeway.
+the kernel's own rdma_cm, and meet programs that know nothing of ropeway; or do not see it, if ROPEWAY_DEVICES hides it.
 
   beside.py [--lib SO] [-v]
 
@@ -53,6 +53,76 @@ CHANGES = [
     ("rdma link del rxe1", 0, None),
     ("rdma dev set rpw_lo name other", 1, None),
 ]
+
+# Words of ROPEWAY_DEVICES that hide rxe0: what is asked, and what each line of the answer must be. None: it has to fail.
+HIDES = ("software", "^rxe0")
+OURS = r"100\d+: rpw_\w+: .*"
+HIDDEN = [
+    ("rdma dev", OURS),
+    ("rdma link", r"link rpw_\w+/1 .*"),
+    ("rdma res", OURS),
+    ("rdma res show cm_id", ""),
+    ("rdma dev show rxe0", None),
+    ("rdma link show rxe0/1", None),
+    ("ibv_devices", r" +(device|------|rpw_\w+)\s.*"),
+    ("ibv_devinfo -d rxe0", None),
+    ("ls /sys/class/infiniband", r"rpw_\w+"),
+    ("ls /sys/class/infiniband_verbs", r"abi_version|uverbs10\d+"),
+    ("ls /sys/devices/virtual/infiniband /sys/devices/virtual/infiniband_verbs", r"/sys/devices/virtual/infiniband(_verbs)?:|"),
+    ("ls /dev/infiniband", r"rdma_cm|uverbs10\d+"),
+    ("cat /sys/class/infiniband/rxe0/node_guid", None),
+    ("cat /sys/devices/virtual/infiniband/rxe0/node_guid", None),
+    ("cat /sys/class/infiniband_verbs/uverbs0/ibdev", None),
+    ("head -c 0 /dev/infiniband/uverbs0", None),
+]
+
+
+def run_hidden(guest, lib, words, command, line):
+    r = guest.start(f"env LD_PRELOAD={lib} ROPEWAY_DEVICES={words} {command}")
+    rc = r.wait(20)
+    text = [t.rstrip() for t in r.text.splitlines()]
+    if line is None:
+        return "" if rc else f"it is there\n{r.text}"
+    return "" if not rc and all(re.fullmatch(line, t) for t in text) else f"ended with {rc}, or has a line of another's\n{r.text}"
+
+
+def run_hidden_cm(guest, lib, words, port):
+    """Its address is one of ours then, whose UDP port the kernel's rxe has here."""
+    said = ""
+    for command in (f"rping -s -a {ADDRESS} -p {port} -C 1", f"rping -c -a {ADDRESS} -p {port} -C 1"):
+        r = guest.start(f"env LD_PRELOAD={lib} ROPEWAY_DEVICES={words} {command}")
+        if not r.wait(20):
+            return f"{command}: it works: on the kernel's device\n{r.text}"
+        said += r.text
+    return "" if f"UDP port 4791 of {ADDRESS} is held by the kernel's rdma_rxe" in said else said
+
+
+def run_hidden_request(guest, lib, port):
+    """A listener on all addresses is on the kernel's devices, too: who comes by the hidden one is turned away, and the program sees nothing of it."""
+    server = guest.start(f"env LD_PRELOAD={lib} ROPEWAY_DEVICES=^rxe0 rping -s -v -p {port}")
+    time.sleep(2.5)
+    client = guest.start(f"rping -c -a {ADDRESS} -p {port} -C 1")
+    rc, ended = client.wait(20), server.rc
+    server.kill()
+    return "" if rc and ended is None and "REJECTED" in client.text else f"client {rc}: {client.text}\nserver {ended}: {server.text}"
+
+
+def run_one_of_two(guest, lib):
+    """What hides one leaves the other."""
+    guest.check("rdma link add rxe1 type rxe netdev lo")
+    r = guest.start(f"env LD_PRELOAD={lib} ROPEWAY_DEVICES=^rxe1 sh -c 'rdma dev; rdma dev show rxe0; rdma link; ls /sys/class/infiniband; ibv_devinfo -d rxe0'")
+    rc = r.wait(20)
+    guest.check("rdma link del rxe1")
+    return "" if not rc and "rxe1" not in r.text and r.text.count("rxe0") == 5 else f"ended with {rc}\n{r.text}"
+
+
+def hidden_cases(guest, lib):
+    for words in HIDES:
+        for command, line in HIDDEN:
+            yield f"{words}: {command}", (lambda w=words, c=command, t=line: run_hidden(guest, lib, w, c, t))
+        yield f"{words}: rdma_cm", (lambda w=words: run_hidden_cm(guest, lib, w, 17300))
+    yield "^rxe0: a connection request", lambda: run_hidden_request(guest, lib, 17301)
+    yield "^rxe1 beside rxe0", lambda: run_one_of_two(guest, lib)
 
 
 def run_list(guest, lib, command, ours):
@@ -119,7 +189,7 @@ def main():
         guest = Guest()
     except Unavailable as why:
         print(f"SKIPPED: beside a real device: no guest here: {why}")
-        print(f"0 passed, 0 failed, {len(list(cases(args.lib))) + len(LISTS) + len(CHANGES)} skipped")
+        print(f"0 passed, 0 failed, {len(list(cases(args.lib))) + len(LISTS) + len(CHANGES) + len(HIDES) * (len(HIDDEN) + 1) + 2} skipped")
         return 77
     passed = failed = 0
     try:
@@ -132,7 +202,7 @@ def main():
             wrong = run_case(guest, server, client, want, serves_on, port, args.v)
             print(f"{'FAIL' if wrong else 'ok  '} beside rxe: {label}" + (f": {wrong}" if wrong else ""), flush=True)
             passed, failed = passed + (not wrong), failed + bool(wrong)
-        for label, run in netlink_cases(guest, args.lib):
+        for label, run in (*netlink_cases(guest, args.lib), *hidden_cases(guest, args.lib)):
             if args.only not in label:
                 continue
             wrong = run()

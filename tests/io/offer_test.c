@@ -104,6 +104,15 @@ static void names_choose(void **state)
 		{"a", "| rpw_aa rpw_aa_1 rpw_bb rpw_lo"},
 		{"", "rpw_aa rpw_aa_1 rpw_bb | rpw_lo"}, /* as if it were not set */
 		{" , ", "rpw_aa rpw_aa_1 rpw_bb | rpw_lo"},
+		/* words about real devices alone: as if it were not set */
+		{"software", "rpw_aa rpw_aa_1 rpw_bb | rpw_lo"},
+		{"first,auto,^mlx5_0", "rpw_aa rpw_aa_1 rpw_bb | rpw_lo"},
+		{"software,bb", "rpw_bb | rpw_aa rpw_aa_1 rpw_lo"},
+		{"^aa", "rpw_bb | rpw_aa rpw_aa_1 rpw_lo"},
+		{"^rpw_aa_1 software", "rpw_aa rpw_bb | rpw_aa_1 rpw_lo"},
+		{"all,^rpw_aa,^lo", "rpw_aa_1 rpw_bb | rpw_aa rpw_lo"},
+		{"^aa,^bb", "rpw_lo | rpw_aa rpw_aa_1 rpw_bb"}, /* for want of others */
+		{"aa,^aa", "| rpw_aa rpw_aa_1 rpw_bb rpw_lo"},
 	};
 	struct rpwi_netdev *l;
 	char name[64];
@@ -114,7 +123,7 @@ static void names_choose(void **state)
 		SEEN(row[i].seen);
 	}
 	assert_true(rpwi_netdev_list(&l, &all) >= 0);
-	setenv("ROPEWAY_DEVICES", "aa,rpw_lo,all", 1);
+	setenv("ROPEWAY_DEVICES", "aa,rpw_lo,all,software,first,auto,^mlx5_0", 1);
 	assert_false(rpwi_netdev_unknown(l, all, name, sizeof(name)));
 	setenv("ROPEWAY_DEVICES", "aa,rpw_ll,zz", 1);
 	assert_true(rpwi_netdev_unknown(l, all, name, sizeof(name)));

@@ -425,6 +425,30 @@ static void whose_answer_it_is(void **state)
 	assert_int_equal(rpwi_nl_side(&world, h), RPWI_NL_KERNELS);
 }
 
+/* Of what the kernel says, some is about devices that programs are not shown. */
+static void which_device_a_message_is_about(void **state)
+{
+	char name[16];
+	struct nlmsghdr *h = begin(RDMA_NLDEV_CMD_GET, 0);
+	assert_false(rpwi_nl_device(h, name, sizeof(name)));
+	with_u32(h, RDMA_NLDEV_ATTR_DEV_INDEX, 7);
+	assert_false(rpwi_nl_device(h, name, sizeof(name)));
+	with(h, RDMA_NLDEV_ATTR_DEV_NAME, "mana_0", 7);
+	assert_true(rpwi_nl_device(h, name, sizeof(name)));
+	assert_string_equal(name, "mana_0");
+	h->nlmsg_type = NLMSG_ERROR;
+	assert_false(rpwi_nl_device(h, name, sizeof(name)));
+	/* longer than the room, without an end, cut short, or none at all */
+	h = begin(RDMA_NLDEV_CMD_GET, 0);
+	with(h, RDMA_NLDEV_ATTR_DEV_NAME, "mana_0_with_a_long_name", 23);
+	assert_true(rpwi_nl_device(h, name, sizeof(name)));
+	assert_string_equal(name, "mana_0_with_a_l");
+	h->nlmsg_len -= 4;
+	assert_false(rpwi_nl_device(h, name, sizeof(name)));
+	h->nlmsg_len = NLMSG_HDRLEN + 2;
+	assert_false(rpwi_nl_device(h, name, sizeof(name)));
+}
+
 static void requests_that_are_none(void **state)
 {
 	struct nlmsghdr *h = begin(RDMA_NLDEV_CMD_GET, 0);
@@ -513,6 +537,7 @@ int main(void)
 		cmocka_unit_test(counters),
 		cmocka_unit_test(nothing_can_be_changed),
 		cmocka_unit_test(whose_answer_it_is),
+		cmocka_unit_test(which_device_a_message_is_about),
 		cmocka_unit_test(requests_that_are_none),
 		cmocka_unit_test(messages_that_are_cut),
 		cmocka_unit_test(a_reader_that_takes_no_more),

@@ -88,12 +88,12 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 }
 
 /* One of the names in a folder that is covered: stays as it is. One that has gone by now is left
- * out. */
+ * out, and so is a real device's that programs are not shown. */
 static int keep(struct maker *m, const char *path)
 {
 	struct stat st;
 	char to[RPWI_TREE_PATH_MAX * 2];
-	if (lstat(path, &st))
+	if (lstat(path, &st) || rpwi_tree_hides(path))
 		return 0;
 	if (S_ISDIR(st.st_mode))
 		return add(m, KEEP_FOLDER, path, NULL, 0);

@@ -3,6 +3,7 @@
  * libropeway-verbs.so.0 beside libropeway.so or where the loader finds it (ROPEWAY_VERBS_LIB names
  * another). So a plain program has the software device without a preload. A library that was opened
  * stays open: its devices have threads and handlers of their own. */
+#include "base/choice.h"
 #include "tran/tran.h"
 #include "tran/verbs/verbs_table.h"
 
@@ -136,7 +137,7 @@ const struct verbs_table *rpwi_verbs_table(enum verbs_source source, char *why, 
 
 bool rpwi_verbs_listed(const char *names, const char *device)
 {
-	return !*names || tran_lists(names, device);
+	return (!*names || tran_lists(names, device)) && !rpwi_choice_hides(device);
 }
 
 int rpwi_verbs_devices(const struct verbs_table *v, const char *names, int *software)
