@@ -63,6 +63,20 @@ int rpwi_cli_json(const char *command, struct json_t *root, size_t flags);
  * second; else -errno, and `why` is a line for people. */
 int rpwi_cli_device_usable(const char *name, char *why, size_t why_len);
 
+/* Brings the software devices of a list to its front: the order under `ropeway run`. */
+void rpwi_cli_software_first(struct ibv_device **list, int count);
+
+/* ---- try.c ---- */
+enum { CLI_TRIED_MAX = 32 };
+struct cli_tried {
+	char name[64], why[128]; /* why: of one that does not work */
+	bool works;
+};
+/* Tries to make a queue pair on each real device of this machine, also on those that
+ * ROPEWAY_DEVICES hides, in other processes and for at most 2 s. How many there are; or -errno and
+ * why: they cannot even be listed. */
+int rpwi_cli_try(struct cli_tried tried[CLI_TRIED_MAX], char *why, size_t why_len);
+
 /* ---- run/run.c ---- */
 /* 0, or -errno and `why` if the spec of --fault or ROPEWAY_FAULT is none, and no script either. */
 int rpwi_cli_check_fault(const char *spec, char *why, size_t why_len);

@@ -6,6 +6,7 @@
  * opened still has an interface and addresses: those, and the reason, come from io, which verbs has
  * no words for.
  */
+#include "base/choice.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "io/io.h"
@@ -212,6 +213,73 @@ static struct same_host same_host(void)
 	return h;
 }
 
+/* ---- real devices ---- */
+
+/* Programs see none that the list hides, and neither does this one. */
+struct reals {
+	char name[CLI_TRIED_MAX][64]; /* hidden ones */
+	unsigned hidden;
+	struct cli_tried tried[CLI_TRIED_MAX];
+	int tries; /* 0: nothing was tried */
+	bool broken;
+};
+
+static bool is_real(struct ibv_device *dev)
+{
+	return strncmp(ibv_get_device_name(dev), "rpw_", 4) != 0;
+}
+
+static void find_hidden(struct reals *r)
+{
+	const char *have = rpwi_choice();
+	char *list = have ? strdup(have) : NULL;
+	if (!list || !rpwi_choice_hides_any()) {
+		free(list);
+		return;
+	}
+	unsetenv("ROPEWAY_DEVICES");
+	struct ibv_device **all = ibv_get_device_list(NULL);
+	setenv("ROPEWAY_DEVICES", list, 1);
+	free(list);
+	for (int i = 0; all && all[i] && r->hidden < CLI_TRIED_MAX; i++) {
+		const char *name = ibv_get_device_name(all[i]);
+		if (is_real(all[i]) && rpwi_choice_hides(name))
+			snprintf(r->name[r->hidden++], sizeof(r->name[0]), "%s", name);
+	}
+	if (all)
+		ibv_free_device_list(all);
+}
+
+static void view_tried(struct view *v, struct reals *r)
+{
+	for (int i = 0; i < r->tries; i++) {
+		if (r->tried[i].works || strcmp(r->tried[i].name, v->name) != 0)
+			continue;
+		v->usable = false;
+		r->broken = true;
+		snprintf(v->reason, sizeof(v->reason), "it cannot make a queue pair: %s",
+			r->tried[i].why);
+	}
+}
+
+static void why_hidden(char *why, size_t len)
+{
+	snprintf(why, len, "ROPEWAY_DEVICES=%.128s hides it; `first` in its place shows it",
+		rpwi_choice());
+}
+
+void rpwi_cli_software_first(struct ibv_device **list, int count)
+{
+	int at = 0;
+	for (int i = 0; i < count; i++) {
+		struct ibv_device *d = list[i];
+		if (is_real(d))
+			continue;
+		memmove(&list[at + 1], &list[at], (size_t)(i - at) * sizeof(*list));
+		list[at++] = d;
+	}
+}
+
 /* ---- for people ---- */
 
 static const char *gid_note(const struct view *v, const struct cli_gid *g)
@@ -267,8 +335,21 @@ static void print_hidden(const struct rpwi_netdev *n)
 		why);
 }
 
+static void print_reals(const struct reals *r)
+{
+	char why[RPWI_WHY_LEN];
+
+	why_hidden(why, sizeof(why));
+	for (unsigned i = 0; i < r->hidden; i++)
+		printf("%s: real device, hidden from programs\n    %s\n", r->name[i], why);
+	if (r->broken)
+		puts("\n`ropeway run --devices auto` hides the real devices that cannot make a "
+		     "queue "
+		     "pair.");
+}
+
 static void print_text(const struct view *views, int count, const struct rpwi_netdev *hidden,
-	unsigned hidden_count, const struct same_host *h)
+	unsigned hidden_count, const struct same_host *h, const struct reals *r)
 {
 	const struct view *first = NULL;
 
@@ -279,6 +360,7 @@ static void print_text(const struct view *views, int count, const struct rpwi_ne
 	}
 	for (unsigned i = 0; i < hidden_count; i++)
 		print_hidden(&hidden[i]);
+	print_reals(r);
 	if (first)
 		print_same_host(h);
 	if (!count && !hidden_count)
@@ -322,8 +404,16 @@ static json_t *hidden_json(const struct rpwi_netdev *n)
 	return json_pack("{s:s, s:s, s:s}", "name", n->name, "interface", n->ifname, "reason", why);
 }
 
+static json_t *real_json(const char *name)
+{
+	char why[RPWI_WHY_LEN];
+
+	why_hidden(why, sizeof(why));
+	return json_pack("{s:s, s:n, s:s}", "name", name, "interface", "reason", why);
+}
+
 static int print_json(const struct view *views, int count, const struct rpwi_netdev *hidden,
-	unsigned hidden_count, const struct same_host *h)
+	unsigned hidden_count, const struct same_host *h, const struct reals *r)
 {
 	json_t *devices = json_array(), *unseen = json_array();
 
@@ -331,6 +421,8 @@ static int print_json(const struct view *views, int count, const struct rpwi_net
 		json_array_append_new(devices, view_json(&views[i]));
 	for (unsigned i = 0; i < hidden_count; i++)
 		json_array_append_new(unseen, hidden_json(&hidden[i]));
+	for (unsigned i = 0; i < r->hidden; i++)
+		json_array_append_new(unseen, real_json(r->name[i]));
 	json_t *same = json_pack("{s:s, s:b, s:o}", "way", h->memory ? "memory" : "udp", "fetches",
 		(int)h->fetches, "reason", json_or_null(h->why));
 	json_t *root = json_pack(
@@ -341,7 +433,7 @@ static int print_json(const struct view *views, int count, const struct rpwi_net
 /* ---- options ---- */
 
 struct options {
-	bool json;
+	bool json, try;
 };
 static const struct cli_option option[] = {
 	{"json", 'j', CLI_FLAG, NULL,
@@ -351,44 +443,72 @@ static const struct cli_option option[] = {
 		"name, interface, reason; and whose `same_host` has way (memory, udp), fetches, "
 		"reason",
 		CLI_INTO(struct options, json)},
+	{"try", 't', CLI_FLAG, NULL,
+		"also try to make a queue pair on each real device, in another process and for at "
+		"most 2 s: some list themselves and cannot",
+		CLI_INTO(struct options, try)},
 	{},
 };
 static const struct cli_command command = {
 	.name = NAME,
-	.usage = "[--json]",
+	.usage = "[--json] [--try]",
 	.about = "Lists the RDMA devices of this machine, software and real: interface, address, "
 		 "state, MTU, GIDs, the GID index to give to programs (-g, "
 		 "-x), and why a device cannot be used, or is hidden (ROPEWAY_DEVICES chooses).",
 	.option = option,
 };
 
-static int list_devices(bool json)
+/* Of --try: those that cannot be listed are said, and then this process does not list them either.
+ */
+static void try_reals(struct reals *r)
+{
+	char why[RPWI_WHY_LEN];
+
+	r->tries = rpwi_cli_try(r->tried, why, sizeof(why));
+	if (r->tries >= 0)
+		return;
+	fprintf(stderr, NAME ": real devices are left out, since %s\n", why);
+	rpwi_choice_add("software");
+}
+
+static int list_devices(const struct options *o)
 {
 	struct rpwi_netdev *netdevs = NULL;
+	struct reals *reals = calloc(1, sizeof(*reals));
 	int num = 0, status = CLI_OK;
 
-	/* the order in which programs under `ropeway run` see them */
-	setenv("ROPEWAY_FIRST", "software", 0);
+	if (!reals)
+		return rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
+	if (o->try)
+		try_reals(reals);
+	if (reals->tries >= 0)
+		find_hidden(reals);
 	struct ibv_device **list = ibv_get_device_list(&num);
-	if (!list)
+	if (!list) {
+		free(reals);
 		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot list devices: %s", strerror(errno));
+	}
+	rpwi_cli_software_first(list, num);
 	unsigned all = 0;
 	int netdev_count = rpwi_netdev_list(&netdevs, &all); /* < 0: none is known */
 	unsigned shown = (unsigned)RPWI_MAX(netdev_count, 0);
 	const struct rpwi_netdev *hidden = netdevs ? netdevs + shown : NULL;
 	unsigned hidden_count = netdevs ? all - shown : 0;
 	struct view *views = calloc((size_t)num + 1, sizeof(*views));
-	for (int i = 0; views && i < num; i++)
+	for (int i = 0; views && i < num; i++) {
 		view_fill(&views[i], list[i], netdevs, netdev_count);
+		view_tried(&views[i], reals);
+	}
 	struct same_host h = same_host();
 	if (!views)
 		status = rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
-	else if (json)
-		status = print_json(views, num, hidden, hidden_count, &h);
+	else if (o->json)
+		status = print_json(views, num, hidden, hidden_count, &h, reals);
 	else
-		print_text(views, num, hidden, hidden_count, &h);
+		print_text(views, num, hidden, hidden_count, &h, reals);
 	free(views);
 	free(netdevs);
+	free(reals);
 	ibv_free_device_list(list);
 	return status;
 }
@@ -398,5 +518,5 @@ int rpwi_cli_devices(int argc, char **argv)
 	struct options o = {0};
 	int status = cli_options_parse(&command, &o, &argc, &argv);
 
-	return status != CLI_GO_ON ? status : list_devices(o.json);
+	return status != CLI_GO_ON ? status : list_devices(&o);
 }

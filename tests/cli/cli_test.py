@@ -222,7 +222,8 @@ class Run(Case):
         env = self.environment()
         self.assertEqual(pathlib.Path(env["LD_PRELOAD"]).name, "libropeway-verbs.so.0")
         self.assertTrue(pathlib.Path(env["LD_PRELOAD"]).is_absolute())
-        self.assertEqual(env["ROPEWAY_FIRST"], "software")
+        self.assertEqual(env["ROPEWAY_DEVICES"], "first")
+        self.assertNotIn("ROPEWAY_FIRST", env)
         for name in ("ROPEWAY_STATS", "ROPEWAY_PCAP", "ROPEWAY_FAULT"):
             self.assertNotIn(name, env)
         env = self.environment("--stats", "--pcap", "a.pcapng", "--fault", "drop=0.25,seed=3")
@@ -339,9 +340,23 @@ class Devices(Case):
         self.assertEqual((got.returncode, [d for d in got.stdout.split() if d.startswith("rpw_")], got.stderr), (0, ["rpw_lo"], ""), got)
         got = ropeway("run", "--devices", "lo,nothing0", "--", "true")
         self.assertEqual(got.returncode, 2, got)
-        self.assertRegex(got.stderr, "no device and no interface is called 'nothing0'; there (is|are) .*rpw_lo")
+        self.assertRegex(got.stderr, "no software device and no interface is called 'nothing0'; there (is|are) .*rpw_lo")
         got = ropeway("run", "--", "ls", "/sys/class/infiniband", env=dict(os.environ, ROPEWAY_DEVICES="nothing0,lo"))
         self.assertEqual((got.returncode, [d for d in got.stdout.split() if d.startswith("rpw_")]), (0, ["rpw_lo"]), got)
+
+    def test_run_puts_words_about_real_devices_together(self):
+        for option, variable, want in ((None, "lo", "first,lo"), ("lo", None, "first,lo"), ("software", None, "software"), ("first", None, "first"), ("software,lo", "all", "software,lo"),
+                                       ("^x_0", "lo", "first,^x_0"), ("lo", "all,^x_0,^y_1", "first,lo,^x_0,^y_1"), ("lo", "software", "lo,software"), ("lo,first", "software,^x_0", "lo,first"),
+                                       ("auto", None, None), (None, "auto,lo", None)):
+            env = {k: v for k, v in os.environ.items() if k != "ROPEWAY_DEVICES"} | ({"ROPEWAY_DEVICES": variable} if variable else {})
+            got = ropeway("run", *([f"--devices={option}"] if option else []), "--", "printenv", "ROPEWAY_DEVICES", env=env)
+            self.assertEqual(got.returncode, 0, got)
+            if want:
+                self.assertEqual(got.stdout, f"{want}\n", (option, variable))
+            self.assertNotIn("auto", got.stdout)
+        env["ROPEWAY_DEVICES"] = "^" + "x" * 4200
+        got = ropeway("run", "--", "true", env=env)
+        self.assertEqual((got.returncode, got.stderr), (2, "ropeway run: the list of devices has more than 4095 characters\n"), got)
 
     def test_run_says_that_a_device_that_is_named_is_hidden(self):
         env = dict(os.environ, ROPEWAY_DEVICES="none")

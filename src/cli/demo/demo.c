@@ -6,6 +6,7 @@
  * compares the result. It never touches a verb itself. The files have no name unless --keep asks
  * for one, and the peers die with this process, so nothing is left behind however it ends.
  */
+#include "base/choice.h"
 #include "cli/demo/demo.h"
 #include "cli/options.h"
 
@@ -350,7 +351,8 @@ int rpwi_cli_demo(int argc, char **argv)
 	struct options o = {0};
 	char why[512] = "", fallback[PATH_MAX], device[IBV_SYSFS_NAME_MAX];
 
-	setenv("ROPEWAY_DEVICES", "all", 0);
+	if (!rpwi_choice_names())
+		rpwi_choice_add("all");
 	if (getrandom(&o.seed, 4, 0) != 4)
 		o.seed = (uint64_t)getpid();
 	int status = cli_options_parse(&command, &o, &argc, &argv);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* local.c - what `ropeway doctor` finds out about this machine alone. */
+#include "base/choice.h"
 #include "cli/doctor/doctor.h"
 #include "io/io.h"
 
@@ -52,15 +53,53 @@ static void describe_port(struct doctor_report *r, const char *what,
 			rpwi_cli_gid_type(gids[best].type));
 }
 
-static void look_at_device(struct doctor_report *r, struct ibv_device *dev, bool *hardware)
+/* Real devices, tried: some list themselves, answer queries and cannot be used otherwise. */
+struct tries {
+	struct cli_tried tried[CLI_TRIED_MAX];
+	int n;
+};
+
+static void look_at_tries(struct doctor_report *r, struct tries *t)
 {
-	const char *name = ibv_get_device_name(dev);
+	char what[64], why[300];
+
+	t->n = rpwi_cli_try(t->tried, why, sizeof(why));
+	if (t->n < 0)
+		doctor_add(r, DOCTOR_WARN, "real devices",
+			"`ropeway run --devices software` hides them from programs", "%s", why);
+	for (int i = 0; i < t->n; i++) {
+		snprintf(what, sizeof(what), "device %.40s", t->tried[i].name);
+		if (rpwi_choice_hides(t->tried[i].name))
+			doctor_add(r, DOCTOR_OK, what, NULL,
+				"hidden from programs: ROPEWAY_DEVICES=%.64s hides it",
+				rpwi_choice());
+	}
+}
+
+static const char *why_broken(const struct tries *t, const char *name)
+{
+	for (int i = 0; i < t->n; i++)
+		if (!t->tried[i].works && !strcmp(t->tried[i].name, name))
+			return t->tried[i].why;
+	return NULL;
+}
+
+static void look_at_device(
+	struct doctor_report *r, struct ibv_device *dev, const struct tries *t, bool *hardware)
+{
+	const char *name = ibv_get_device_name(dev), *broken = why_broken(t, name);
 	struct cli_gid gids[CLI_GIDS_MAX];
 	struct ibv_port_attr port;
 	char what[64], why[300];
 
 	snprintf(what, sizeof(what), "device %.40s", name);
 	*hardware |= strncmp(name, "rpw_", 4) != 0;
+	if (broken) {
+		doctor_add(r, DOCTOR_WARN, what,
+			"`ropeway run --devices auto` hides it from programs",
+			"it cannot make a queue pair: %s", broken);
+		return;
+	}
 	if (rpwi_cli_device_usable(name, why, sizeof(why))) {
 		doctor_add(r, DOCTOR_FAIL, what,
 			doctor_remedy_of(why,
@@ -101,13 +140,18 @@ static void look_at_hidden(struct doctor_report *r)
 
 static bool look_at_devices(struct doctor_report *r)
 {
+	struct tries tries;
 	bool hardware = false;
 	int n = 0;
 
-	setenv("ROPEWAY_FIRST", "software", 0);
+	look_at_tries(r, &tries);
+	if (tries.n < 0) /* nor does this process list them */
+		rpwi_choice_add("software");
 	struct ibv_device **list = ibv_get_device_list(&n);
+	if (list)
+		rpwi_cli_software_first(list, n);
 	for (int i = 0; list && i < n; i++)
-		look_at_device(r, list[i], &hardware);
+		look_at_device(r, list[i], &tries, &hardware);
 	look_at_hidden(r);
 	if (!n)
 		doctor_add(r, DOCTOR_WARN, "devices",

@@ -5,10 +5,12 @@
  * Everything the device has to know goes through environment variables (ROPEWAY_*), so children of
  * the program get it too.
  */
+#include "base/choice.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "fault/fault.h"
 #include "io/io.h"
+#include "cli/run/choose.h"
 #include "cli/run/launch.h"
 #include "cli/run/namespace.h"
 
@@ -243,9 +245,11 @@ static const struct cli_option option[] = {
 		"the sender",
 		.words = rpwi_wire_names, CLI_INTO(struct options, wire)},
 	{"devices", 'd', CLI_TEXT, "LIST",
-		"the software devices that PROGRAM sees: names of devices or interfaces, lo, or "
+		"the devices that PROGRAM sees: names of software devices or interfaces, lo, or "
 		"all; by default all but that of lo, which reaches this host alone (it is there if "
-		"no other is active)",
+		"no other is active). Of real devices, which come after them: software: none; "
+		"^NAME: not this one; auto: none that cannot make a queue pair (each is tried, for "
+		"at most 2 s); first: all",
 		CLI_INTO(struct options, devices)},
 	{"library", 'l', CLI_FLAG, NULL,
 		"also put ropeway's own libibverbs.so.1, whose symbols have rdma-core's versions, "
@@ -313,28 +317,37 @@ static int set_fault(const char *spec)
 	return CLI_OK;
 }
 
-/* Of --devices: a word that names nothing is most likely a slip. The variable may have been set for
+/* A word of --devices that names nothing is most likely a slip. The variable may have been set for
  * another machine, so there it is a warning, by the device. */
-static int set_devices(const char *list)
+static int check_devices(const char *asked)
 {
 	struct rpwi_netdev *devs = NULL;
 	char name[64], why[RPWI_WHY_LEN];
 	unsigned all = 0;
 	size_t used = 0;
 
-	setenv("ROPEWAY_DEVICES", list, 1);
 	bool unknown = rpwi_netdev_list(&devs, &all) >= 0 &&
 		       rpwi_netdev_unknown(devs, all, name, sizeof(name));
 	const char *are = all == 1 ? "is" : "are";
 	if (unknown)
 		used = (size_t)snprintf(why, sizeof(why),
-			"no device and no interface is called '%s'; there %s", name,
+			"no software device and no interface is called '%s'; there %s", name,
 			all ? are : "is none");
 	for (unsigned i = 0; unknown && i < all && used < sizeof(why); i++)
 		used += (size_t)snprintf(
 			why + used, sizeof(why) - used, "%s %s", i ? "," : "", devs[i].name);
 	free(devs);
-	return unknown ? cli_options_invalid(&command, "devices", list, why) : CLI_OK;
+	return unknown ? cli_options_invalid(&command, "devices", asked, why) : CLI_OK;
+}
+
+static int set_devices(const char *asked)
+{
+	char list[CHOOSE_LIST_MAX], why[RPWI_WHY_LEN];
+
+	if (rpwi_choose_devices(NAME, asked, list, why, sizeof(why)))
+		return rpwi_cli_fail(CLI_USAGE, NAME, "%s", why);
+	setenv("ROPEWAY_DEVICES", list, 1);
+	return asked ? check_devices(asked) : CLI_OK;
 }
 
 /* The program may change its folder before it opens a device: what it leaves still goes where it
@@ -360,15 +373,12 @@ static int set_file(const char *what, const char *variable, const char *file)
 
 static int set_environment(const struct options *o)
 {
-	int status = CLI_OK;
+	int status = set_devices(o->devices);
 
-	setenv("ROPEWAY_FIRST", "software", 1);
 	if (o->stats)
 		setenv("ROPEWAY_STATS", "1", 1);
 	if (o->wire)
 		setenv("ROPEWAY_WIRE", o->wire, 1);
-	if (o->devices)
-		status = set_devices(o->devices);
 	if (o->pcap && !status)
 		status = set_file("a capture", "ROPEWAY_PCAP", o->pcap);
 	if (o->explain && !strcmp(o->explain, "-"))
@@ -426,6 +436,8 @@ int rpwi_cli_run(int argc, char **argv)
 		return CLI_FAILED;
 	warn_if_not_preloadable(&launch, o.namespace);
 	warn_about_devices(argv);
+	if (!rpwi_choice_software() && !rpwi_choice_first() && rpwi_choice_add("first"))
+		return rpwi_cli_fail(CLI_FAILED, NAME, "no memory for ROPEWAY_DEVICES");
 	fflush(stdout);
 	rpwi_cli_file_limit_as_before();
 	execvp(argv[0], argv);
