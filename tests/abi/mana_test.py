@@ -271,6 +271,39 @@ class Tried(Base):
             self.assertEqual(f"verbs: device {BROKEN} has no active port" in run(ROPEWAY, "doctor", ROPEWAY_DEVICES=words, ROPEWAY_LOG="debug").stderr, opened)
 
 
+class Action(Base):
+    """The step of GitHub's action that the rest of a job depends on."""
+
+    def use(self, *devices, **env):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(f"{folder}/bin")
+            os.symlink(ROPEWAY, f"{folder}/bin/ropeway")
+            pathlib.Path(folder, "packages").touch()
+            r = run(HERE.parent.parent / "script" / "action", "use", folder, *devices, GITHUB_ENV=f"{folder}/variables", **env)
+            variables = pathlib.Path(folder, "variables")
+            return r, variables.read_text() if variables.exists() else None
+
+    def test_what_it_hides(self):
+        for devices in ((), ("auto",)):
+            r, variables = self.use(*devices)
+            self.assertEqual(variables, f"ROPEWAY_DEVICES=first,^{BROKEN}\n", r)
+            self.assertIn(HIDDEN % NO_QP + "(--devices first: for this action, devices: first)\n", self.ok(r).stdout)
+            self.assertIn(f"{BROKEN}: real device, hidden from programs\n", r.stdout)
+        self.assertEqual(self.use(ROPEWAY_DEVICES="lo")[1], f"ROPEWAY_DEVICES=first,^{BROKEN},lo\n")
+        self.assertEqual(self.use(MANA="works")[1], "ROPEWAY_DEVICES=first\n")  # never one that works
+        self.assertEqual(self.use("first")[1], "ROPEWAY_DEVICES=first\n")
+        self.assertEqual(self.use("software,lo")[1], "ROPEWAY_DEVICES=software,lo\n")
+        for wrong in ("nothing0", "lo\nPATH=/"):
+            r, variables = self.use(wrong)
+            self.assertNotEqual(r.returncode, 0, r)
+            self.assertIsNone(variables)
+
+    def test_what_the_rest_of_a_job_sees(self):
+        env = {"ROPEWAY_DEVICES": self.use()[1].strip().split("=", 1)[1]}
+        self.assertEqual(self.ok(run(EVERY, LD_PRELOAD=str(BUILD / "libropeway-verbs.so"), **env)).stdout, f"{OURS}\n")
+        self.assertEqual(self.ok(run(EVERY, devices="lo", **env)).stdout, "rpw_lo\n")
+
+
 class Programs(Base):
     """None is told a device. With `first`, as before there were words for real devices, UCX and Open MPI fail."""
 

@@ -19,14 +19,16 @@ LIMIT_S = 900
 
 
 class Runner:
-    """Expressions of the two forms that action.yml has, the files of outputs and of PATH, and a cache that is a folder."""
+    """Expressions of the three forms that action.yml has, the files of outputs, of PATH and of the environment, and a cache that is a folder."""
 
     def __init__(self, home, cache):
-        self.home, self.cache, self.outputs, self.ran = home, cache, {}, []
-        self.paths = home / "paths"
+        self.home, self.cache, self.outputs, self.ran, self.inputs = home, cache, {}, [], {}
+        self.paths, self.variables = home / "paths", home / "variables"
         self.paths.touch()
+        self.variables.touch()
 
     def value(self, text):
+        text = re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda m: self.inputs[m[1]], text)
         return re.sub(r"\$\{\{ steps\.(\w+)\.outputs\.([\w-]+) \}\}", lambda m: self.outputs[m[1]].get(m[2], ""), text)
 
     def wanted(self, condition):
@@ -46,7 +48,8 @@ class Runner:
     def shell(self, command, env=None):
         path = ":".join([*self.paths.read_text().split(), os.environ["PATH"]])
         done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=self.home, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S,
-                              env={**os.environ, "HOME": str(self.home), "PATH": path, "GITHUB_ACTION_PATH": str(ROOT), "GITHUB_PATH": str(self.paths), **(env or {})})
+                              env={**os.environ, "HOME": str(self.home), "PATH": path, "GITHUB_ACTION_PATH": str(ROOT), "GITHUB_PATH": str(self.paths), "GITHUB_ENV": str(self.variables),
+                                   **dict(line.split("=", 1) for line in self.variables.read_text().splitlines()), **(env or {})})
         if done.returncode:
             sys.exit(f"`{command}` ended with {done.returncode}\n{done.stdout[-3000:]}")
         return done.stdout
@@ -60,7 +63,7 @@ class Runner:
             return
         output = self.home / "output"
         output.write_text("")
-        said = self.shell(step["run"], {"GITHUB_OUTPUT": str(output)})
+        said = self.shell(step["run"], {"GITHUB_OUTPUT": str(output), **{name: self.value(text) for name, text in step.get("env", {}).items()}})
         self.ran.append(step["run"])
         if "id" in step:
             self.outputs[step["id"]] = dict(line.split("=", 1) for line in output.read_text().splitlines())
@@ -68,7 +71,9 @@ class Runner:
 
     def action(self):
         save = []
-        for step in yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]:
+        about = yaml.safe_load((ROOT / "action.yml").read_text())
+        self.inputs = {name: one["default"] for name, one in about["inputs"].items()}
+        for step in about["runs"]["steps"]:
             self.step(step, save)
         for path, kept in save:  # what the cache action does after the job
             if not kept.exists():
@@ -83,6 +88,7 @@ def main():
         runner.action()
         listed = runner.shell("ropeway run -- ls /sys/class/infiniband")
         assert "rpw_" in listed, listed
+        assert runner.variables.read_text().startswith("ROPEWAY_DEVICES=first"), runner.variables.read_text()
         moved = runner.shell("ropeway demo --size 4M --no-pcap")
         print(f"{len(runner.ran)} steps, devices {listed.split()}, demo: {moved.splitlines()[-1].strip()}")
         assert len(runner.ran) == expected, f"{expected} steps were expected: {runner.ran}"
