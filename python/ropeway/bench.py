@@ -299,6 +299,8 @@ CONTENDERS = {
     "ucxx": lambda f, a, run: ucp_side(f, a, "ucxx", {"progress_mode": "blocking"}, run),
     "ucxx, polling": lambda f, a, run: ucp_side(f, a, "ucxx", {"progress_mode": "polling"}, run),
 }
+# Packages of ours whose modules have the names of others' modules.
+OURS = {"ucx-py": "ropeway-ucp", "ucxx": "ropeway-ucxx"}
 NEEDS = {"ropeway": "ropeway", "ZeroMQ": "zmq", "ucx-py": "ucp", "ucxx": "ucxx"}
 
 
@@ -327,6 +329,14 @@ def side(name, role, address, plan, core):
 
 
 # ---- who runs them ----
+
+
+def is_ours(python, module):
+    """Is the module that this interpreter finds one of ropeway's packages?"""
+    find = f"importlib.util.find_spec({module!r}).origin"
+    code = f"import importlib.util; print('ropeway' in open({find}).read())"
+    r = subprocess.run([*python, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S)
+    return r.stdout.strip() == "True"
 
 
 def command(python, *args):
@@ -587,7 +597,13 @@ def main():
             names.append(name)
         else:
             say(f"SKIPPED {name}: no module {module} here (pip install it, or --with {kind}=PYTHON)")
+    shown = {name: name for name in names}
+    for kind, ours in OURS.items():
+        of_kind = [name for name in names if name.split(",")[0] == kind]
+        if of_kind and is_ours(pythons.get(kind, [sys.executable]), NEEDS[kind]):
+            shown.update((name, name.replace(kind, ours)) for name in of_kind)
     if args.perf:
+        shown["ropeway perf (C)"] = "ropeway perf (C)"
         names.append("ropeway perf (C)")
     env = dict(os.environ, UCX_WARN_UNUSED_ENV_VARS="n")
     every = {n: [] for n in names}
@@ -604,8 +620,9 @@ def main():
             every[name].append(r)
     table, ratios = {}, {}
     for name in names:
-        table[name] = {}
-        ratios[name] = {}
+        label = shown[name]
+        table[label] = {}
+        ratios[label] = {}
         for s in sizes:
             both = []
             for i in (0, 1):
@@ -617,9 +634,9 @@ def main():
                     if s in r and s in b and r[s][i] and b[s][i]
                 ]
                 if pairs and name != base:
-                    ratios[name][s, i] = statistics.median(pairs)
+                    ratios[label][s, i] = statistics.median(pairs)
             if both[0]:
-                table[name][s] = both
+                table[label][s] = both
     where = f"pinned to cores {cores[0]} and {cores[1]}" if cores else "not pinned"
     say(f"{args.rounds} interleaved rounds, {where}, load {os.getloadavg()[0]:.1f}")
     show(table, ratios, sizes)
