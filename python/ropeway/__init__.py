@@ -49,6 +49,8 @@ from ._aio import (  # noqa: E402
     listen,
 )
 
+for _public in (Error, Status, Timeout):  # as tracebacks name them
+    _public.__module__ = __name__
 __version__ = core.VERSION
 __all__ = [
     "ALL",

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from . import _core as core
 from ._errors import Error, Status
+from ._types import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
     from typing import Any
 
-    from ._types import Buffer
+    from ._types import Address, Buffer
 
 
 class Access(IntFlag):
@@ -179,7 +180,7 @@ class Listener(ListenerBase):
     with`, or when nobody holds it any more."""
 
     def __init__(
-        self, context: Context, address: str, callback: Callable[[Endpoint], object] | None
+        self, context: Context, address: Address, callback: Callable[[Endpoint], object] | None
     ) -> None:
         self._context = context
         self._ready: collections.deque[Endpoint] = collections.deque()
@@ -193,7 +194,7 @@ class Listener(ListenerBase):
             if listener is not None:
                 listener._accepted(ep)
 
-        self._core = context._listen(address, accepted)
+        self._core = context._listen(text_of(address), accepted)
 
     def _accepted(self, ep: Endpoint) -> None:
         if self._callback is None:
@@ -292,14 +293,14 @@ class Context(ContextBase):
 
     async def connect(
         self,
-        address: str,
+        address: Address,
         *,
         transports: str | None = None,
         timeout: float = 10.0,
         retry: bool = True,
     ) -> Endpoint:
         """See ropeway.connect."""
-        ep, connected = self._connect(address, transports, timeout, retry)
+        ep, connected = self._connect(text_of(address), transports, timeout, retry)
         try:
             await connected
         except BaseException:
@@ -308,7 +309,7 @@ class Context(ContextBase):
         return ep  # type: ignore[return-value]  # of endpoint_class
 
     def listen(
-        self, address: str = "127.0.0.1:0", callback: Callable[[Endpoint], object] | None = None
+        self, address: Address = "127.0.0.1:0", callback: Callable[[Endpoint], object] | None = None
     ) -> Listener:
         """See ropeway.listen."""
         return Listener(self, address, callback)
@@ -337,7 +338,7 @@ def context(loop: asyncio.AbstractEventLoop | None = None) -> Context:
 
 
 async def connect(
-    address: str,
+    address: Address,
     *,
     transports: str | None = None,
     timeout: float = 10.0,
@@ -346,7 +347,7 @@ async def connect(
 ) -> Endpoint:
     """Connects to a listener; gives an Endpoint on the best path there is.
 
-    address     "host:port", "[v6]:port", or a listener's .address
+    address     "host:port", "[v6]:port", (host, port), or a listener's .address
     transports  as of Context, for this endpoint
     timeout     seconds; the limit for retries
     retry       False: where nobody listens, that is final once every address was tried
@@ -359,14 +360,14 @@ async def connect(
 
 
 def listen(
-    address: str = "127.0.0.1:0",
+    address: Address = "127.0.0.1:0",
     callback: Callable[[Endpoint], object] | None = None,
     *,
     context: Context | None = None,
 ) -> Listener:
     """Waits for peers: an async iterator of Endpoints, and an async context manager.
 
-    address   "host:port", ":port" (all addresses), "host:0" (any free port)
+    address   "host:port", ":port" (all addresses), "host:0" (any free port), or (host, port)
     callback  function or coroutine function of an Endpoint, called for each; the iterator has
               none of them then
     context   None: the running loop's

@@ -20,7 +20,18 @@ if TYPE_CHECKING:
         def __cuda_array_interface__(self) -> dict[str, Any]: ...
 
     Buffer = _Buffer | SupportsDLPack | SupportsCudaArray
+    Address = str | tuple[str, int]
 else:
-    Buffer = Any
+    Buffer = Address = Any
 
-__all__ = ["Buffer"]
+__all__ = ["Address", "Buffer", "text_of"]
+
+
+def text_of(address: Address) -> str:
+    """Of (host, port), as sockets take it, the text of the library."""
+    if isinstance(address, str):
+        return address
+    if isinstance(address, tuple) and len(address) >= 2 and isinstance(address[0], str):
+        host, port = address[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    raise TypeError(f'an address is "host:port" or (host, port), not {address!r}')

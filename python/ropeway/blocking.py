@@ -19,6 +19,7 @@ from . import _core as core
 from ._aio import ContextBase, Info, ListenerBase, info_of
 from ._core import ALL
 from ._errors import Error, Status, Timeout
+from ._types import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._core import Received, RemoteKey
-    from ._types import Buffer
+    from ._types import Address, Buffer
 
 T = TypeVar("T")
 __all__ = ["Context", "Endpoint", "Listener", "connect"]
@@ -160,10 +161,10 @@ class _Start:
 class Listener(ListenerBase):
     """Waits for peers: accept(timeout)."""
 
-    def __init__(self, context: Context, address: str) -> None:
+    def __init__(self, context: Context, address: Address) -> None:
         self._context = context
         self._ready: collections.deque[Endpoint] = collections.deque()
-        self._core = context._listen(address, self._ready.append)  # type: ignore[arg-type]
+        self._core = context._listen(text_of(address), self._ready.append)  # type: ignore[arg-type]
 
     def accept(self, timeout: float | None = None) -> Endpoint:
         """The next endpoint; ropeway.Timeout (EXPIRED) where none came within `timeout` seconds."""
@@ -199,14 +200,14 @@ class Context(ContextBase):
 
     def connect(
         self,
-        address: str,
+        address: Address,
         *,
         transports: str | None = None,
         timeout: float = 10.0,
         retry: bool = True,
     ) -> Endpoint:
         """Connects to a listener; gives an Endpoint. Errors as of ropeway.connect."""
-        ep, connected = self._connect(address, transports, timeout, retry)
+        ep, connected = self._connect(text_of(address), transports, timeout, retry)
         try:
             connected.wait(None)
         except BaseException:
@@ -214,7 +215,7 @@ class Context(ContextBase):
             raise
         return ep  # type: ignore[return-value]  # of endpoint_class
 
-    def listen(self, address: str = "127.0.0.1:0") -> Listener:
+    def listen(self, address: Address = "127.0.0.1:0") -> Listener:
         """Waits for peers."""
         return Listener(self, address)
 
@@ -247,7 +248,7 @@ class Context(ContextBase):
 
 
 def connect(
-    address: str,
+    address: Address,
     *,
     transports: str | None = None,
     timeout: float = 10.0,

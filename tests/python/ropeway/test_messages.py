@@ -26,6 +26,26 @@ def test_sizes_arrive_whole(transport):
     run(main())
 
 
+def test_an_address_may_be_a_pair_as_sockets_take_it():
+    async def main():
+        async with ropeway.listen(("127.0.0.1", 0)) as listener:
+            a = await ropeway.connect(("127.0.0.1", listener.port))
+            b = await listener.accept()
+            buf = bytearray(4)
+            await asyncio.gather(b.recv(buf, 1), a.send(b"pair", 1))
+            assert buf == b"pair"
+            a.close()
+            b.close()
+        for wrong in (7, b"127.0.0.1:1", ("127.0.0.1",), (1, 2), None):
+            with pytest.raises(TypeError, match=r'"host:port" or \(host, port\)'):
+                await ropeway.connect(wrong)
+        with pytest.raises(ropeway.Error, match=r"\[::1\]:1\b") as caught:
+            await ropeway.connect(("::1", 1), retry=False, timeout=5)
+        assert f"{caught.type.__module__}.{caught.type.__name__}" == "ropeway.Error"
+
+    run(main())
+
+
 def test_tags_and_masks_choose(transport):
     async def main():
         async with pair() as (a, b):
