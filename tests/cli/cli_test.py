@@ -592,7 +592,7 @@ class Demo(Case):
         (self.dir / "tmp").chmod(0o777)
         got = self.demo("--size", "3M", wrapper=wrapper)
         self.assertEqual((got.returncode, got.stderr), (0, ""), got)
-        capture = re.search(r"tshark -r (\S+\.pcapng)", got.stdout).group(1)
+        capture = re.search(r"explain (\S+\.pcapng) -o demo.html", got.stdout).group(1)
         self.assertEqual(pathlib.Path(capture).parent, self.dir / "tmp")
 
 

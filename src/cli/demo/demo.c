@@ -211,10 +211,9 @@ static void print_capture(const struct options *o)
 			o->device);
 		return;
 	}
-	printf("\nThe packets are in %s. Look at them with\n"
-	       "  wireshark %s\n"
-	       "  tshark -r %s | head -40\n",
-		pcap, pcap, pcap);
+	printf("\nThe packets are in %s. Look at them, as a page, with\n"
+	       "  %s explain %s -o demo.html\n",
+		pcap, program_invocation_name, pcap);
 }
 
 static int run_demo(const struct options *o, const char *dir)
