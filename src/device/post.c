@@ -5,6 +5,7 @@
 #include "device/fault.h"
 #include "device/progress.h"
 #include "device/qp.h"
+#include "device/tally.h"
 #include "explain/verbs.h"
 
 /* A list of ibv_wr_complete is posted whole or not at all (ibv_wr_post(3)). Before: where the QP
@@ -82,7 +83,7 @@ __attribute__((noinline)) static enum alone read_alone(
 	struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad, int *rc)
 {
 	enum alone a = NOT_POSTED;
-	if (!may_post_alone() || !all_are_reads(wr))
+	if (!may_post_alone() || !all_are_reads(wr) || !tally_is_own(q))
 		return a;
 	rpwi_lock(q->lock);
 	if (rpwi_qp_is_quiet(&q->t) && board_reaches(q)) {

@@ -338,9 +338,8 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	comp_cntr_qp_gone(q);
 	qpn_free(q->t.qpn);
 	receive_forget(q);
+	tally_qp_gone(q);
 	rpwi_qp_fini(&q->t);
-	rpwi_counts_add(&hca_here.gone, &q->t.stats);
-	tally_one(&q->ctx->v.context, qps, -1);
 	ports_drop(q);
 	peer_put(q->peer);
 	cq_purge_qp(q->scq, q->t.qpn);
@@ -501,8 +500,10 @@ static void change_made(struct dqp *q, struct change *c, enum ibv_qp_state was, 
 		send_kick(q, false, now_ns);
 	}
 	q->ibv.state = q->t.state;
-	if (c->mask & IBV_QP_STATE)
+	if (c->mask & IBV_QP_STATE) {
 		board_qp_is(q);
+		tally_qp_connects(q);
+	}
 }
 
 int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)

@@ -21,6 +21,7 @@
 #include "device/ports.h"
 #include "device/progress.h"
 #include "device/spin.h"
+#include "device/tally.h"
 
 enum {
 	SPIN_POLLS = 32, /* so many polls in vain within a tick mean that the program spins */
@@ -331,6 +332,7 @@ int service_start(void)
 	h->service_running = true;
 	if (h->forked_from) {
 		board_is_forked();
+		tally_is_forked();
 		farewell_is_forked();
 		rpwi_steer_inherit(h->steer);
 	}

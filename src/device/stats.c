@@ -90,12 +90,6 @@ static void sums_take(struct sums *s)
 		.lanes = h->lanes_gone,
 		.alive = *alive_stats()};
 	tally_sum(&s->qps);
-	for (unsigned i = 0; i < h->nslots; i++)
-		for (unsigned j = 0; h->qps[i] && j < RPWI_SLOT_QPNS; j++)
-			if (h->qps[i][j]) {
-				qp_hold(h->qps[i][j]);
-				rpwi_counts_add(&s->qps, &h->qps[i][j]->t.stats);
-			}
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs)
 			port_stats_add(h->port[i].io, &s->ports);

@@ -4,16 +4,14 @@
 
 #include <unistd.h>
 
-/* Where a device counts now, and what stood there when it began: a place is taken over with the
- * numbers of its former holder. */
-struct part {
-	struct rpwi_counters *in;
-	struct rpwi_qp_stats before;
-};
+/* Where devices count now. */
 enum { PARTS_MAX = 16 }; /* more than there are places for devices */
-static struct part part[PARTS_MAX];
+static struct rpwi_counters *part[PARTS_MAX];
 static unsigned nparts;
 static struct rpwi_counters nowhere; /* what is not this process's any more */
+
+/* See tally_one. */
+static bool is_copy(pid_t forked_from) { return forked_from && forked_from == getppid(); }
 
 void tally_begin(const struct hca *h)
 {
@@ -24,40 +22,52 @@ static struct rpwi_counters *of(const char *device)
 {
 	struct rpwi_counters *c = rpwi_counters_of(device);
 	for (unsigned i = 0; i < nparts; i++)
-		if (part[i].in == c)
+		if (part[i] == c)
 			return c;
 	if (nparts < PARTS_MAX)
-		part[nparts++] = (struct part){c, c->n};
+		part[nparts++] = c;
 	return c;
 }
 
 void tally_sum(struct rpwi_qp_stats *sum)
 {
-	for (unsigned i = 0; i < nparts; i++) {
-		const uint64_t *now = (const uint64_t *)(const void *)&part[i].in->n;
-		const uint64_t *was = (const uint64_t *)(const void *)&part[i].before;
-		uint64_t *to = (uint64_t *)(void *)sum;
-		for (size_t k = 0; k < sizeof(*sum) / sizeof(uint64_t); k++)
-			to[k] += now[k] - was[k];
-	}
+	const struct hca *h = &hca_here;
+	for (unsigned i = 0; i < nparts; i++)
+		rpwi_counts_add_since(sum, &part[i]->n, &part[i]->before);
+	for (unsigned i = 0; i < h->nslots; i++)
+		for (unsigned j = 0; h->qps[i] && j < RPWI_SLOT_QPNS; j++) {
+			const struct dqp *q = h->qps[i][j];
+			if (!q || !q->row)
+				continue;
+			qp_hold(q);
+			rpwi_counts_add_since(sum, &q->row->n, &q->row->before);
+		}
 }
 
 void tally_end(struct hca *h)
 {
 	tally_sum(&h->gone);
 	nparts = 0;
-	rpwi_counters_end();
+	if (is_copy(h->forked_from))
+		rpwi_counters_forget(); /* its parent goes on */
+	else
+		rpwi_counters_end();
 }
 
 void tally_left_to_parent(struct hca *h)
 {
 	for (struct rpwi_list *l = h->contexts.next; l != &h->contexts; l = l->next)
 		RPWI_CONTAINER_OF(l, struct dctx, link)->tally = &nowhere;
-	for (unsigned i = 0; i < h->nslots; i++)
-		for (unsigned j = 0; h->qps[i] && j < RPWI_SLOT_QPNS; j++)
-			if (h->qps[i][j])
-				h->qps[i][j]->t.n = &nowhere.n;
 	tally_sum(&h->gone);
+	for (unsigned i = 0; i < h->nslots; i++)
+		for (unsigned j = 0; h->qps[i] && j < RPWI_SLOT_QPNS; j++) {
+			struct dqp *q = h->qps[i][j];
+			if (!q)
+				continue;
+			q->row = NULL;
+			q->t.n = &nowhere.n;
+			q->t.state_to = NULL;
+		}
 	nparts = 0;
 	rpwi_counters_forget();
 }
@@ -70,9 +80,33 @@ void tally_context(struct dctx *c)
 
 void tally_qp(struct dqp *q)
 {
-	q->t.n = &q->ctx->tally->n;
+	q->row = rpwi_counters_qp_begin(q->ctx->dev->net.name, q->t.qpn, (uint8_t)q->t.type);
+	q->t.n = q->row ? &q->row->n : &q->ctx->tally->n;
+	if (q->row)
+		q->t.state_to = &q->row->state;
 	atomic_fetch_add(&q->ctx->tally->res.qps, 1);
 }
+
+void tally_qp_connects(struct dqp *q)
+{
+	bool has = q->t.type != IBV_QPT_UD && q->t.state != IBV_QPS_RESET &&
+		   q->t.state != IBV_QPS_INIT;
+	if (q->row)
+		rpwi_counters_qp_peer(
+			q->row, q->t.attr.ah_attr.grh.dgid.raw, has ? q->t.attr.dest_qp_num : 0);
+}
+
+void tally_qp_gone(struct dqp *q)
+{
+	tally_one(&q->ctx->v.context, qps, -1);
+	if (q->row && !is_copy(hca_here.forked_from))
+		rpwi_counters_qp_end(q->ctx->tally, q->row);
+	q->row = NULL;
+	q->t.n = &nowhere.n;
+	q->t.state_to = NULL;
+}
+
+void tally_is_forked(void) { rpwi_counters_is_forked(); }
 
 struct rpwi_qp_stats *tally_at(const struct dev *devices, const struct rpwi_addr *local)
 {
@@ -85,7 +119,7 @@ struct rpwi_qp_stats *tally_at(const struct dev *devices, const struct rpwi_addr
 
 void tally_resource(_Atomic uint64_t *count, int d, pid_t forked_from)
 {
-	if (d < 0 && forked_from && forked_from == getppid())
+	if (d < 0 && is_copy(forked_from))
 		return;
 	atomic_fetch_add_explicit(count, (uint64_t)(int64_t)d, memory_order_relaxed);
 }

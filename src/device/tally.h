@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tally.h - where this process's devices count: in the memory that all processes of the user share
- * (io/counters.h), so that the tree shows what all have counted. A QP counts straight into its
- * device's part of it.
+ * (io/counters.h), so that the tree and `ropeway top` show what all have counted. A QP counts
+ * straight into a row of its own there, or where there is none into its device's part.
  *
  * The HCA's lock is held.
  */
@@ -15,8 +15,14 @@ void tally_begin(const struct hca *h); /* the process has a place */
 void tally_end(struct hca *h);         /* it has none any more */
 /* In a child that takes a place of its own: what it inherited counts nowhere any more. */
 void tally_left_to_parent(struct hca *h);
-void tally_context(struct dctx *c); /* it is new */
-void tally_qp(struct dqp *q);       /* likewise */
+/* In a child that goes on with what it inherited. */
+void tally_is_forked(void);
+void tally_context(struct dctx *c);    /* it is new */
+void tally_qp(struct dqp *q);          /* likewise */
+void tally_qp_connects(struct dqp *q); /* it has another peer, or none */
+void tally_qp_gone(struct dqp *q);
+/* Does it count with nobody else, so that its own lock will do? */
+static inline bool tally_is_own(const struct dqp *q) { return q->row; }
 /* Of that one of the devices that has the address: never NULL. */
 struct rpwi_qp_stats *tally_at(const struct dev *devices, const struct rpwi_addr *local);
 /* Adds what this process has counted, all its devices together. */

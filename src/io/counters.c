@@ -23,9 +23,9 @@
 
 enum {
 	PAGE_MAGIC = 0x72707763,
-	PAGE_VERSION = 2,
-	PLACE_BYTES = 4096,
+	PAGE_VERSION = 3,
 	DEVICES_MAX = 10,
+	ROWS_MAX = 4096,
 	OVERFLOW_UID = 65534,
 	MODE = 0600,
 };
@@ -34,25 +34,34 @@ struct place {
 	_Atomic uint64_t socket_inode; /* 0: nobody's */
 	uint32_t pid;                  /* as its own PID namespace has it */
 	struct rpwi_counters device[DEVICES_MAX];
-};
-_Static_assert(sizeof(struct place) <= PLACE_BYTES, "a page for each process");
+} __attribute__((aligned(64)));
+
+struct row {
+	struct rpwi_counters_qp qp;
+} __attribute__((aligned(64)));
 
 struct memory {
 	_Atomic uint32_t magic; /* written last */
 	uint32_t version;
 	uint64_t netns, netns_dev;
 	_Atomic uint64_t used[(RPWI_SLOT_MAX + 64) / 64]; /* places that anybody has had */
-	union {
-		struct place place;
-		uint8_t bytes[PLACE_BYTES];
-	} slot[RPWI_SLOT_MAX + 1] __attribute__((aligned(PLACE_BYTES)));
+	_Atomic uint32_t rows_used;                       /* so many rows, from the first */
+	_Atomic uint32_t rows_freed;                      /* how often one was */
+	struct place place[RPWI_SLOT_MAX + 1];
+	struct row row[ROWS_MAX];
 };
 
 static struct memory *memory; /* of all, or NULL */
 static uid_t memory_uid;
 static struct place alone; /* where there is none */
 static struct place *own;
+static uint16_t own_slot;
 static struct rpwi_counters others; /* devices above DEVICES_MAX */
+/* Rows before `from` were taken when this process looked; and where all were, rows_freed then. */
+static struct {
+	uint32_t from, full_at;
+	bool full;
+} rows;
 
 /* ---- whose ---- */
 
@@ -227,13 +236,32 @@ void rpwi_counters_begin(uint16_t slot, uint64_t socket_inode)
 	} else {
 		/* dumps are of the program's memory */
 		madvise(memory, sizeof(*memory), MADV_DONTDUMP);
-		own = &memory->slot[slot].place;
+		own = &memory->place[slot];
 		atomic_fetch_or(&memory->used[slot / 64], 1ull << slot % 64);
 	}
-	for (unsigned i = 0; i < DEVICES_MAX; i++)
+	own_slot = slot;
+	rows.from = 0;
+	rows.full = false;
+	for (unsigned i = 0; i < DEVICES_MAX; i++) {
 		own->device[i].res = (struct rpwi_resources){0};
+		own->device[i].before = own->device[i].n;
+	}
 	own->pid = (uint32_t)getpid();
 	atomic_store(&own->socket_inode, socket_inode);
+}
+
+void rpwi_counters_is_forked(void)
+{
+	if (own)
+		own->pid = (uint32_t)getpid();
+}
+
+int rpwi_counters_hold(void)
+{
+	if (!memory)
+		memory = find_or_make();
+	memory_uid = geteuid();
+	return memory ? 0 : -errno;
 }
 
 struct rpwi_counters *rpwi_counters_of(const char *device)
@@ -249,18 +277,7 @@ struct rpwi_counters *rpwi_counters_of(const char *device)
 	return &others;
 }
 
-void rpwi_counters_end(void)
-{
-	for (unsigned i = 0; own && i < DEVICES_MAX; i++)
-		own->device[i].res = (struct rpwi_resources){0};
-	if (own)
-		atomic_store(&own->socket_inode, 0);
-	own = NULL;
-}
-
-void rpwi_counters_forget(void) { own = NULL; }
-
-/* ---- reading ---- */
+/* ---- who lives ---- */
 
 struct slots {
 	uint64_t inode[RPWI_SLOT_MAX + 1]; /* of the socket that has a slot's name now, or 0 */
@@ -304,6 +321,167 @@ static void read_slots(struct slots *s)
 		syscall(SYS_close, fd);
 }
 
+static struct slots *slots_now(void)
+{
+	void *at = mmap(NULL, sizeof(struct slots), PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (at == MAP_FAILED)
+		return NULL;
+	read_slots(at);
+	return at;
+}
+
+static bool is_used(const struct memory *m, unsigned slot)
+{
+	return atomic_load(&m->used[slot / 64]) >> slot % 64 & 1;
+}
+
+/* ---- rows ---- */
+
+static bool row_is_for(const struct rpwi_counters_qp *r, const char *device)
+{
+	return !r->device[0] || !strncmp(r->device, device, sizeof(r->device));
+}
+
+/* A free one, of that device or nobody's yet, from the index on; now it is ours. */
+static struct rpwi_counters_qp *row_take(const char *device, uint32_t from)
+{
+	uint64_t me = atomic_load_explicit(&own->socket_inode, memory_order_relaxed);
+	uint32_t of_another = ROWS_MAX; /* the first free one of another device */
+	for (uint32_t i = from; i < ROWS_MAX; i++) {
+		struct rpwi_counters_qp *r = &memory->row[i].qp;
+		uint64_t free = 0;
+		if (atomic_load(&r->owner))
+			continue;
+		if (!row_is_for(r, device)) {
+			of_another = RPWI_MIN(of_another, i);
+			continue;
+		}
+		if (!atomic_compare_exchange_strong(&r->owner, &free, me))
+			continue;
+		if (!row_is_for(r, device)) { /* another has had it meanwhile */
+			atomic_store(&r->owner, 0);
+			continue;
+		}
+		uint32_t used = atomic_load(&memory->rows_used);
+		while (used < i + 1 &&
+			!atomic_compare_exchange_weak(&memory->rows_used, &used, i + 1))
+			;
+		rows.from = RPWI_MIN(of_another, i + 1);
+		return r;
+	}
+	return NULL;
+}
+
+static void change_begin(struct rpwi_counters_qp *r)
+{
+	/* odd already: its former owner was killed in the middle */
+	atomic_store(&r->turn, atomic_load(&r->turn) | 1);
+}
+static void change_end(struct rpwi_counters_qp *r) { atomic_fetch_add(&r->turn, 1); }
+
+static bool has_socket(const struct slots *s, uint64_t inode)
+{
+	for (unsigned i = 0; i <= RPWI_SLOT_MAX; i++)
+		if (s->inode[i] == inode)
+			return true;
+	return false;
+}
+
+/* Frees rows of processes that have ended, once all are taken. Owners are read before the
+ * names of sockets: a process that has taken a row by then has its name already. */
+static void rows_of_the_dead(void)
+{
+	uint64_t *owner = mmap(NULL, ROWS_MAX * sizeof(*owner), PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if ((void *)owner == MAP_FAILED)
+		return;
+	for (uint32_t i = 0; i < ROWS_MAX; i++)
+		owner[i] = atomic_load(&memory->row[i].qp.owner);
+	struct slots *slots = slots_now();
+	for (uint32_t i = 0; slots && i < ROWS_MAX; i++)
+		if (owner[i] && !has_socket(slots, owner[i]) &&
+			atomic_compare_exchange_strong(&memory->row[i].qp.owner, &owner[i], 0))
+			atomic_fetch_add(&memory->rows_freed, 1);
+	if (slots)
+		munmap(slots, sizeof(*slots));
+	munmap(owner, ROWS_MAX * sizeof(*owner));
+}
+
+struct rpwi_counters_qp *rpwi_counters_qp_begin(const char *device, uint32_t qpn, uint8_t type)
+{
+	if (!own || own == &alone || !atomic_load(&own->socket_inode))
+		return NULL;
+	uint32_t freed = atomic_load(&memory->rows_freed);
+	if (rows.full && rows.full_at == freed)
+		return NULL;
+	struct rpwi_counters_qp *r = row_take(device, rows.from);
+	if (!r && rows.from)
+		r = row_take(device, 0);
+	if (!r) {
+		rows_of_the_dead();
+		r = row_take(device, 0);
+	}
+	rows.full = !r;
+	rows.full_at = freed;
+	if (!r)
+		return NULL;
+	change_begin(r);
+	if (!r->device[0])
+		/* the last byte stays 0 */
+		memcpy(r->device, device, strnlen(device, sizeof(r->device) - 1));
+	r->before = r->n;
+	r->slot = own_slot;
+	r->qpn = qpn;
+	r->type = type;
+	r->state = 0;
+	r->peer_qpn = 0;
+	change_end(r);
+	return r;
+}
+
+void rpwi_counters_qp_peer(struct rpwi_counters_qp *r, const uint8_t gid[16], uint32_t qpn)
+{
+	change_begin(r);
+	memcpy(r->peer, gid, sizeof(r->peer));
+	r->peer_qpn = qpn;
+	change_end(r);
+}
+
+static void row_free(struct rpwi_counters_qp *r)
+{
+	atomic_store(&r->owner, 0);
+	atomic_fetch_add(&memory->rows_freed, 1);
+}
+
+void rpwi_counters_qp_end(struct rpwi_counters *of, struct rpwi_counters_qp *r)
+{
+	struct rpwi_qp_stats none = {0}, its = {0};
+	uint32_t index = (uint32_t)(RPWI_CONTAINER_OF(r, struct row, qp) - memory->row);
+	rpwi_counts_add_since(&its, &r->n, &r->before);
+	row_free(r);
+	rpwi_counts_add_since(&of->before, &none, &its);
+	rows.from = RPWI_MIN(rows.from, index);
+}
+
+void rpwi_counters_end(void)
+{
+	/* of QPs that were never destroyed */
+	uint64_t me = own ? atomic_load(&own->socket_inode) : 0;
+	for (uint32_t i = 0; me && own != &alone && i < atomic_load(&memory->rows_used); i++)
+		if (atomic_load(&memory->row[i].qp.owner) == me)
+			row_free(&memory->row[i].qp);
+	for (unsigned i = 0; own && i < DEVICES_MAX; i++)
+		own->device[i].res = (struct rpwi_resources){0};
+	if (own)
+		atomic_store(&own->socket_inode, 0);
+	own = NULL;
+}
+
+void rpwi_counters_forget(void) { own = NULL; }
+
+/* ---- reading ---- */
+
 static void add_resources(struct rpwi_resources *sum, const struct rpwi_resources *r)
 {
 	sum->contexts += r->contexts;
@@ -312,6 +490,14 @@ static void add_resources(struct rpwi_resources *sum, const struct rpwi_resource
 	sum->cqs += r->cqs;
 	sum->qps += r->qps;
 	sum->srqs += r->srqs;
+}
+
+static void add_rows(struct memory *m, const char *device, struct rpwi_qp_stats *sum)
+{
+	uint32_t n = RPWI_MIN(atomic_load(&m->rows_used), (uint32_t)ROWS_MAX);
+	for (uint32_t i = 0; i < n; i++)
+		if (!strncmp(m->row[i].qp.device, device, sizeof(m->row[i].qp.device)))
+			rpwi_counts_add(sum, &m->row[i].qp.n);
 }
 
 static void add_place(struct place *p, bool lives, const char *device, struct rpwi_qp_stats *sum,
@@ -335,24 +521,107 @@ int rpwi_counters_sum(const char *device, struct rpwi_qp_stats *sum, struct rpwi
 	*sum = (struct rpwi_qp_stats){0};
 	if (res) {
 		*res = (struct rpwi_resources){0};
-		void *at = mmap(NULL, sizeof(*slots), PROT_READ | PROT_WRITE,
-			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (at == MAP_FAILED)
+		slots = slots_now();
+		if (!slots)
 			return -errno;
-		slots = at;
-		read_slots(slots);
 	}
 	while ((m = next(&index, last, &id, SHM_RDONLY))) {
 		for (unsigned i = 0; i <= RPWI_SLOT_MAX; i++) {
-			struct place *p = &m->slot[i].place;
-			if (!(atomic_load(&m->used[i / 64]) >> i % 64 & 1))
+			struct place *p = &m->place[i];
+			if (!is_used(m, i))
 				continue;
 			uint64_t inode = slots ? atomic_load(&p->socket_inode) : 0;
 			add_place(p, inode && inode == slots->inode[i], device, sum, res);
 		}
+		add_rows(m, device, sum);
 		shmdt(m);
 	}
 	if (slots)
 		munmap(slots, sizeof(*slots));
 	return last < 0 ? last : 0;
+}
+
+/* ---- one by one ---- */
+
+static bool walk_place(
+	struct place *p, unsigned slot, uint64_t inode, rpwi_counters_visit *visit, void *arg)
+{
+	struct rpwi_counters_part c = {
+		.slot = (uint16_t)slot, .pid = p->pid, .socket_inode = inode};
+	for (unsigned i = 0; i < DEVICES_MAX; i++) {
+		struct rpwi_counters *d = &p->device[i];
+		if (!d->device[0])
+			continue;
+		memcpy(c.device, d->device, sizeof(c.device) - 1);
+		c.contexts = d->res.contexts;
+		c.qps = d->res.qps;
+		c.n = (struct rpwi_qp_stats){0};
+		rpwi_counts_add_since(&c.n, &d->n, &d->before);
+		if (!visit(arg, &c))
+			return false;
+	}
+	return true;
+}
+
+/* False: it changes all the time, or its owner was killed while it changed it. */
+static bool row_read(struct rpwi_counters_qp *r, struct rpwi_counters_part *c)
+{
+	enum { TRIES = 8 };
+	for (unsigned i = 0; i < TRIES; i++) {
+		uint32_t turn = atomic_load_explicit(&r->turn, memory_order_acquire);
+		*c = (struct rpwi_counters_part){.slot = r->slot,
+			.socket_inode = atomic_load(&r->owner),
+			.qpn = r->qpn,
+			.peer_qpn = r->peer_qpn,
+			.type = r->type,
+			.state = r->state};
+		memcpy(c->device, r->device, sizeof(c->device) - 1);
+		memcpy(c->peer, r->peer, sizeof(c->peer));
+		rpwi_counts_add_since(&c->n, &r->n, &r->before);
+		atomic_thread_fence(memory_order_acquire);
+		if (!(turn & 1) && atomic_load_explicit(&r->turn, memory_order_relaxed) == turn)
+			return c->qpn && c->slot <= RPWI_SLOT_MAX;
+	}
+	return false;
+}
+
+static bool walk_memory(
+	struct memory *m, const struct slots *slots, rpwi_counters_visit *visit, void *arg)
+{
+	uint32_t n = RPWI_MIN(atomic_load(&m->rows_used), (uint32_t)ROWS_MAX);
+	struct rpwi_counters_part c;
+	for (unsigned i = 0; i <= RPWI_SLOT_MAX; i++) {
+		uint64_t inode = is_used(m, i) ? atomic_load(&m->place[i].socket_inode) : 0;
+		if (inode && inode == slots->inode[i] &&
+			!walk_place(&m->place[i], i, inode, visit, arg))
+			return false;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct rpwi_counters_qp *r = &m->row[i].qp;
+		if (!atomic_load(&r->owner) || !row_read(r, &c) ||
+			c.socket_inode != slots->inode[c.slot])
+			continue;
+		c.pid = m->place[c.slot].pid;
+		if (!visit(arg, &c))
+			return false;
+	}
+	return true;
+}
+
+int rpwi_counters_walk(rpwi_counters_visit *visit, void *arg)
+{
+	int index = 0, id, last = last_index();
+	struct memory *m;
+	bool more = true;
+	if (last < 0)
+		return last;
+	struct slots *slots = slots_now();
+	if (!slots)
+		return -errno;
+	while (more && (m = next(&index, last, &id, SHM_RDONLY))) {
+		more = walk_memory(m, slots, visit, arg);
+		shmdt(m);
+	}
+	munmap(slots, sizeof(*slots));
+	return 0;
 }

@@ -9,6 +9,12 @@
  * exit, not by SIGKILL. Counts are of 64 bits and are written whole; a process that is killed
  * between a packet and its count has that one packet less.
  *
+ * QPs count in rows beside the places: any process of the user takes a free one for a QP. A row
+ * goes on with the numbers that it finds, like a place, and stays the device's that it was first
+ * taken for: so a row is part of its device's sum for ever, and nothing is added up or cleared when
+ * a QP goes or a process dies. What stood in it before its QP is beside it. Where all rows are
+ * taken, a QP counts in its process's place.
+ *
  * The memory is a System V segment that is marked for removal as soon as it is made, so the kernel
  * lets it go with the last process that has it: of those that have opened a device, the helper
  * among them. Then counts begin anew. It is of one user (mode 0600, and the kernel's word for who
@@ -24,11 +30,29 @@ struct rpwi_resources {
 	_Atomic uint64_t contexts, pds, mrs, cqs, qps, srqs;
 };
 
-/* Of one device in one process. */
+/* Of one device in one process: all that it counts outside the rows of its QPs. */
 struct rpwi_counters {
 	char device[32]; /* "": free */
 	struct rpwi_qp_stats n;
+	/* n as this process found it, less what its QPs have counted that are gone: so what it has
+	 * counted is n - before, and the rows of its QPs */
+	struct rpwi_qp_stats before;
 	struct rpwi_resources res;
+};
+
+/* A row: of one QP. */
+struct rpwi_counters_qp {
+	/* the socket that has the name of its process's slot; 0: free */
+	_Atomic uint64_t owner;
+	/* odd while the lines below change; who reads looks again */
+	_Atomic uint32_t turn;
+	uint8_t state; /* enum ibv_qp_state: as it is, at any time */
+	uint8_t type;  /* enum ibv_qp_type */
+	uint16_t slot;
+	uint32_t qpn, peer_qpn; /* peer_qpn 0: it has none */
+	uint8_t peer[16];       /* its GID */
+	char device[32];        /* "": no QP has ever had it */
+	struct rpwi_qp_stats n, before;
 };
 
 /* ---- for who counts; the caller serializes ---- */
@@ -42,6 +66,13 @@ struct rpwi_counters *rpwi_counters_of(const char *device);
 void rpwi_counters_end(void);
 /* In a forked child: the place is its parent's. */
 void rpwi_counters_forget(void);
+/* In a forked child that goes on with what it inherited: the place is its own. */
+void rpwi_counters_is_forked(void);
+/* A row for a new QP of that device, until the next; NULL: there is none. */
+struct rpwi_counters_qp *rpwi_counters_qp_begin(const char *device, uint32_t qpn, uint8_t type);
+void rpwi_counters_qp_peer(struct rpwi_counters_qp *row, const uint8_t gid[16], uint32_t qpn);
+/* Its QP is gone; `of` is what rpwi_counters_of gave for its device. */
+void rpwi_counters_qp_end(struct rpwi_counters *of, struct rpwi_counters_qp *row);
 
 /* ---- for who reads: any process, at any moment; in signal handlers, and in a vfork's child ----
  *
@@ -49,5 +80,25 @@ void rpwi_counters_forget(void);
  * child that has their sockets; it takes a look at /proc/net/unix. All 0 where nobody has counted.
  * 0 or -errno: the kernel has no System V IPC. */
 int rpwi_counters_sum(const char *device, struct rpwi_qp_stats *sum, struct rpwi_resources *res);
+
+/* A live process's part of a device, or one of its QPs. */
+struct rpwi_counters_part {
+	char device[32];
+	uint16_t slot;
+	uint32_t pid;          /* as its own PID namespace has it */
+	uint64_t socket_inode; /* that one of its descriptors has, by which /proc shows who it is */
+	uint32_t qpn;          /* 0: the process, without its QPs that have rows */
+	uint32_t peer_qpn;     /* 0: none */
+	uint8_t type, state, peer[16];
+	uint64_t contexts, qps; /* the process's: how many it has */
+	struct rpwi_qp_stats n;
+};
+/* False ends it. */
+typedef bool rpwi_counters_visit(void *arg, const struct rpwi_counters_part *c);
+/* Each process, and each row of a QP, of those that live; in no order. As rpwi_counters_sum. */
+int rpwi_counters_walk(rpwi_counters_visit *visit, void *arg);
+/* This process keeps the memory, which it makes if there is none, until it ends: so counts do not
+ * begin anew while it runs. Again and again: where it failed it is tried again. 0 or -errno. */
+int rpwi_counters_hold(void);
 
 #endif

@@ -176,7 +176,7 @@ void rpwi_cpl_placed(struct rpwi_qp *qp, uint32_t upto, uint64_t now_ns)
 	uint32_t head = qp->sq_head;
 
 	advance(qp, upto, now_ns);
-	qp->stats.writes_alone += qp->sq_head - head;
+	qp->n->writes_alone += qp->sq_head - head;
 	qp->slow |= RPWI_SLOW_PEER;
 	rpwi_req_retired(qp);
 }

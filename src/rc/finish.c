@@ -10,6 +10,10 @@ enum {
 	WRITES = 1 << IBV_WR_RDMA_WRITE | 1 << IBV_WR_RDMA_WRITE_WITH_IMM
 };
 
+_Static_assert((int)IBV_WC_SEND == (int)RPWI_DONE_SENDS &&
+		       (int)RPWI_WC_ATOMIC_WRITE < (int)RPWI_DONE_KINDS,
+	"the kinds that are counted");
+
 /* 0: nobody counts it. */
 static enum rpwi_counted counted_as(unsigned opcode)
 {
@@ -25,11 +29,11 @@ void rpwi_qp_complete_send(struct rpwi_qp *qp, const struct rpwi_swqe *w, enum i
 	if (RPWI_UNLIKELY(qp->counted))
 		rpwi_qp_count(qp, counted_as(w->opcode), w->len, status == IBV_WC_SUCCESS);
 	if (status == IBV_WC_SUCCESS) {
-		/* no READ gets here: that may be in the QP's lock alone */
-		if (SENDS >> w->opcode & 1)
-			qp->n->sends++;
+		qp->n->done[rpwi_wr_info[w->opcode].wc_opcode]++;
 		if (!qp->sig_all && !(w->flags & IBV_SEND_SIGNALED))
 			return;
+	} else if (status != IBV_WC_WR_FLUSH_ERR) {
+		qp->n->failed++;
 	}
 	struct ibv_wc wc = {
 		.wr_id = w->wr_id,

@@ -65,6 +65,8 @@ static inline void rpwi_qp_rnr_over(struct rpwi_qp *qp)
 static inline void rpwi_qp_enter(struct rpwi_qp *qp, enum ibv_qp_state state)
 {
 	qp->state = state;
+	if (qp->state_to)
+		*qp->state_to = (uint8_t)state;
 	rpwi_slow_end(qp, RPWI_SLOW_STATE);
 	if (state != IBV_QPS_RTS || !rpwi_qp_is_rc(qp))
 		qp->slow |= RPWI_SLOW_STATE;

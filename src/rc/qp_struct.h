@@ -131,8 +131,10 @@ struct rpwi_qp {
 	struct rpwi_av av;       /* RC and UC: the peer, copied at RTR */
 	struct ibv_qp_attr attr; /* as set; rpwi_qp_query fills what moves */
 	struct rpwi_qp_stats stats;
-	/* where it counts: `stats`, or what the device shares among its QPs (but reads_alone) */
+	/* where it counts: `stats`, or where the device says; and where others look up its state,
+	 * or NULL */
 	struct rpwi_qp_stats *n;
+	uint8_t *state_to;
 	uint32_t resent;    /* retransmits of this QP */
 	uint32_t slow_pkts; /* in flight at most, while it is slow (window.c) */
 	void *arena; /* sq, its SGEs, inline data, UD address vectors, rcv.sge: one allocation */

@@ -153,6 +153,7 @@ void rpwi_rcv_fail(struct rpwi_qp *qp, enum ibv_wc_status status)
 	struct ibv_wc wc = {.wr_id = qp->rcv.wr_id, .status = status, .opcode = IBV_WC_RECV};
 
 	rpwi_debug("QP %u: receive failed: status %d", qp->qpn, status);
+	qp->n->failed++;
 	qp->rcv.have = false;
 	rpwi_qp_complete_recv(qp, &wc, true);
 }

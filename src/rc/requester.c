@@ -245,9 +245,10 @@ static int fetch(struct rpwi_qp *qp, const struct rpwi_swqe *w)
 	return 0;
 }
 
-static void done_alone(struct rpwi_qp *qp, struct rpwi_swqe *w, uint64_t *count)
+static void done_alone(struct rpwi_qp *qp, struct rpwi_swqe *w, uint64_t *count, uint64_t *bytes)
 {
 	++*count;
+	*bytes += w->len;
 	w->phase = RPWI_SWQE_DONE;
 	qp->sq_cur++;
 	rpwi_req_retired(qp);
@@ -274,7 +275,7 @@ static bool read_at_once(struct rpwi_qp *qp, struct rpwi_swqe *w)
 	if (rc)
 		fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
 	else
-		done_alone(qp, w, &qp->stats.reads_alone);
+		done_alone(qp, w, &qp->n->reads_alone, &qp->n->read_alone_bytes);
 	return true;
 }
 
@@ -283,7 +284,7 @@ static bool write_at_once(struct rpwi_qp *qp, struct rpwi_swqe *w)
 {
 	if (w->opcode != IBV_WR_RDMA_WRITE || !is_alone(qp, w) || !rpwi_stopped_write(qp, w))
 		return false;
-	done_alone(qp, w, &qp->stats.writes_alone);
+	done_alone(qp, w, &qp->n->writes_alone, &qp->n->written_alone_bytes);
 	return true;
 }
 
@@ -313,7 +314,7 @@ bool rpwi_qp_read_alone(struct rpwi_qp *qp)
 		if (w->opcode != IBV_WR_RDMA_READ || !w->len || w->doom ||
 			!sges_allow(qp, w, IBV_ACCESS_LOCAL_WRITE) || fetch(qp, w))
 			return false;
-		done_alone(qp, w, &qp->stats.reads_alone);
+		done_alone(qp, w, &qp->n->reads_alone, &qp->n->read_alone_bytes);
 	}
 	return true;
 }

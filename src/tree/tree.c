@@ -237,7 +237,7 @@ SHOW_COUNT(seq_rcvd, n->seq_nak_rx)
 SHOW_COUNT(retry_exceeded, n->retry_exceeded)
 SHOW_COUNT(rnr_exceeded, n->rnr_exceeded)
 SHOW_COUNT(retries, n->retries)
-SHOW_COUNT(sends, n->sends)
+SHOW_COUNT(sends, n->done[RPWI_DONE_SENDS])
 SHOW_COUNT(recvs, n->recvs)
 
 /* Each process would count the same event: the kernel counts it once. */

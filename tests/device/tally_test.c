@@ -115,7 +115,11 @@ static int in_child(int (*then)(void *), void *arg)
 	return status;
 }
 
-static int destroy_copies(void *arg) { return unmake(arg); }
+static int destroy_copies(void *arg)
+{
+	struct all *a = arg;
+	return unmake(a) || rpwi_dev_close_device(a->c);
+}
 
 static int own_context(void *arg)
 {

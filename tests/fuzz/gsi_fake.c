@@ -373,3 +373,10 @@ void rpwi_counters_begin(uint16_t slot, uint64_t socket_inode) {}
 struct rpwi_counters *rpwi_counters_of(const char *device) { return &counted; }
 void rpwi_counters_end(void) {}
 void rpwi_counters_forget(void) {}
+void rpwi_counters_is_forked(void) {}
+struct rpwi_counters_qp *rpwi_counters_qp_begin(const char *device, uint32_t qpn, uint8_t type)
+{
+	return NULL;
+}
+void rpwi_counters_qp_peer(struct rpwi_counters_qp *row, const uint8_t gid[16], uint32_t qpn) {}
+void rpwi_counters_qp_end(struct rpwi_counters *of, struct rpwi_counters_qp *row) {}

@@ -249,6 +249,122 @@ static void resources(void **state)
 	rpwi_counters_end();
 }
 
+/* What a walk shows of a device: the process, or one of its QPs. */
+struct looked {
+	const char *device;
+	uint32_t qpn;
+	unsigned met;
+	struct rpwi_counters_part part;
+};
+
+static bool look_at(void *arg, const struct rpwi_counters_part *p)
+{
+	struct looked *l = arg;
+	if (!strcmp(p->device, l->device) && p->qpn == l->qpn) {
+		l->met++;
+		l->part = *p;
+	}
+	return true;
+}
+
+static struct looked look_for(const char *at, uint32_t qpn)
+{
+	struct looked l = {.device = at, .qpn = qpn};
+	assert_int_equal(rpwi_counters_walk(look_at, &l), 0);
+	return l;
+}
+
+static void a_qp_has_a_row_that_the_next_goes_on_with(void **state)
+{
+	static const uint8_t gid[16] = {1, 2, 3};
+	static const char name[] = "rpw_rows", other[] = "rpw_rows2";
+	struct rpwi_steer *steer;
+	uint16_t slot;
+	assert_int_equal(rpwi_steer_open(&steer), 0);
+	rpwi_steer_slots(steer, &slot, 1);
+	rpwi_counters_begin(slot, rpwi_steer_inode(steer));
+	struct rpwi_counters *c = rpwi_counters_of(name);
+	struct rpwi_counters_qp *a = rpwi_counters_qp_begin(name, 0x1001, 2);
+	assert_non_null(a);
+	a->n.tx_packets += 5;
+	c->n.tx_packets += 2;
+	rpwi_counters_qp_peer(a, gid, 0x2002);
+	assert_int_equal(sum(name).tx_packets, 7);
+	struct looked l = look_for(name, 0x1001);
+	assert_int_equal(l.met, 1);
+	assert_int_equal(l.part.n.tx_packets, 5);
+	assert_int_equal(l.part.pid, getpid());
+	assert_int_equal(l.part.peer_qpn, 0x2002);
+	assert_memory_equal(l.part.peer, gid, sizeof(gid));
+	assert_int_equal(look_for(name, 0).part.n.tx_packets, 2);
+
+	/* it goes: its process has its counts */
+	rpwi_counters_qp_end(c, a);
+	assert_int_equal(look_for(name, 0x1001).met, 0);
+	assert_int_equal(look_for(name, 0).part.n.tx_packets, 7);
+	assert_int_equal(sum(name).tx_packets, 7);
+
+	struct rpwi_counters_qp *b = rpwi_counters_qp_begin(other, 0x1003, 4);
+	assert_ptr_not_equal(b, a);
+	assert_ptr_equal(rpwi_counters_qp_begin(name, 0x1002, 2), a);
+	a->n.tx_packets += 1;
+	l = look_for(name, 0x1002);
+	assert_int_equal(l.part.n.tx_packets, 1);
+	assert_int_equal(l.part.peer_qpn, 0);
+	assert_int_equal(sum(name).tx_packets, 8);
+	assert_int_equal(sum(other).tx_packets, 0);
+
+	/* never destroyed: its counts stay, and nobody has it */
+	rpwi_counters_end();
+	assert_int_equal(look_for(name, 0x1002).met, 0);
+	assert_int_equal(sum(name).tx_packets, 8);
+	rpwi_steer_close(steer);
+}
+
+/* Takes all rows that there are, counts 1 in each, and is killed. How many it had. */
+static unsigned take_all(const char *name)
+{
+	unsigned n = 0;
+	int told[2], status;
+	assert_int_equal(pipe(told), 0);
+	pid_t pid = fork();
+	if (!pid) {
+		struct rpwi_counters_qp *r;
+		struct rpwi_steer *steer;
+		uint16_t slot;
+		if (rpwi_steer_open(&steer))
+			_exit(1);
+		rpwi_steer_slots(steer, &slot, 1);
+		rpwi_counters_begin(slot, rpwi_steer_inode(steer));
+		for (; n < 5000 && (r = rpwi_counters_qp_begin(name, n + 1, 2)); n++)
+			r->n.tx_packets++;
+		/* again: it does not look through all of them each time */
+		for (unsigned i = 0; i < 100000; i++)
+			if (rpwi_counters_qp_begin(name, 1, 2))
+				_exit(1);
+		if (write(told[1], &n, sizeof(n)) != sizeof(n))
+			_exit(1);
+		raise(SIGKILL);
+	}
+	assert_int_equal(read(told[0], &n, sizeof(n)), sizeof(n));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	close(told[0]);
+	close(told[1]);
+	return n;
+}
+
+static void rows_of_killed_processes_are_used_again(void **state)
+{
+	static const char name[] = "rpw_full";
+	assert_int_equal(rpwi_counters_hold(), 0);
+	unsigned all = take_all(name);
+	assert_in_range(all, 1000, 4096);
+	assert_int_equal(sum(name).tx_packets, all);
+	assert_int_equal(look_for(name, 1).met, 0); /* it does not live */
+	assert_int_equal(take_all(name), all);
+	assert_int_equal(sum(name).tx_packets, 2 * all);
+}
+
 static int in_child(void (*then)(void), int (*look)(void))
 {
 	int status;
@@ -366,6 +482,8 @@ int main(void)
 		/* from here on this process has the memory itself */
 		cmocka_unit_test(forked),
 		cmocka_unit_test(resources),
+		cmocka_unit_test(a_qp_has_a_row_that_the_next_goes_on_with),
+		cmocka_unit_test(rows_of_killed_processes_are_used_again),
 		cmocka_unit_test(another_netns),
 		cmocka_unit_test(another_user),
 	};
