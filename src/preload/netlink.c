@@ -21,6 +21,7 @@
 #include "tree/tree.h"
 #include "ucma/ucma.h"
 
+#include <infiniband/verbs.h>
 #include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,11 +160,50 @@ static bool is_admin(void)
 	return !syscall(SYS_capget, &h, d) && d[0].effective & 1u << CAP_NET_ADMIN;
 }
 
+/* QPs of other processes: what they show of themselves (io/counters.h). */
+struct others {
+	const char *device;
+	rpwi_resource_visit *visit;
+	void *arg;
+	uint32_t pid; /* this process */
+	bool more;
+};
+
+static bool visit_all(void *arg, const struct rpwi_resource *r)
+{
+	struct others *o = arg;
+	o->more = o->visit(o->arg, r);
+	return o->more;
+}
+
+static bool visit_other(void *arg, const struct rpwi_counters_part *c)
+{
+	const struct others *o = arg;
+	if (!c->qpn || c->pid == o->pid || strcmp(c->device, o->device) != 0)
+		return true;
+	struct rpwi_resource r = {.kind = RPWI_RES_QP,
+		.id = c->qpn,
+		.pid = c->pid,
+		.type = c->type,
+		.state = c->state,
+		.connects = c->type != IBV_QPT_UD,
+		.remote_qpn = c->peer_qpn};
+	return o->visit(o->arg, &r);
+}
+
 static int resources(
 	const char *device, enum rpwi_resource_kind kind, rpwi_resource_visit *visit, void *arg)
 {
-	return kind == RPWI_RES_CM_ID ? rpwi_ucma_resources(device, visit, arg)
-				      : rpwi_dev_resources(device, kind, visit, arg);
+	if (kind == RPWI_RES_CM_ID)
+		return rpwi_ucma_resources(device, visit, arg);
+	if (kind != RPWI_RES_QP)
+		return rpwi_dev_resources(device, kind, visit, arg);
+	struct others o = {device, visit, arg, (uint32_t)syscall(SYS_getpid), true};
+	int rc = rpwi_dev_resources(device, kind, visit_all, &o);
+	if (!rc && o.more)
+		/* without System V memory a process has its own alone */
+		RPWI_KEEP_ERRNO(rpwi_counters_walk(visit_other, &o));
+	return rc;
 }
 
 static bool count_all(const char *device, enum rpwi_resource_kind kind, uint64_t *n)

@@ -93,7 +93,7 @@ class Rdma(unittest.TestCase):
             self.assertEqual(json.loads(run("rdma", "-j", "res", "show", kind).stdout), [])
 
     def test_others(self):
-        """What another process of the user has is counted, not listed; and goes with it."""
+        """What another process of the user has is counted, its QPs are listed too; and goes with it."""
         def summary():
             return next(line for line in lines("rdma", "res", "show", "rpw_d0")).split(": ")[-1]
 
@@ -103,7 +103,9 @@ class Rdma(unittest.TestCase):
             while " qp 1 " not in summary() and time.monotonic() < deadline:
                 time.sleep(0.05)
             self.assertEqual(summary(), "pd 1 cq 1 qp 1 cm_id 0 mr 1 ctx 1 srq 0")
-            self.assertEqual(lines("rdma", "res", "show", "qp"), [])
+            qp, = lines("rdma", "res", "show", "qp")
+            self.assertRegex(qp, rf"link rpw_d0/- lqpn \d+ .*type RC state INIT .*pid {server.pid} comm ibv_rc_pingpong")
+            self.assertEqual(lines("rdma", "res", "show", "cq"), [])
         finally:
             server.kill()
             server.wait()
