@@ -28,6 +28,7 @@ int rpwi_cli_plugin(int argc, char **argv);
 int rpwi_cli_recv(int argc, char **argv);
 int rpwi_cli_run(int argc, char **argv);
 int rpwi_cli_send(int argc, char **argv);
+int rpwi_cli_top(int argc, char **argv);
 /* One of the two processes of a demo; started by rpwi_cli_demo only (demo/peer.c). */
 int rpwi_cli_demo_peer(int argc, char **argv);
 /* The formatter of a program's explain log; started by the library only (explain/events.c). */

@@ -27,6 +27,8 @@ static const struct cli_subcommand subcommands[] = {
 	{"run", "ropeway run", rpwi_cli_run,
 		"run an unmodified verbs program on the software device"},
 	{"send", "ropeway send", rpwi_cli_send, "send files and directories to a `ropeway recv`"},
+	{"top", "ropeway top", rpwi_cli_top,
+		"show rates of devices, processes and QPs, also to Prometheus"},
 	{"demo-peer", "ropeway demo-peer", rpwi_cli_demo_peer, NULL},
 	{"explain-events", "ropeway explain-events", rpwi_cli_explain_events, NULL},
 	{"completion", "ropeway completion", run_completion, NULL},

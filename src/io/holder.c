@@ -88,7 +88,7 @@ int rpwi_holder_find(const struct rpwi_addr *a, struct io_holder *h)
 	return a->family == 4 ? rc : rc6;
 }
 
-static bool has_socket(const char *pid, unsigned long inode)
+bool rpwi_holder_has_socket(const char *pid, unsigned long inode)
 {
 	char path[288], want[48], got[48];
 	bool found = false;
@@ -137,7 +137,8 @@ static bool find_process(unsigned long inode, char *text, size_t len)
 	bool found = false;
 	DIR *d = inode ? opendir("/proc") : NULL;
 	for (struct dirent *e = d ? readdir(d) : NULL; e && !found; e = readdir(d)) {
-		if (e->d_name[0] < '1' || e->d_name[0] > '9' || !has_socket(e->d_name, inode))
+		if (e->d_name[0] < '1' || e->d_name[0] > '9' ||
+			!rpwi_holder_has_socket(e->d_name, inode))
 			continue;
 		found = true;
 		snprintf(path, sizeof(path), "/proc/%s/comm", e->d_name);

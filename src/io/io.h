@@ -120,6 +120,8 @@ unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned 
 int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot); /* one more slot; -ENOSPC */
 /* Of the socket that has the first slot's name (/proc/net/unix); 0: not known. */
 uint64_t rpwi_steer_inode(const struct rpwi_steer *s);
+/* holder.c: does /proc show that the process has the socket? */
+bool rpwi_holder_has_socket(const char *pid, unsigned long inode);
 /* after -ENOSPC of rpwi_steer_open: their owners */
 void rpwi_steer_explain_full(char *why, size_t why_len);
 bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn);
