@@ -37,6 +37,8 @@ MLX = "drives a Mellanox NIC's registers (its own provider and PCI device), whic
 OPA = "asks for an Omni-Path adapter (hfi1), which this is not"
 ROWS = [
     row("fio", "fio", "fio.py", "the buffers of both sides as files, block by block, after WRITE, READ, SEND; sizes", quick=True),
+    row("prometheus-node-exporter", "prometheus-node-exporter prometheus python3-prometheus-client ibverbs-utils", "exporter.py",
+        "what 1,000 messages moved, exactly, in its collectors infiniband (under --namespace) and textfile, and in the page of `ropeway top` (promtool, Prometheus's Python client)", covers=" "),
     row("qperf", "qperf", "qperf.py", "12 tests with -cm 1: figures, and a server that lives; those with atomics compare values", quick=True),
     row("qemu-system-x86", "qemu-system-x86 busybox-static cpio kmod", "qemu.py", "live migration over rdma, there and back, pinned and not, of a guest that writes: it hashes its memory before and after",
         limit_s=700, covers="qemu-system-x86 qemu-system-arm qemu-system-mips qemu-system-misc qemu-system-ppc qemu-system-sparc"),
