@@ -32,7 +32,7 @@ MAY = {
     "msg": {"base", "tran/tran.h", "boot/boot.h", "include", "msg/link"},
     "msg/link": {"base", "tran/tran.h", "msg/wire.h"},
     "nccl": {"base", "include", "ncclnet/abi/net.h", "ncclnet/abi/tables.h"},
-    "cli": {"base", "near", "wire", "explain/log.h", "explain/packet.h", "fault/fault.h", "io/io.h", "io/helper.h", "io/counters.h", "ncclnet", "include", "tree/tree.h"},
+    "cli": {"base", "near", "wire", "explain/log.h", "explain/packet.h", "fault/fault.h", "io/io.h", "io/helper.h", "io/counters.h", "ncclnet", "include", "preload/refused.h", "tree/tree.h"},
     "cli/connection": {"base", "boot", "ncclnet", "cli/cli.h", "cli/options.h", "include"},
     "learn": set(),
 }

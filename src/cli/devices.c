@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "io/io.h"
+#include "preload/refused.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -348,6 +349,33 @@ static void print_reals(const struct reals *r)
 		     "pair.");
 }
 
+static void print_refused(void)
+{
+	enum { COLUMNS = 100 };
+	struct ropeway_refused r;
+	char *rest, *name;
+	int at = 0;
+
+	if (ropeway_refused(0, &r))
+		fputs("\nrdma-core's calls that the software device refuses (`ropeway doctor` "
+		      "says what to use instead):",
+			stdout);
+	for (unsigned n = 0; ropeway_refused(n, &r); n++)
+		for (name = strtok_r(r.calls, ", ", &rest); name;
+			name = strtok_r(NULL, ", ", &rest)) {
+			bool begins = !at || at + (int)strlen(name) + 3 > COLUMNS;
+			const char *after = at ? "," : "", *before = " ";
+			at += 2 + (int)strlen(name);
+			if (begins) {
+				before = "\n    ";
+				at = 4 + (int)strlen(name);
+			}
+			printf("%s%s%s", after, before, name);
+		}
+	if (at)
+		puts("");
+}
+
 static void print_text(const struct view *views, int count, const struct rpwi_netdev *hidden,
 	unsigned hidden_count, const struct same_host *h, const struct reals *r)
 {
@@ -361,8 +389,10 @@ static void print_text(const struct view *views, int count, const struct rpwi_ne
 	for (unsigned i = 0; i < hidden_count; i++)
 		print_hidden(&hidden[i]);
 	print_reals(r);
-	if (first)
+	if (first) {
 		print_same_host(h);
+		print_refused();
+	}
 	if (!count && !hidden_count)
 		puts("There is no device: no interface is up with an address (loopback is enough: "
 		     "ip link set lo up).");
@@ -412,6 +442,17 @@ static json_t *real_json(const char *name)
 	return json_pack("{s:s, s:n, s:s}", "name", name, "interface", "reason", why);
 }
 
+static json_t *refused_json(void)
+{
+	json_t *refused = json_array();
+	struct ropeway_refused r;
+
+	for (unsigned n = 0; ropeway_refused(n, &r); n++)
+		json_array_append_new(refused, json_pack("{s:s, s:s, s:s}", "lacks", r.lacks,
+						       "calls", r.calls, "instead", r.instead));
+	return refused;
+}
+
 static int print_json(const struct view *views, int count, const struct rpwi_netdev *hidden,
 	unsigned hidden_count, const struct same_host *h, const struct reals *r)
 {
@@ -425,8 +466,8 @@ static int print_json(const struct view *views, int count, const struct rpwi_net
 		json_array_append_new(unseen, real_json(r->name[i]));
 	json_t *same = json_pack("{s:s, s:b, s:o}", "way", h->memory ? "memory" : "udp", "fetches",
 		(int)h->fetches, "reason", json_or_null(h->why));
-	json_t *root = json_pack(
-		"{s:o, s:o, s:o}", "devices", devices, "hidden", unseen, "same_host", same);
+	json_t *root = json_pack("{s:o, s:o, s:o, s:o}", "devices", devices, "hidden", unseen,
+		"same_host", same, "refused", refused_json());
 	return rpwi_cli_json(NAME, root, JSON_INDENT(2));
 }
 
@@ -440,8 +481,9 @@ static const struct cli_option option[] = {
 		"print an object whose `devices` have name, kind (software, hardware), interface, "
 		"address, state, mtu, interface_mtu, gids (index, gid, type), "
 		"gid_index, usable, reason; whose `hidden` are those that programs do not see: "
-		"name, interface, reason; and whose `same_host` has way (memory, udp), fetches, "
-		"reason",
+		"name, interface, reason; whose `same_host` has way (memory, udp), fetches, "
+		"reason; and whose `refused` are rdma-core's calls that the software device "
+		"refuses: lacks, calls, instead",
 		CLI_INTO(struct options, json)},
 	{"try", 't', CLI_FLAG, NULL,
 		"also try to make a queue pair on each real device, in another process and for at "
@@ -454,7 +496,8 @@ static const struct cli_command command = {
 	.usage = "[--json] [--try]",
 	.about = "Lists the RDMA devices of this machine, software and real: interface, address, "
 		 "state, MTU, GIDs, the GID index to give to programs (-g, "
-		 "-x), and why a device cannot be used, or is hidden (ROPEWAY_DEVICES chooses).",
+		 "-x), and why a device cannot be used, or is hidden (ROPEWAY_DEVICES chooses). "
+		 "Then the calls of the installed rdma-core that the software device refuses.",
 	.option = option,
 };
 

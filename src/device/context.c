@@ -23,6 +23,7 @@
 #include "device/mcast.h"
 #include "device/mem.h"
 #include "device/qp.h"
+#include "device/refused.h"
 #include "device/tally.h"
 
 /* ---- the command descriptor ---- */
@@ -90,8 +91,6 @@ static int op_query_rt_values(struct ibv_context *c, struct ibv_values_ex *v)
 {
 	return rpwi_dev_told(dev_query_rt_values(c, v));
 }
-/* SRQ numbers are for XRC only, which the device does not have; verbs still lets one ask. */
-static int op_get_srq_num(struct ibv_srq *srq, uint32_t *num) { return rpwi_dev_told(EOPNOTSUPP); }
 static int op_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 	struct ibv_sge *sges, uint32_t n)
 {
@@ -104,6 +103,50 @@ static int op_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 static int op_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
 	return rpwi_dev_told(dev_req_notify_cq(cq, solicited_only));
+}
+
+/* What the device does not have. verbs.h answers for an empty place as these do, and without a
+ * word; calls on objects that are never made stay empty. */
+#define REFUSES(kind, result, none, name, ...) \
+	static result refuse_##name(__VA_ARGS__) { return none(RPWI_REFUSED_##kind, "ibv_" #name); }
+REFUSES(DM, struct ibv_dm *, rpwi_refused_none, alloc_dm, struct ibv_context *c,
+	struct ibv_alloc_dm_attr *a)
+REFUSES(XRC, struct ibv_xrcd *, rpwi_refused_none, open_xrcd, struct ibv_context *c,
+	struct ibv_xrcd_init_attr *a)
+REFUSES(XRC, struct ibv_qp *, rpwi_refused_none, open_qp, struct ibv_context *c,
+	struct ibv_qp_open_attr *a)
+REFUSES(XRC, int, rpwi_refused_told, get_srq_num, struct ibv_srq *srq, uint32_t *num)
+REFUSES(FLOW, struct ibv_flow *, rpwi_refused_none, create_flow, struct ibv_qp *qp,
+	struct ibv_flow_attr *a)
+REFUSES(FLOW, struct ibv_flow_action *, rpwi_refused_none, create_flow_action_esp,
+	struct ibv_context *c, struct ibv_flow_action_esp_attr *a)
+REFUSES(WQ, struct ibv_wq *, rpwi_refused_none, create_wq, struct ibv_context *c,
+	struct ibv_wq_init_attr *a)
+REFUSES(WQ, struct ibv_rwq_ind_table *, rpwi_refused_none, create_rwq_ind_table,
+	struct ibv_context *c, struct ibv_rwq_ind_table_init_attr *a)
+REFUSES(COUNTERS, struct ibv_counters *, rpwi_refused_none, create_counters, struct ibv_context *c,
+	struct ibv_counters_init_attr *a)
+REFUSES(RATE, int, rpwi_refused_told, modify_qp_rate_limit, struct ibv_qp *qp,
+	struct ibv_qp_rate_limit_attr *a)
+static int refuse_post_srq_ops(struct ibv_srq *srq, struct ibv_ops_wr *op, struct ibv_ops_wr **bad)
+{
+	*bad = op;
+	return rpwi_refused_told(RPWI_REFUSED_TAGS, "ibv_post_srq_ops");
+}
+
+static void refusals(struct verbs_context *v)
+{
+	v->alloc_dm = refuse_alloc_dm;
+	v->open_xrcd = refuse_open_xrcd;
+	v->open_qp = refuse_open_qp;
+	v->get_srq_num = refuse_get_srq_num;
+	v->ibv_create_flow = refuse_create_flow;
+	v->create_flow_action_esp = refuse_create_flow_action_esp;
+	v->create_wq = refuse_create_wq;
+	v->create_rwq_ind_table = refuse_create_rwq_ind_table;
+	v->create_counters = refuse_create_counters;
+	v->modify_qp_rate_limit = refuse_modify_qp_rate_limit;
+	v->post_srq_ops = refuse_post_srq_ops;
 }
 
 static void context_ops(struct dctx *c)
@@ -127,10 +170,10 @@ static void context_ops(struct dctx *c)
 	c->v.alloc_td = dev_alloc_td;
 	c->v.dealloc_td = dev_dealloc_td;
 	c->v.alloc_parent_domain = dev_alloc_parent_domain;
-	c->v.get_srq_num = op_get_srq_num;
 	c->v.advise_mr = op_advise_mr;
 	c->v.modify_cq = op_modify_cq;
 	c->v.alloc_null_mr = dev_alloc_null_mr;
+	refusals(&c->v);
 }
 
 struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)

@@ -8,6 +8,9 @@
 #ifndef ROPEWAY_PRELOAD_CALLS_H
 #define ROPEWAY_PRELOAD_CALLS_H
 
+/* The latest versions that have no call which we do not know: IBVERBS_1.18, RDMACM_1.5. */
+enum { RPWI_IBVERBS_KNOWN = 18, RPWI_RDMACM_KNOWN = 5 };
+
 #define RPWI_CALLS(X) \
 	/* devices.c */ \
 	X(ibv_get_device_list, NONE) \

@@ -29,6 +29,8 @@ bool rpwi_loaded_read(const struct link_map *m, struct rpwi_loaded *o)
 			o->hash = at;
 		else if (d->d_tag == DT_VERSYM)
 			o->versions = at;
+		else if (d->d_tag == DT_VERDEF)
+			o->definitions = at;
 		else if (d->d_tag == DT_RELA)
 			o->relocations = at;
 		else if (d->d_tag == DT_JMPREL)
@@ -69,6 +71,38 @@ void *rpwi_loaded_find(
 			break;
 	}
 	return NULL;
+}
+
+static const char *version_name(const struct rpwi_loaded *o, unsigned index)
+{
+	const ElfW(Verdef) *d = o->definitions;
+	while (d) {
+		const ElfW(Verdaux) *first = (const void *)((const char *)d + d->vd_aux);
+		if (d->vd_ndx == index)
+			return o->strings + first->vda_name;
+		d = d->vd_next ? (const void *)((const char *)d + d->vd_next) : NULL;
+	}
+	return "";
+}
+
+void rpwi_loaded_each(const struct rpwi_loaded *o,
+	void (*see)(void *arg, const char *name, const char *version), void *arg)
+{
+	enum { INDEX = 0x7fff };
+	uint32_t nbuckets = o->hash[0], first = o->hash[1], bloom_words = o->hash[2];
+	const uint32_t *buckets = o->hash + 4 + bloom_words * (sizeof(ElfW(Addr)) / 4);
+	const uint32_t *chain = buckets + nbuckets;
+	for (uint32_t b = 0; b < nbuckets; b++) {
+		uint32_t i = buckets[b];
+		if (i < first)
+			continue;
+		do {
+			const rpwi_elf_symbol *s = &o->symbols[i];
+			if (s->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(s->st_info) == STT_FUNC)
+				see(arg, o->strings + s->st_name,
+					o->versions ? version_name(o, o->versions[i] & INDEX) : "");
+		} while (!(chain[i++ - first] & 1));
+	}
 }
 
 bool rpwi_loaded_needs(const struct link_map *m, const struct rpwi_loaded *o, const char *library)

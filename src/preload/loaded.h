@@ -18,6 +18,7 @@ struct rpwi_loaded {
 	const uint32_t *hash; /* DT_GNU_HASH */
 	const uint16_t
 		*versions; /* DT_VERSYM: an index for each symbol; NULL where there are none */
+	const void *definitions;       /* DT_VERDEF: the names of the versions; or NULL */
 	const void *relocations, *plt; /* DT_RELA, DT_JMPREL */
 	size_t relocations_len, plt_len;
 };
@@ -27,6 +28,9 @@ bool rpwi_loaded_read(const struct link_map *m, struct rpwi_loaded *o);
  * NULL: the version's index in the object, 0 or 1 if the symbol has none. */
 void *rpwi_loaded_find(
 	const struct link_map *m, const struct rpwi_loaded *o, const char *name, unsigned *version);
+/* Each function that the object defines, with its version's name, or "". */
+void rpwi_loaded_each(const struct rpwi_loaded *o,
+	void (*see)(void *arg, const char *name, const char *version), void *arg);
 /* Does it name `library` among those it needs? */
 bool rpwi_loaded_needs(const struct link_map *m, const struct rpwi_loaded *o, const char *library);
 

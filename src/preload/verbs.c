@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs.c - every call on an object of a context: to the software device if the context is its own,
  * else to the real library. */
+#include "device/refused.h"
 #include "preload/preload.h"
 
 #include "explain/trace.h"
@@ -34,9 +35,6 @@ __attribute__((constructor)) static void begin_account(void)
 	if (!rpwi_handed_on())
 		rpwi_explain_init();
 }
-
-/* What no software device can do: NULL, and why. */
-static void *unsupported(void) { return rpwi_none(EOPNOTSUPP); }
 
 /* ---- queries ---- */
 
@@ -377,6 +375,8 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_a
 		return rpwi_others(CONTEXT_OF(pd))->ibv_reg_mr_ex(pd, attr);
 	const struct how *how = (const void *)attr;
 	uint64_t with = how->comp_mask;
+	if (with & WITH_DMAH)
+		return rpwi_refused_none(RPWI_REFUSED_DMAH, "ibv_reg_mr_ex");
 	if (with & ~(uint64_t)(WITH_IOVA | WITH_ADDR | WITH_FD | WITH_FD_OFFSET | WITH_BUF))
 		return refused(EOPNOTSUPP);
 	if (with & WITH_BUF) {
@@ -416,7 +416,7 @@ CALL_OF(pd, struct ibv_mr *, ibv_import_mr, (struct ibv_pd * pd, uint32_t mr_han
 CALL_OF(mr, void, ibv_unimport_mr, (struct ibv_mr * mr), (mr), rpwi_dev_unimport_mr(mr))
 
 CALL_ON(context, struct ibv_dm *, ibv_import_dm, (struct ibv_context * context, uint32_t dm_handle),
-	(context, dm_handle), unsupported())
+	(context, dm_handle), rpwi_refused_none(RPWI_REFUSED_DM, "ibv_import_dm"))
 
 RPWI_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
@@ -425,10 +425,10 @@ RPWI_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 }
 
 CALL_ON(CONTEXT_OF(dm), int, ibv_dm_export_dmabuf_fd, (struct ibv_dm * dm), (dm),
-	rpwi_minus(EOPNOTSUPP))
+	rpwi_minus(rpwi_refused_told(RPWI_REFUSED_DM, "ibv_dm_export_dmabuf_fd")))
 CALL_ON(context, struct ibv_dmah *, ibv_alloc_dmah,
 	(struct ibv_context * context, struct ibv_dmah_init_attr *attr), (context, attr),
-	unsupported())
+	rpwi_refused_none(RPWI_REFUSED_DMAH, "ibv_alloc_dmah"))
 
 /* Ours are never made. It begins with its context. */
 RPWI_EXPORT int ibv_dealloc_dmah(struct ibv_dmah *dmah)
@@ -532,10 +532,10 @@ CALL_ON(CONTEXT_OF(qp), int, ibv_query_qp_data_in_order,
  * rdma_set_local_ece, which wants a vendor; with a vendor of our own, the peer's ibv_set_ece: mlx5
  * refuses others with EINVAL. */
 CALL_ON(CONTEXT_OF(qp), int, ibv_query_ece, (struct ibv_qp * qp, struct ibv_ece *ece), (qp, ece),
-	rpwi_dev_told(EOPNOTSUPP))
+	rpwi_refused_told(RPWI_REFUSED_ECE, "ibv_query_ece"))
 
 CALL_ON(CONTEXT_OF(qp), int, ibv_set_ece, (struct ibv_qp * qp, struct ibv_ece *ece), (qp, ece),
-	rpwi_dev_told(EOPNOTSUPP))
+	rpwi_refused_told(RPWI_REFUSED_ECE, "ibv_set_ece"))
 
 /* No verb: the messaging library's transport asks (tran/verbs/verbs_table.h, which says how). */
 unsigned ropeway_path_word(struct ibv_qp *qp, unsigned *mtu, char *text, size_t room);
@@ -590,7 +590,8 @@ CALL_OF(ah, int, ibv_destroy_ah, (struct ibv_ah * ah), (ah), rpwi_dev_told(rpwi_
 CALL_ON(context, int, ibv_resolve_eth_l2_from_gid,
 	(struct ibv_context * context, struct ibv_ah_attr *attr, uint8_t eth_mac[ETHERNET_LL_SIZE],
 		uint16_t *vid),
-	(context, attr, eth_mac, vid), -EOPNOTSUPP)
+	(context, attr, eth_mac, vid),
+	-rpwi_refused_told(RPWI_REFUSED_ETHERNET, "ibv_resolve_eth_l2_from_gid"))
 
 CALL_OF(qp, int, ibv_attach_mcast, (struct ibv_qp * qp, const union ibv_gid *gid, uint16_t lid),
 	(qp, gid, lid), rpwi_dev_told(rpwi_dev_attach_mcast(qp, gid, lid)))
@@ -633,7 +634,7 @@ RPWI_EXPORT struct ibv_comp_cntr *ibv_create_comp_cntr(
 	if (!a || a->comp_mask || a->flags)
 		return rpwi_none(EINVAL);
 	if (a->type > COUNTS_BYTES)
-		return unsupported();
+		return rpwi_none(EOPNOTSUPP);
 	return (void *)rpwi_dev_create_comp_cntr(context, a->type == COUNTS_BYTES);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* command.c - the commands of the rdma_cm device: sizes checked, arguments read, results written,
  * names for the log. */
+#include "device/refused.h"
 #include "explain/trace.h"
 #include "fault/fault.h"
 #include "ucma/ucma_priv.h"
@@ -249,6 +250,7 @@ static int leave(struct channel *ch, struct id *none, const void *buf, void *out
 }
 
 /* Newer than the headers that this is built with (Linux 6.18, rdma-core 60). */
+#define CMD_RESOLVE_IB_SERVICE 23
 #define CMD_WRITE_CM_EVENT 24
 struct write_cm_event {
 	uint32_t id, reserved, event, status;
@@ -468,6 +470,8 @@ ssize_t command(struct channel *ch, const void *buf, size_t len)
 	}
 	if (hdr.cmd >= RPWI_ARRAY_LEN(commands))
 		return -EINVAL;
+	if (hdr.cmd == CMD_RESOLVE_IB_SERVICE)
+		rpwi_refused_told(RPWI_REFUSED_SERVICE, "rdma_resolve_addrinfo");
 	if (!commands[hdr.cmd].run)
 		return -ENOSYS;
 	if (hdr.out < commands[hdr.cmd].out_least)

@@ -3,6 +3,7 @@
 
 Usage: smoke_test.py BUILD_DIR [unittest arguments]. BUILD_DIR has libropeway-verbs.so and ropeway; ASAN_PROGRAM, BY_HAND, NEXT_PROBE, HOOKS, DESCRIPTORS, MERGED, ALONE and FAKE_DIR are in the environment.
 """
+import json
 import os
 import pathlib
 import signal
@@ -102,6 +103,20 @@ class RealBeside(Base):
         with tempfile.TemporaryDirectory() as empty:
             pathlib.Path(empty, "libibverbs.so.1").write_bytes(b"")  # the loader takes this one and fails
             self.ok(run(os.environ["ALONE"], preload=False, LD_LIBRARY_PATH=empty))
+            self.assertEqual(json.loads(self.ok(run(ROPEWAY, "devices", "--json", preload=False, LD_LIBRARY_PATH=empty)).stdout)["refused"], [])
+
+    def test_the_command_lists_the_calls_of_this_rdma_core_that_are_refused(self):
+        def refused(**env):
+            return {row["lacks"]: (row["calls"].split(", "), row["instead"]) for row in json.loads(self.ok(run(ROPEWAY, "devices", "--json", preload=False, **env)).stdout)["refused"]}
+        rows = refused()
+        self.assertEqual(rows["XRC"], (["ibv_open_xrcd", "ibv_open_qp", "ibv_get_srq_num"], "use RC queue pairs, with an SRQ for many"))
+        self.assertIn("ibv_query_ece", rows["enhanced connection establishment"][0])
+        self.assertNotIn("calls newer than this ropeway", rows)
+        text = self.ok(run(ROPEWAY, "devices", preload=False)).stdout
+        self.assertEqual([name for calls, _ in rows.values() for name in calls if name not in text], [])
+        rows = refused(LD_LIBRARY_PATH=os.environ["FAKE_DIR"])
+        self.assertEqual(rows["calls newer than this ropeway"][0], ["ibv_of_tomorrow"])
+        self.assertNotIn("enhanced connection establishment", rows)  # the made-up library has no ibv_query_ece
 
 
 class Asan(Base):

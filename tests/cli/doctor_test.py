@@ -99,6 +99,7 @@ class Alone(Case):
         for what in ("version", "memlock", "ptrace scope", "socket buffers", "transport shm", "transport tcp", "transport verbs"):
             self.assertIn(("local", what), table)
         self.assertEqual(table["local", "version"]["verdict"], "ok")
+        self.assertIn("ibv_query_ece, ibv_set_ece: no enhanced connection establishment; connect without it", doctor().stdout)
         self.assertEqual(table["local", "transport tcp"]["verdict"], "ok")
 
     def test_memlock_is_told(self):

@@ -3,6 +3,7 @@
 #include "base/choice.h"
 #include "cli/doctor/doctor.h"
 #include "io/io.h"
+#include "preload/refused.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -160,6 +161,16 @@ static bool look_at_devices(struct doctor_report *r)
 	if (list)
 		ibv_free_device_list(list);
 	return hardware;
+}
+
+/* What a program that ends with EOPNOTSUPP may have called. */
+static void look_at_refused(struct doctor_report *r)
+{
+	struct ropeway_refused calls;
+
+	for (unsigned n = 0; ropeway_refused(n, &calls); n++)
+		doctor_add(r, DOCTOR_OK, "refused calls", NULL, "%s: no %s; %s", calls.calls,
+			calls.lacks, calls.instead);
 }
 
 /* ---- limits ---- */
@@ -393,6 +404,7 @@ void doctor_local(struct doctor_report *r)
 	look_at_version(r);
 	look_at_environment(r);
 	look_at_memlock(r, look_at_devices(r));
+	look_at_refused(r);
 	look_at_ptrace(r);
 	look_at_buffers(r);
 	if (!look_at_loopback(r))
