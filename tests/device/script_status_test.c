@@ -4,7 +4,8 @@
 #include "lib/test.h"
 #include "scripted.h"
 
-enum { SENDS = 3 };
+/* PATIENT: 0.5 s, where no silence is wanted. */
+enum { SENDS = 3, PATIENT = 17, RETRIES = 7 };
 
 /* ---- statuses by their causes ---- */
 
@@ -81,7 +82,8 @@ static void cause_run(const void *arg)
 	struct two t;
 	struct ibv_wc wc;
 	int found[2] = {NONE, NONE};
-	two_up(&t, c->type, c->srq);
+	uint8_t timeout = c->send == IBV_WC_RETRY_EXC_ERR ? SOON_TIMEOUT : PATIENT;
+	two_up_with(&t, c->type, c->srq, timeout, RETRIES);
 	for (int k = 0; k < SENDS && found[0] == NONE; k++) {
 		CHECK(!post(&t, c->op, (uint64_t)k));
 		wc = next(&t, 0);
@@ -133,7 +135,7 @@ static void no_reads(const void *arg)
 static void bind_fails(const void *arg)
 {
 	struct two t;
-	two_up(&t, IBV_QPT_RC, false);
+	two_up_with(&t, IBV_QPT_RC, false, PATIENT, RETRIES);
 	struct ibv_mw *mw = ibv_alloc_mw(t.pd, IBV_MW_TYPE_2);
 	CHECK(mw);
 	for (int k = 1; k <= 2; k++) {
@@ -170,7 +172,7 @@ static void forged_run(const void *arg)
 	const struct forged *f = arg;
 	struct two t;
 	struct ibv_wc wc;
-	two_up(&t, f->type, f->srq);
+	two_up_with(&t, f->type, f->srq, PATIENT, RETRIES);
 	for (int k = 0; k < SENDS; k++)
 		CHECK(!post(&t, IBV_WR_SEND, (uint64_t)k));
 	for (uint64_t k = 0; k < SENDS; k++) {

@@ -62,7 +62,7 @@ void two_make(struct two *t, enum ibv_qp_type type, bool srq, int cqe)
 		ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 		      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND
 	};
-	*t = (struct two){.type = type};
+	*t = (struct two){.type = type, .timeout = SOON_TIMEOUT, .retries = SOON_RETRIES};
 	CHECK(t->ctx = open_lo());
 	fcntl(t->ctx->async_fd, F_SETFL, O_NONBLOCK);
 	CHECK(t->pd = ibv_alloc_pd(t->ctx));
@@ -117,8 +117,8 @@ void two_connect(struct two *t, int i, bool to_rts, uint8_t rd_atomic)
 		return;
 	struct ibv_qp_attr s = {.qp_state = IBV_QPS_RTS,
 		.sq_psn = 100,
-		.timeout = 8,
-		.retry_cnt = 1,
+		.timeout = t->timeout,
+		.retry_cnt = t->retries,
 		.rnr_retry = 1,
 		.max_rd_atomic = rd_atomic};
 	CHECK(!ibv_modify_qp(t->qp[i], &s,
@@ -138,12 +138,19 @@ void receives(struct two *t, int n)
 	}
 }
 
-void two_up(struct two *t, enum ibv_qp_type type, bool srq)
+void two_up_with(struct two *t, enum ibv_qp_type type, bool srq, uint8_t timeout, uint8_t retries)
 {
 	two_make(t, type, srq, 64);
+	t->timeout = timeout;
+	t->retries = retries;
 	two_connect(t, 0, true, 4);
 	two_connect(t, 1, true, 4);
 	receives(t, RECVS);
+}
+
+void two_up(struct two *t, enum ibv_qp_type type, bool srq)
+{
+	two_up_with(t, type, srq, SOON_TIMEOUT, SOON_RETRIES);
 }
 
 int post(struct two *t, enum ibv_wr_opcode op, uint64_t id)

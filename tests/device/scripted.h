@@ -15,6 +15,9 @@
 
 enum { LEN = 64, RECVS = 4, BUF = 4096, QKEY = 0x11111111 };
 enum { SOON = 20000 }; /* ms */
+/* 1 ms, and one retry: a silence ends soon. So does a silence that a busy machine makes when it
+ * stops this process for 8 ms; what shall not end by that asks for more. */
+enum { SOON_TIMEOUT = 8, SOON_RETRIES = 1 };
 
 extern const char *scripted_now; /* the case's name */
 #define CHECK(x) \
@@ -36,6 +39,7 @@ struct two {
 	struct ibv_pd *pd;
 	struct ibv_mr *mr;
 	struct ibv_srq *srq; /* of the second */
+	uint8_t timeout, retries;
 	struct ibv_cq *cq[2];
 	struct ibv_qp *qp[2];
 	struct ibv_ah *ah;
@@ -43,11 +47,11 @@ struct two {
 };
 struct ibv_context *open_lo(void);
 void two_make(struct two *t, enum ibv_qp_type type, bool srq, int cqe);
-/* timeout 8 is 1 ms: a silence ends soon. */
 void two_connect(struct two *t, int i, bool to_rts, uint8_t rd_atomic);
 void receives(struct two *t, int n); /* posted to the second, or its SRQ */
 /* made and connected, with RECVS receives */
 void two_up(struct two *t, enum ibv_qp_type type, bool srq);
+void two_up_with(struct two *t, enum ibv_qp_type type, bool srq, uint8_t timeout, uint8_t retries);
 /* by the first: LEN bytes (an atomic 8); what ibv_post_send gives */
 int post(struct two *t, enum ibv_wr_opcode op, uint64_t id);
 struct ibv_wc next(struct two *t, int side); /* the next completion; it has to come */
