@@ -15,9 +15,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "tests/release"))
 import trees  # noqa: E402
-from answers import OURS  # noqa: E402
+from answers import OURS, PACKAGES  # noqa: E402
 
-PACKAGES = "ibverbs-utils rdmacm-utils perftest libibverbs-dev librdmacm-dev python3-pyverbs rdma-core gcc libc6-dev iproute2 libisal2".split()
 LIBRARY = ROOT / "build/libropeway-verbs.so.0"
 ENV = {"LD_PRELOAD": str(LIBRARY)}
 VERSIONED = {"LD_LIBRARY_PATH": str(ROOT / "build/src/library")}
@@ -68,6 +67,14 @@ def calls(tree):
         told(found.get(name) == answer, f"{name}: {answer}", f"got {found.get(name)}")
 
 
+def repoll(tree):
+    """What rsockets has for epoll is all librdmacm's, and works on the device as it is."""
+    for env, how in ((ENV, ""), (VERSIONED, ", by the versioned library")):
+        build = f"env -u LD_PRELOAD -u LD_LIBRARY_PATH gcc {HERE}/repoll.c -o /tmp/repoll -lrdmacm"
+        done = run(tree, f"{build} && /tmp/repoll", env=env)
+        told(not done.returncode and "each way, equal" in done.stdout, f"repoll{how}", done.stdout)
+
+
 def suite(tree):
     unpack = "mkdir -p /tmp/s/tests && cd /usr/share/doc/rdma-core/tests && for f in *; do case $f in *.gz) zcat $f >/tmp/s/tests/${f%.gz};; *) cp $f /tmp/s/tests/;; esac; done && cd /tmp/s/tests && ls test_*.py"
     names = re.findall(r"^(test_\w+)\.py$", run(tree, f"ls /usr/share/doc/rdma-core/tests | sed 's/.gz$//'", env={}).stdout, re.M)
@@ -102,6 +109,7 @@ def main():
     for row in PAIRS[:6]:
         pair(tree, *row, VERSIONED, ", by the versioned library")
     calls(tree)
+    repoll(tree)
     suite(tree)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0
