@@ -155,8 +155,15 @@ static void poll_progress(void)
 		sched_yield();
 		return;
 	}
-	if (RPWI_UNLIKELY(!h->service_running))
+	if (RPWI_UNLIKELY(!h->service_running)) {
+		/* A child that a signal handler forked here refuses every call, and so the rest of
+		 * this one: with a service thread it would take what is its parent's. */
+		if (rpwi_fork_broken) {
+			hca_unlock();
+			return;
+		}
 		service_start();
+	}
 	h->n.inline_polls++;
 	/* A poll in vain: no reply is about to take the ACK along. */
 	if (atomic_load_explicit(&h->held_any, memory_order_relaxed))
