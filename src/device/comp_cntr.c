@@ -108,6 +108,8 @@ int rpwi_dev_inc_comp_cntr(struct rpwi_comp_cntr *c, bool errors, uint64_t amoun
 int rpwi_dev_read_comp_cntr(const struct rpwi_comp_cntr *c, bool errors, uint64_t *value)
 {
 	const _Atomic uint64_t *n = number_of(c, errors);
+	if (!value)
+		return EFAULT;
 	if (n)
 		*value = atomic_load_explicit(n, memory_order_acquire);
 	return n ? 0 : ENOENT;

@@ -185,6 +185,8 @@ int rpwi_dev_query_port_speed(const struct ibv_context *c, uint32_t port, uint64
 	const struct dev *d = to_dctx(c)->dev;
 	if (port != 1)
 		return EINVAL;
+	if (!speed)
+		return EFAULT;
 	/* where the interface does not know, as ibv_query_port says */
 	*speed = RPWI_MAX(d->net.speed_mbps ? d->net.speed_mbps : PORT_MBPS_MIN, 100u) / 100;
 	return 0;

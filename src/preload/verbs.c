@@ -89,6 +89,8 @@ RPWI_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num
 	if (!ours(context))
 		return rpwi_others(context)->_ibv_query_gid_ex(
 			context, port_num, gid_index, entry, flags, entry_size);
+	if (!entry)
+		return rpwi_dev_told(EFAULT);
 	struct ibv_gid_entry e = {0};
 	int rc = rpwi_dev_told(rpwi_dev_query_gid_ex(context, port_num, gid_index, &e, flags));
 	if (!rc)
@@ -104,6 +106,8 @@ RPWI_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv
 	if (!ours(context))
 		return rpwi_others(context)->_ibv_query_gid_table(
 			context, entries, max_entries, flags, entry_size);
+	if (!entries)
+		return -rpwi_dev_told(max_entries ? EFAULT : EINVAL);
 	if (entry_size == sizeof(*entries))
 		return rpwi_dev_query_gid_table(context, entries, max_entries, flags);
 	struct ibv_gid_entry e[GID_TABLE_MAX];

@@ -515,6 +515,8 @@ int id_set_option(struct id *id, unsigned level, unsigned name, const void *valu
 		return -ENOSYS;
 	if (len != (wants_byte ? sizeof(byte) : sizeof(number)))
 		return -EINVAL;
+	if (!value)
+		return -EFAULT;
 	memcpy(wants_byte ? (void *)&byte : (void *)&number, value, len);
 	switch (name) {
 	case RDMA_OPTION_ID_TOS:
