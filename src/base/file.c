@@ -3,6 +3,7 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/resource.h>
@@ -73,4 +74,24 @@ ssize_t rpwi_file_pwrite(int fd, const void *buf, size_t len, off_t at)
 	ssize_t n = syscall(SYS_pwrite64, fd, buf, len, at);
 	quiet_end(&q);
 	return n;
+}
+
+ssize_t rpwi_file_read(const char *path, char *to, size_t most)
+{
+	size_t n = 0;
+	ssize_t got = 1;
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	while (n < most && got) {
+		got = syscall(SYS_read, fd, to + n, most - n);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			break;
+		n += (size_t)got;
+	}
+	int rc = got < 0 ? -errno : 0;
+	syscall(SYS_close, fd);
+	return rc ? rc : (ssize_t)n;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* file.h - growing files, in somebody else's program: never past RLIMIT_FSIZE, where the kernel
- * would end the process by SIGXFSZ. All else about files is their owners'.
+/* file.h - files, in somebody else's program: reading small ones, and growing them, never past
+ * RLIMIT_FSIZE, where the kernel would end the process by SIGXFSZ. All else about files is their
+ * owners'.
  *
  * The signal is this thread's, and is blocked and taken here; one that was pending before stays.
  *
@@ -11,6 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+/* At most `most` bytes of it, or -errno. Nobody is waited for who would have to write them: a pipe
+ * gives what is in it. No hooks of the drop-in; signal handlers too. */
+ssize_t rpwi_file_read(const char *path, char *to, size_t most);
 
 /* As ftruncate, write and pwrite (the last two the system calls, not hooks of the drop-in, and no
  * thread is canceled there), but EFBIG is all that a limit does. */

@@ -4,12 +4,12 @@
 #include "fault/fault.h"
 
 #include <ctype.h>
-#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "base/file.h"
+#include "base/number.h"
 #include "fault/words.h"
 
 enum { WORD_MAX = 64 };
@@ -126,47 +126,10 @@ static int name(
 
 /* ---- numbers ---- */
 
-static const char *digits(const char *s, uint64_t *v)
-{
-	const char *from = s;
-	for (*v = 0; *s >= '0' && *s <= '9'; s++) {
-		if (*v > (UINT64_MAX >> 1) / 10)
-			return from;
-		*v = *v * 10 + (uint64_t)(*s - '0');
-	}
-	return s;
-}
-
-/* "1000000", "10^6", "64K": NULL where `s` begins with none, else what is behind it. */
-static const char *count_of(const char *s, uint64_t *v)
-{
-	uint64_t exponent;
-	const char *e = digits(s, v);
-	if (e == s)
-		return NULL;
-	if (*e == '^') {
-		const char *f = digits(e + 1, &exponent);
-		uint64_t base = *v;
-		if (f == e + 1 || exponent > 62)
-			return NULL;
-		for (*v = 1; exponent--; *v *= base)
-			if (base && *v > (UINT64_MAX >> 1) / base)
-				return NULL;
-		return f;
-	}
-	static const char units[] = "KMG";
-	const char *u = *e ? strchr(units, *e) : NULL;
-	unsigned shift = u ? 10 * (unsigned)(u - units + 1) : 0;
-	if (*v > UINT64_MAX >> 1 >> shift)
-		return NULL;
-	*v <<= shift;
-	return u ? e + 1 : e;
-}
-
 static uint64_t count(struct parser *p, const char *what)
 {
 	uint64_t v = 0;
-	const char *e = p->failed ? NULL : count_of(p->word, &v);
+	const char *e = p->failed ? NULL : rpwi_number(p->word, &v);
 	if (p->failed)
 		return 0;
 	if (!e || *e) {
@@ -180,7 +143,7 @@ static uint64_t count(struct parser *p, const char *what)
 static uint64_t from_one(struct parser *p, const char *what)
 {
 	uint64_t v = 1;
-	if (!p->failed && count_of(p->word, &v) && !v)
+	if (!p->failed && rpwi_number(p->word, &v) && !v)
 		fail(p, "they are counted from 1");
 	return count(p, what);
 }
@@ -249,11 +212,11 @@ static bool range(struct parser *p, struct rpwi_rule *r)
 	if (p->failed || !isdigit((unsigned char)p->word[0]))
 		return false;
 	which(p, r, RPWI_WHICH_RANGE);
-	const char *e = count_of(p->word, &first);
+	const char *e = rpwi_number(p->word, &first);
 	last = first;
 	if (e && !strncmp(e, "..", 2)) {
 		last = UINT64_MAX;
-		e = e[2] ? count_of(e + 2, &last) : e + 2;
+		e = e[2] ? rpwi_number(e + 2, &last) : e + 2;
 	}
 	if (!e || *e) {
 		expected(p, "a number, as in 3, 3..5 or 3..");
@@ -694,30 +657,6 @@ int rpwi_script_parse(const char *text, size_t len, const struct rpwi_script_who
 
 /* ---- files ---- */
 
-/* At most one byte more than a script may have. The count, or -errno. */
-static ssize_t read_all(const char *path, char *to)
-{
-	size_t n = 0;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	while (n <= RPWI_SCRIPT_BYTES_MAX) {
-		ssize_t got = read(fd, to + n, RPWI_SCRIPT_BYTES_MAX + 1 - n);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0) {
-			if (got < 0)
-				n = 0;
-			int err = got < 0 ? errno : 0;
-			close(fd);
-			return err ? -err : (ssize_t)n;
-		}
-		n += (size_t)got;
-	}
-	close(fd);
-	return (ssize_t)n;
-}
-
 int rpwi_script_load(const char *path, const struct rpwi_script_who *who, struct rpwi_script **out,
 	char *why, size_t why_len)
 {
@@ -727,7 +666,7 @@ int rpwi_script_load(const char *path, const struct rpwi_script_who *who, struct
 		snprintf(why, why_len, "%s: out of memory", path);
 		return -ENOMEM;
 	}
-	ssize_t n = read_all(path, text);
+	ssize_t n = rpwi_file_read(path, text, RPWI_SCRIPT_BYTES_MAX + 1);
 	int rc = n < 0 ? (int)n : 0;
 	if (rc) {
 		snprintf(why, why_len,
@@ -759,7 +698,7 @@ struct rpwi_script_who rpwi_script_self(void)
 		uint64_t rank;
 		if (!v || !*v)
 			continue;
-		const char *e = digits(v, &rank);
+		const char *e = rpwi_digits(v, &rank);
 		if (e != v && !*e && rank <= INT32_MAX) {
 			who.rank = (int)rank;
 			break;

@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 #include <strings.h>
 
+#include "base/number.h"
 #include "wire/mad.h"
 #include "wire/packet.h"
 
@@ -109,22 +110,13 @@ bool words_find(const struct words_entry *table, const char *prefix, const char 
 	return false;
 }
 
-/* How much of the two is alike from the beginning. */
-static size_t alike(const char *a, const char *b)
-{
-	size_t n = 0;
-	while (a[n] && !strncasecmp(a, b, n + 1))
-		n++;
-	return n;
-}
-
 const char *words_near(const struct words_entry *table, const char *word)
 {
 	const char *best = NULL;
 	size_t most = 2; /* that much by chance */
 	for (; table->name; table++)
-		if (alike(word, table->name) > most) {
-			most = alike(word, table->name);
+		if (rpwi_alike(word, table->name) > most) {
+			most = rpwi_alike(word, table->name);
 			best = table->name;
 		}
 	return best;

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* number.h - numbers and words as people write them in files that ropeway reads. */
+#ifndef ROPEWAY_BASE_NUMBER_H
+#define ROPEWAY_BASE_NUMBER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Decimal digits; behind them. The same pointer: there is none, or it is too large. */
+const char *rpwi_digits(const char *s, uint64_t *v);
+/* "1000000", "10^6", "64K" (also M, G: powers of 1024): NULL where `s` begins with none, or where
+ * it is too large (2^63), else what is behind it. */
+const char *rpwi_number(const char *s, uint64_t *v);
+/* How many characters of the two are alike from the beginning, whatever their case. */
+size_t rpwi_alike(const char *a, const char *b);
+
+#endif
