@@ -61,7 +61,8 @@ static void uc_send(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 
 static bool uc_begin_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
-	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) || p->dma_len > RPWI_MSG_MAX ||
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) ||
+		p->dma_len > qp->bounds.message ||
 		(p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len,
 				       IBV_ACCESS_REMOTE_WRITE, true))) {
 		rpwi_debug("QP %u: UC WRITE to rkey 0x%x dropped", qp->qpn, p->rkey);

@@ -31,7 +31,6 @@ enum {
 };
 #define RPWI_ACK_HOLD_NS 20000ull /* an ACK is held so long at most, for a reply to take it along */
 #define RPWI_PROBE_NS 500000000ull    /* attr.timeout 0: see completer.c */
-#define RPWI_MSG_MAX (1u << 31)       /* IB 9.2.8 */
 enum { RPWI_UNWINDOWED_PKTS = 4096 }; /* in flight at most where there is no window */
 
 /* qp->msg: the message being received */

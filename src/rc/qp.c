@@ -50,6 +50,14 @@ static int alloc_arena(struct rpwi_qp *qp, const struct ibv_qp_cap *cap, uint32_
 _Static_assert(sizeof(struct rpwi_swqe) % 8 == 0 && sizeof(struct rpwi_av) % 8 == 0,
 	"the pieces of the arena stay aligned");
 
+static const struct rpwi_qp_bounds no_bounds = {.message = RPWI_MSG_MAX,
+	.send = RPWI_MSG_MAX,
+	.opcodes = UINT32_MAX,
+	.sge_rd = RPWI_SGE_MAX,
+	.rd_atomic_out = RPWI_RD_ATOMIC_MAX,
+	.rd_atomic_in = RPWI_RD_ATOMIC_MAX,
+	.mtu = IBV_MTU_4096};
+
 int rpwi_qp_init(struct rpwi_qp *qp, const struct rpwi_qp_init *init)
 {
 	const struct ibv_qp_cap *cap = &init->cap;
@@ -68,6 +76,8 @@ int rpwi_qp_init(struct rpwi_qp *qp, const struct rpwi_qp_init *init)
 	qp->rq = init->rq;
 	qp->sig_all = init->sq_sig_all;
 	qp->attr.cap = init->cap;
+	qp->bounds = init->bounds ? *init->bounds : no_bounds;
+	qp->plain_max = RPWI_MIN(qp->bounds.message, qp->bounds.send);
 	rpwi_qp_enter(qp, IBV_QPS_RESET);
 	qp->read_chunk_pkts = RPWI_READ_CHUNK_PKTS;
 	qp->mtu = RPWI_MTU_MAX;
@@ -247,6 +257,8 @@ static const char *modify_refused(const struct rpwi_qp *qp, const struct ibv_qp_
 		return "no address vector";
 	if ((mask & IBV_QP_PATH_MTU) && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
 		return "no such path MTU";
+	if ((mask & IBV_QP_PATH_MTU) && a->path_mtu > qp->bounds.mtu)
+		return "the path MTU is larger than the port's max_mtu";
 	if ((mask & IBV_QP_DEST_QPN) && a->dest_qp_num > RPWI_QPN_MASK)
 		return "the destination QP number has more than 24 bits";
 	if (((mask & IBV_QP_TIMEOUT) && a->timeout > 31) ||
@@ -255,8 +267,9 @@ static const char *modify_refused(const struct rpwi_qp *qp, const struct ibv_qp_
 	if (((mask & IBV_QP_RETRY_CNT) && a->retry_cnt > 7) ||
 		((mask & IBV_QP_RNR_RETRY) && a->rnr_retry > 7))
 		return "a retry count is above 7";
-	if (((mask & IBV_QP_MAX_QP_RD_ATOMIC) && a->max_rd_atomic > RPWI_RD_ATOMIC_MAX) ||
-		((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && a->max_dest_rd_atomic > RPWI_RD_ATOMIC_MAX))
+	if (((mask & IBV_QP_MAX_QP_RD_ATOMIC) && a->max_rd_atomic > qp->bounds.rd_atomic_out) ||
+		((mask & IBV_QP_MAX_DEST_RD_ATOMIC) &&
+			a->max_dest_rd_atomic > qp->bounds.rd_atomic_in))
 		return "too many outstanding READs and atomics";
 	return NULL;
 }
@@ -369,6 +382,11 @@ void rpwi_qp_query(const struct rpwi_qp *qp, struct ibv_qp_attr *attr)
 
 /* ---- posting ---- */
 
+static uint32_t longest(const struct rpwi_qp *qp, const struct rpwi_wr_info *info)
+{
+	return info->wc_opcode == IBV_WC_SEND ? qp->plain_max : qp->bounds.message;
+}
+
 /* 0 or -EINVAL: is this a WR for this QP? *len gets its length. */
 static int check_wr(const struct rpwi_qp *qp, const struct ibv_send_wr *wr,
 	const struct rpwi_av *ud_av, uint64_t *len)
@@ -376,7 +394,7 @@ static int check_wr(const struct rpwi_qp *qp, const struct ibv_send_wr *wr,
 	if ((unsigned)wr->opcode >= RPWI_WR_OPCODES)
 		return -EINVAL;
 	const struct rpwi_wr_info *info = &rpwi_wr_info[wr->opcode];
-	bool has = info->types >> qp->type & 1;
+	bool has = info->types >> qp->type & qp->bounds.opcodes >> wr->opcode & 1;
 	bool inl = wr->send_flags & IBV_SEND_INLINE;
 
 	if (!has || (qp->type == IBV_QPT_UD && !ud_av) || (inl && !info->inline_ok))
@@ -386,9 +404,11 @@ static int check_wr(const struct rpwi_qp *qp, const struct ibv_send_wr *wr,
 		return wr->opcode == IBV_WR_BIND_MW && !wr->bind_mw.mw ? -EINVAL : 0;
 	if (wr->num_sge < 0 || (!inl && (uint32_t)wr->num_sge > qp->attr.cap.max_send_sge))
 		return -EINVAL;
+	if (wr->opcode == IBV_WR_RDMA_READ && wr->num_sge > qp->bounds.sge_rd)
+		return -EINVAL;
 	for (int i = 0; i < wr->num_sge; i++)
 		*len += wr->sg_list[i].length;
-	if (*len > RPWI_MSG_MAX || (inl && *len > qp->attr.cap.max_inline_data))
+	if (*len > longest(qp, info) || (inl && *len > qp->attr.cap.max_inline_data))
 		return -EINVAL;
 	if (qp->type == IBV_QPT_UD && *len > qp->mtu)
 		return -EINVAL;
@@ -474,7 +494,7 @@ static bool is_plain(const struct rpwi_qp *qp, const struct ibv_send_wr *wr)
 	       qp->sq_tail - qp->sq_head < qp->sq_max &&
 	       wr->sg_list->length <= (wr->send_flags & IBV_SEND_INLINE
 						      ? qp->attr.cap.max_inline_data
-						      : RPWI_MSG_MAX);
+						      : qp->plain_max);
 }
 
 /* The next WQE, which is not posted yet. */

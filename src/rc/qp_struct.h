@@ -130,6 +130,8 @@ struct rpwi_qp {
 	/* ---- the rest ---- */
 	struct rpwi_av av;       /* RC and UC: the peer, copied at RTR */
 	struct ibv_qp_attr attr; /* as set; rpwi_qp_query fills what moves */
+	struct rpwi_qp_bounds bounds;
+	uint32_t plain_max; /* bytes of a SEND or WRITE that is in order whatever else is asked */
 	struct rpwi_qp_stats stats;
 	/* where it counts: `stats`, or where the device says; and where others look up its state,
 	 * or NULL */

@@ -236,6 +236,17 @@ enum rpwi_qp_limits {
 	RPWI_PEER_SINK_MAX = 1 << 20
 };
 
+#define RPWI_MSG_MAX (1u << 31) /* IB 9.2.8 */
+
+/* What a QP may do, less than the transport can where its device has less. */
+struct rpwi_qp_bounds {
+	uint32_t message, send; /* bytes of any message; of a SEND */
+	uint32_t opcodes; /* bits by enum ibv_wr_opcode; of atomics those that it executes, too */
+	uint16_t sge_rd;  /* SGEs of a READ */
+	uint8_t rd_atomic_out, rd_atomic_in; /* outstanding READs and atomics: asked; answered */
+	uint8_t mtu;                         /* enum ibv_mtu */
+};
+
 struct rpwi_qp_init {
 	const struct rpwi_qp_ops *ops;
 	void *user;
@@ -243,7 +254,8 @@ struct rpwi_qp_init {
 	uint32_t qpn;
 	struct ibv_qp_cap cap; /* max_send_wr and so on, already rounded by the caller */
 	bool sq_sig_all;
-	struct rpwi_rq *rq; /* the QP's own or the SRQ's; owned by the caller */
+	struct rpwi_rq *rq;                  /* the QP's own or the SRQ's; owned by the caller */
+	const struct rpwi_qp_bounds *bounds; /* copied; NULL: the transport's own */
 };
 
 /* Private to rc/ beyond `user`, `qpn`, `type`, `state`, `stats`, `attr`; embed it in the device's

@@ -121,7 +121,8 @@ static void refuse_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, enum rpwi
 /* The RETH of a WRITE. -1: refused. */
 static int begin_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
-	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) || p->dma_len > RPWI_MSG_MAX) {
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) ||
+		p->dma_len > qp->bounds.message) {
 		refuse_write(qp, p, RPWI_NAK_INV_REQ);
 		return -1;
 	}
@@ -221,7 +222,7 @@ static struct rpwi_res *res_new(struct rpwi_qp *qp)
 {
 	if (!qp->res || !qp->attr.max_dest_rd_atomic)
 		return NULL;
-	while (qp->res_tail - qp->res_cur > qp->res_mask) {
+	while (qp->res_tail - qp->res_cur >= qp->attr.max_dest_rd_atomic) {
 		const struct rpwi_res *oldest = &qp->res[qp->res_cur & qp->res_mask];
 
 		/* A replay that is cut short here was asked for by a copy of a request that the
@@ -275,8 +276,8 @@ static void answer_ready(
 
 static void rx_read(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
-	struct rpwi_res *r =
-		answer_begin(qp, p, p->dma_len, IBV_ACCESS_REMOTE_READ, p->dma_len <= RPWI_MSG_MAX);
+	struct rpwi_res *r = answer_begin(
+		qp, p, p->dma_len, IBV_ACCESS_REMOTE_READ, p->dma_len <= qp->bounds.message);
 
 	if (!r)
 		return;
@@ -284,10 +285,16 @@ static void rx_read(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	answer_ready(qp, p, r, pkts_of(qp, p->dma_len));
 }
 
+static bool executes(const struct rpwi_qp *qp, unsigned wr_opcode)
+{
+	return qp->bounds.opcodes >> wr_opcode & 1;
+}
+
 static void rx_atomic(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
 	/* IB 9.7.4.1.4: misaligned is invalid, not a matter of access */
-	struct rpwi_res *r = answer_begin(qp, p, 8, IBV_ACCESS_REMOTE_ATOMIC, !(p->va & 7));
+	bool is_valid = !(p->va & 7) && executes(qp, IBV_WR_ATOMIC_FETCH_AND_ADD);
+	struct rpwi_res *r = answer_begin(qp, p, 8, IBV_ACCESS_REMOTE_ATOMIC, is_valid);
 
 	if (!r)
 		return;
@@ -305,7 +312,7 @@ static void rx_atomic(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 static void rx_atomic_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
 	bool is_valid = !(p->va & 7) && p->payload_len == RPWI_ATOMIC_WRITE_LEN &&
-			p->dma_len == RPWI_ATOMIC_WRITE_LEN;
+			p->dma_len == RPWI_ATOMIC_WRITE_LEN && executes(qp, RPWI_WR_ATOMIC_WRITE);
 	struct rpwi_res *r =
 		answer_begin(qp, p, RPWI_ATOMIC_WRITE_LEN, IBV_ACCESS_REMOTE_WRITE, is_valid);
 

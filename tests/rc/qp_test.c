@@ -148,6 +148,62 @@ static void values_out_of_range_are_refused(void **state)
 	unpair();
 }
 
+static void what_the_device_has_less_is_not_set(void **state)
+{
+	static const struct rpwi_qp_bounds bounds = {
+		.mtu = IBV_MTU_1024, .rd_atomic_in = 2, .rd_atomic_out = 3};
+	struct config c = CONFIG(.rd = 2);
+	make(0, &c);
+	S[0].qp.bounds = bounds;
+	assert_int_equal(to_init(0, &c), 0);
+	c.rd = 3;
+	assert_int_equal(to_rtr(0, &c), -EINVAL);
+	c.rd = 2;
+	S[0].qp.bounds.mtu = IBV_MTU_512;
+	assert_int_equal(to_rtr(0, &c), -EINVAL);
+	S[0].qp.bounds.mtu = IBV_MTU_1024;
+	assert_int_equal(to_rtr(0, &c), 0);
+	c.rd = 4;
+	assert_int_equal(to_rts(0, &c), -EINVAL);
+	c.rd = 3;
+	assert_int_equal(to_rts(0, &c), 0);
+	rpwi_qp_fini(&S[0].qp);
+	rpwi_rq_fini(&S[0].rq);
+}
+
+static int try_post(enum ibv_wr_opcode op, uint32_t len, int nsge)
+{
+	struct ibv_sge sge[4] = {{.addr = AT, .length = len, .lkey = KEY}};
+	for (int i = 1; i < nsge; i++)
+		sge[i] = (struct ibv_sge){.addr = AT, .lkey = KEY};
+	struct ibv_send_wr wr = {.sg_list = sge, .num_sge = nsge, .opcode = op};
+	return rpwi_qp_post_send(&S[0].qp, &wr, NULL);
+}
+
+static void what_the_device_has_less_is_not_posted(void **state)
+{
+	const struct rpwi_qp_bounds bounds = {.message = 5000,
+		.send = 100,
+		.opcodes = ~(1u << IBV_WR_ATOMIC_FETCH_AND_ADD),
+		.sge_rd = 2};
+	pair(CONFIG());
+	S[0].qp.bounds = bounds;
+	S[0].qp.plain_max = 100;
+	for (int nsge = 1; nsge <= 2; nsge++) { /* the short way, and the general one */
+		assert_int_equal(try_post(IBV_WR_SEND, 100, nsge), 0);
+		assert_int_equal(try_post(IBV_WR_SEND, 101, nsge), -EINVAL);
+		assert_int_equal(try_post(IBV_WR_RDMA_WRITE, 5000, nsge), 0);
+		assert_int_equal(try_post(IBV_WR_RDMA_WRITE, 5001, nsge), -EINVAL);
+		assert_int_equal(try_post(IBV_WR_RDMA_READ, 5000, nsge), 0);
+		assert_int_equal(try_post(IBV_WR_RDMA_READ, 5001, nsge), -EINVAL);
+	}
+	assert_int_equal(try_post(IBV_WR_RDMA_READ, 10, 3), -EINVAL);
+	assert_int_equal(try_post(IBV_WR_RDMA_WRITE, 10, 3), 0);
+	assert_int_equal(try_post(IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 1), -EINVAL);
+	assert_int_equal(try_post(IBV_WR_ATOMIC_CMP_AND_SWP, 8, 1), 0);
+	unpair();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -156,6 +212,8 @@ int main(void)
 		cmocka_unit_test(the_first_packet_in_rtr_is_an_event),
 		cmocka_unit_test(every_required_attribute_is_required),
 		cmocka_unit_test(values_out_of_range_are_refused),
+		cmocka_unit_test(what_the_device_has_less_is_not_set),
+		cmocka_unit_test(what_the_device_has_less_is_not_posted),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, wire_pair_setup, wire_pair_teardown);

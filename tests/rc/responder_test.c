@@ -386,17 +386,20 @@ static void what_may_have_more_is_in_the_middle_of_a_message(void **state)
 
 static void more_reads_than_agreed_are_refused(void **state)
 {
-	pair(CONFIG(.rd = 2));
-	for (uint32_t k = 0; k < 3; k++) {
-		struct rpwi_pkt p = forged(RPWI_OP_READ_REQ, psn_of(PSN0, k), NULL, 0);
-		p.dma_len = 8;
-		rx(1, &p);
+	for (uint32_t rd = 1; rd <= 5; rd++) {
+		pair(CONFIG(.rd = rd));
+		for (uint32_t k = 0; k <= rd; k++) {
+			assert_int_equal(S[1].qp.state, IBV_QPS_RTS);
+			struct rpwi_pkt p = forged(RPWI_OP_READ_REQ, psn_of(PSN0, k), NULL, 0);
+			p.dma_len = 8;
+			rx(1, &p);
+		}
+		assert_int_equal(S[1].qp.state, IBV_QPS_ERR);
+		assert_int_equal(emit(1), rd + 1);
+		assert_int_equal(decoded(&wire[rd]).syndrome, 0x61);
+		wire_n = 0;
+		unpair();
 	}
-	assert_int_equal(S[1].qp.state, IBV_QPS_ERR);
-	assert_int_equal(emit(1), 3);
-	assert_int_equal(decoded(&wire[2]).syndrome, 0x61);
-	wire_n = 0;
-	unpair();
 	pair(CONFIG(.rd = 0));
 	post(0, IBV_WR_RDMA_READ, 1, AT, 10, RAT, SIG);
 	settle();
@@ -616,6 +619,42 @@ static void an_atomic_write_answered_as_something_else_fails(void **state)
 	unpair();
 }
 
+/* The requester's device has it, so it asks. */
+static void what_the_device_has_less_is_refused(void **state)
+{
+	uint64_t *remote;
+	pair(CONFIG());
+	remote = (uint64_t *)(S[1].mem + RAT);
+	*remote = 100;
+	S[1].qp.bounds.opcodes = ~(1u << IBV_WR_ATOMIC_FETCH_AND_ADD);
+	post_atomic(0, false, 1, AT, RAT, 1, 0);
+	post(0, IBV_WR_RDMA_WRITE, 2, AT, 10, RAT, SIG);
+	expect_refused(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+	assert_int_equal(*remote, 100);
+	unpair();
+	pair(CONFIG());
+	S[1].qp.bounds.opcodes = ~(1u << RPWI_WR_ATOMIC_WRITE);
+	post(0, (enum ibv_wr_opcode)RPWI_WR_ATOMIC_WRITE, 1, AT, 8, RAT, SIG);
+	post(0, IBV_WR_RDMA_WRITE, 2, AT, 10, RAT, SIG);
+	expect_refused(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+	assert_int_equal(S[1].atomic_writes, 0);
+	unpair();
+	static const enum ibv_wr_opcode ops[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ};
+	static const enum ibv_wc_opcode done[] = {IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ};
+	for (unsigned k = 0; k < 2; k++) {
+		pair(CONFIG());
+		S[1].qp.bounds.message = 5000;
+		post(0, ops[k], 0, AT, 5000, RAT, SIG);
+		settle();
+		expect_wc(0, 0, 0, IBV_WC_SUCCESS, done[k]);
+		S[0].nwc = 0;
+		post(0, ops[k], 1, AT, 5001, RAT, SIG);
+		post(0, IBV_WR_RDMA_WRITE, 2, AT, 10, RAT, SIG);
+		expect_refused(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+		unpair();
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -635,6 +674,7 @@ int main(void)
 		cmocka_unit_test(packets_as_one_of_another_length_are_refused),
 		cmocka_unit_test(what_may_have_more_is_in_the_middle_of_a_message),
 		cmocka_unit_test(more_reads_than_agreed_are_refused),
+		cmocka_unit_test(what_the_device_has_less_is_refused),
 		cmocka_unit_test(a_late_copy_of_a_read_whose_key_is_gone_is_dropped),
 		cmocka_unit_test(a_replay_must_ask_for_the_same_bytes),
 		cmocka_unit_test(an_atomic_write_is_answered_like_a_read_of_nothing),
