@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "io/io.h"
+#include "like/like.h"
 #include "preload/refused.h"
 
 #include <errno.h>
@@ -57,6 +58,8 @@ static void view_netdev(struct view *v, const struct rpwi_netdev *n)
 	v->interface_mtu_bytes = n->mtu;
 	v->state = n->up ? "ACTIVE" : "DOWN";
 	for (unsigned i = 0; i < n->gid_count; i++) {
+		if (!n->gid[i].addr.family) /* an empty place of the table */
+			continue;
 		struct cli_gid *g = &v->gid[v->gid_count++];
 		*g = (struct cli_gid){
 			.index = i, .type = IBV_GID_TYPE_ROCE_V2, .ifindex = (uint32_t)n->ifindex};
@@ -376,6 +379,26 @@ static void print_refused(void)
 		puts("");
 }
 
+/* A profile only narrows: what the device that it is of has beyond this one. */
+static void print_like(const struct rpwi_like *l)
+{
+	char more[512];
+	bool any = false;
+
+	printf("\nLike %s%s%s: programs see no more of these devices than it has.\n", l->name,
+		*l->about ? ", " : "", l->about);
+	for (int key = 0; key < RPWI_LIKE_KEYS; key++) {
+		if (!rpwi_like_more(l, (enum rpwi_like_key)key, more, sizeof(more)))
+			continue;
+		if (!any)
+			puts("What it has beyond them:");
+		any = true;
+		printf("    %-26s %s\n", rpwi_like_key_name((enum rpwi_like_key)key), more);
+	}
+	if (!any)
+		puts("It has nothing beyond them.");
+}
+
 static void print_text(const struct view *views, int count, const struct rpwi_netdev *hidden,
 	unsigned hidden_count, const struct same_host *h, const struct reals *r)
 {
@@ -393,11 +416,15 @@ static void print_text(const struct view *views, int count, const struct rpwi_ne
 		print_same_host(h);
 		print_refused();
 	}
+	if (*rpwi_like()->name)
+		print_like(rpwi_like());
 	if (!count && !hidden_count)
 		puts("There is no device: no interface is up with an address (loopback is enough: "
 		     "ip link set lo up).");
+	const char *like = getenv("ROPEWAY_LIKE");
 	if (first)
-		printf("\nFor example:  ropeway run -- ibv_rc_pingpong -d %s -g %d\n", first->name,
+		printf("\nFor example:  ropeway run%s%s -- ibv_rc_pingpong -d %s -g %d\n",
+			like && *like ? " --like " : "", like ? like : "", first->name,
 			first->gid_index);
 }
 
@@ -453,6 +480,19 @@ static json_t *refused_json(void)
 	return refused;
 }
 
+static json_t *like_json(const struct rpwi_like *l)
+{
+	json_t *beyond = json_object();
+	char more[512];
+
+	for (int key = 0; key < RPWI_LIKE_KEYS; key++)
+		if (rpwi_like_more(l, (enum rpwi_like_key)key, more, sizeof(more)))
+			json_object_set_new(beyond, rpwi_like_key_name((enum rpwi_like_key)key),
+				json_string(more));
+	return json_pack("{s:s, s:o, s:o}", "name", l->name, "about", json_or_null(l->about),
+		"beyond", beyond);
+}
+
 static int print_json(const struct view *views, int count, const struct rpwi_netdev *hidden,
 	unsigned hidden_count, const struct same_host *h, const struct reals *r)
 {
@@ -466,8 +506,9 @@ static int print_json(const struct view *views, int count, const struct rpwi_net
 		json_array_append_new(unseen, real_json(r->name[i]));
 	json_t *same = json_pack("{s:s, s:b, s:o}", "way", h->memory ? "memory" : "udp", "fetches",
 		(int)h->fetches, "reason", json_or_null(h->why));
-	json_t *root = json_pack("{s:o, s:o, s:o, s:o}", "devices", devices, "hidden", unseen,
-		"same_host", same, "refused", refused_json());
+	json_t *like = *rpwi_like()->name ? like_json(rpwi_like()) : json_null();
+	json_t *root = json_pack("{s:o, s:o, s:o, s:o, s:o}", "devices", devices, "hidden", unseen,
+		"same_host", same, "refused", refused_json(), "like", like);
 	return rpwi_cli_json(NAME, root, JSON_INDENT(2));
 }
 
@@ -475,6 +516,7 @@ static int print_json(const struct view *views, int count, const struct rpwi_net
 
 struct options {
 	bool json, try;
+	const char *like;
 };
 static const struct cli_option option[] = {
 	{"json", 'j', CLI_FLAG, NULL,
@@ -482,18 +524,23 @@ static const struct cli_option option[] = {
 		"address, state, mtu, interface_mtu, gids (index, gid, type), "
 		"gid_index, usable, reason; whose `hidden` are those that programs do not see: "
 		"name, interface, reason; whose `same_host` has way (memory, udp), fetches, "
-		"reason; and whose `refused` are rdma-core's calls that the software device "
-		"refuses: lacks, calls, instead",
+		"reason; whose `refused` are rdma-core's calls that the software device refuses: "
+		"lacks, calls, instead; and whose `like` (or null) has name, about, beyond",
 		CLI_INTO(struct options, json)},
 	{"try", 't', CLI_FLAG, NULL,
 		"also try to make a queue pair on each real device, in another process and for at "
 		"most 2 s: some list themselves and cannot",
 		CLI_INTO(struct options, try)},
+	{"like", 0, CLI_TEXT, "NAME|FILE",
+		"as with `ropeway run --like`, and also list what the device that the profile is "
+		"of "
+		"has beyond these: efa-limits, mlx5, rxe, thunderbolt, or FILE (docs/like.md)",
+		CLI_INTO(struct options, like)},
 	{},
 };
 static const struct cli_command command = {
 	.name = NAME,
-	.usage = "[--json] [--try]",
+	.usage = "[--json] [--try] [--like NAME|FILE]",
 	.about = "Lists the RDMA devices of this machine, software and real: interface, address, "
 		 "state, MTU, GIDs, the GID index to give to programs (-g, "
 		 "-x), and why a device cannot be used, or is hidden (ROPEWAY_DEVICES chooses). "
@@ -561,5 +608,16 @@ int rpwi_cli_devices(int argc, char **argv)
 	struct options o = {0};
 	int status = cli_options_parse(&command, &o, &argc, &argv);
 
-	return status != CLI_GO_ON ? status : list_devices(&o);
+	if (status != CLI_GO_ON)
+		return status;
+	if (o.like) {
+		struct rpwi_like like;
+		char why[RPWI_WHY_LEN];
+		if (rpwi_like_read(o.like, &like, why, sizeof(why)))
+			return cli_options_invalid(&command, "like", o.like, why);
+		setenv("ROPEWAY_LIKE", o.like, 1);
+	}
+	if (*rpwi_like()->wrong)
+		return rpwi_cli_fail(CLI_USAGE, NAME, "%s", rpwi_like()->wrong);
+	return list_devices(&o);
 }

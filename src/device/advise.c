@@ -66,6 +66,8 @@ int dev_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t 
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return rpwi_fork_refuse("ibv_advise_mr");
+	if (!rpwi_like_has(RPWI_LIKE_ODP_GENERAL, IBV_ODP_SUPPORT))
+		return EOPNOTSUPP;
 	if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH &&
 		advice != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE &&
 		advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)

@@ -15,7 +15,7 @@ static const uint8_t v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 static void translate_own_gid(const struct dev *d, const union ibv_gid *gid, struct rpwi_addr *a)
 {
 	for (unsigned i = 0; i < d->net.gid_count; i++)
-		if (!memcmp(d->net.gid[i].raw, gid->raw, 16))
+		if (d->net.gid[i].addr.family && !memcmp(d->net.gid[i].raw, gid->raw, 16))
 			*a = d->net.gid[i].addr;
 }
 
@@ -99,9 +99,9 @@ static int own_side_check(const struct dev *d, const struct ibv_ah_attr *attr)
 		return -EINVAL;
 	}
 	unsigned gi = attr->grh.sgid_index;
-	if (gi >= d->net.gid_count) {
-		rpwi_warn("%s: GID index %u is empty: there are indexes 0 to %u, `ropeway devices` "
-			  "lists them",
+	if (gi >= d->net.gid_count || !d->net.gid[gi].addr.family) {
+		rpwi_warn("%s: GID index %u is empty: the last of the table is %u, and `ropeway "
+			  "devices` lists them",
 			d->net.name, gi, d->net.gid_count ? d->net.gid_count - 1 : 0);
 		return -EINVAL;
 	}
@@ -246,7 +246,7 @@ int rpwi_dev_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc 
 		memcpy(dst.raw + 12, p + 20 + 16, 4);
 	}
 	for (unsigned i = 0; i < d->net.gid_count; i++) {
-		if (memcmp(d->net.gid[i].raw, dst.raw, 16))
+		if (!d->net.gid[i].addr.family || memcmp(d->net.gid[i].raw, dst.raw, 16))
 			continue;
 		attr->is_global = 1;
 		attr->port_num = port;

@@ -193,6 +193,9 @@ static uint64_t what_it_takes(const struct rpwi_qp *t)
 	if (t->type != IBV_QPT_RC || !t->av.loopback_zone ||
 		(t->state != IBV_QPS_RTR && t->state != IBV_QPS_RTS && t->state != IBV_QPS_SQD))
 		return 0;
+	/* packets are counted and measured, copies of memory are not */
+	if (t->bounds.message < RPWI_MSG_MAX)
+		return 0;
 	uint64_t takes = flags & IBV_ACCESS_REMOTE_WRITE ? BOARD_QP_TAKES_WRITES : 0;
 	if (flags & IBV_ACCESS_REMOTE_READ && t->attr.max_dest_rd_atomic)
 		takes |= BOARD_QP_TAKES_READS;

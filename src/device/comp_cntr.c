@@ -37,6 +37,8 @@ void comp_cntr_qp_gone(struct dqp *q)
 int rpwi_dev_query_comp_cntr_caps(const struct ibv_context *c, struct rpwi_comp_cntr_caps *caps)
 {
 	(void)c;
+	if (!rpwi_like_has(RPWI_LIKE_OPTIONAL, RPWI_LIKE_COUNTERS))
+		return EOPNOTSUPP;
 	*caps = (struct rpwi_comp_cntr_caps){.max_value = UINT64_MAX,
 		.max_counters = DEV_COUNTER_MAX,
 		.supported_qp_attach_ops = RPWI_COUNT_ALL};
@@ -47,6 +49,8 @@ struct rpwi_comp_cntr *rpwi_dev_create_comp_cntr(struct ibv_context *ctx, bool o
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_create_comp_cntr");
+	if (!rpwi_like_has(RPWI_LIKE_OPTIONAL, RPWI_LIKE_COUNTERS))
+		return rpwi_none(EOPNOTSUPP);
 	struct dcounter *c = calloc(1, sizeof(*c));
 	if (!c)
 		return NULL;

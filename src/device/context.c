@@ -183,6 +183,10 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 	int refused = rpwi_plan_load();
 	if (refused)
 		return rpwi_none(-refused);
+	if (RPWI_UNLIKELY(*rpwi_like()->wrong)) {
+		rpwi_error("%s", rpwi_like()->wrong);
+		return rpwi_none(EINVAL);
+	}
 	if (rpwi_plan_refuses(RPWI_CALL_OPEN_DEVICE))
 		return NULL;
 	struct dctx *c = calloc(1, sizeof(*c));
@@ -285,6 +289,8 @@ struct ibv_context *rpwi_dev_import_device(int fd)
 	struct command_file f;
 	if (!read_command_fd(fd, &f))
 		return rpwi_none(EBADF);
+	if (!rpwi_like_has(RPWI_LIKE_OPTIONAL, RPWI_LIKE_IMPORT))
+		return rpwi_none(EOPNOTSUPP);
 	hca_lock();
 	bool own = f.process == process_nonce();
 	struct dev *d = own ? dev_named(f.device, sizeof(f.device)) : NULL;

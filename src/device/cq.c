@@ -85,6 +85,8 @@ int dev_modify_cq(struct ibv_cq *ibv, struct ibv_modify_cq_attr *attr)
 	struct dcq *cq = to_dcq(ibv);
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return rpwi_fork_refuse("ibv_modify_cq");
+	if (!rpwi_like_has(RPWI_LIKE_OPTIONAL, RPWI_LIKE_MODERATION))
+		return EOPNOTSUPP;
 	if (attr->attr_mask != IBV_CQ_ATTR_MODERATE)
 		return EINVAL;
 	if (!hca_lock_live(LIVE_CQ, ibv))
@@ -242,10 +244,17 @@ static struct ibv_wc *ring_new(int cqe, uint32_t *mask)
 	return malloc(cap * sizeof(struct ibv_wc));
 }
 
+/* Never more than the device says that it has. */
+static uint32_t room_of(uint32_t mask)
+{
+	return (uint32_t)RPWI_MIN(mask + 1ull, rpwi_like_most(RPWI_LIKE_MAX_CQE));
+}
+
 struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context, struct ibv_comp_channel *ch,
 	int comp_vector)
 {
-	if (cqe < 1 || cqe > DEV_CQE_MAX || comp_vector < 0 || comp_vector >= c->num_comp_vectors)
+	if (cqe < 1 || rpwi_like_beyond(RPWI_LIKE_MAX_CQE, (uint64_t)cqe) || comp_vector < 0 ||
+		comp_vector >= c->num_comp_vectors)
 		return rpwi_none(EINVAL);
 	if (rpwi_plan_refuses(RPWI_CALL_CREATE_CQ))
 		return NULL;
@@ -254,7 +263,7 @@ struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context, struct ibv_
 		free(cq);
 		return rpwi_none(ENOMEM);
 	}
-	cq->cap = cq->mask + 1;
+	cq->cap = room_of(cq->mask);
 	cq->ibv.context = c;
 	cq->ibv.channel = ch;
 	cq->ibv.cq_context = cq_context;
@@ -290,7 +299,7 @@ struct ibv_cq *rpwi_dev_create_cq(struct ibv_context *c, int cqe, void *cq_conte
 int rpwi_dev_resize_cq(struct ibv_cq *ibv, int cqe)
 {
 	struct dcq *cq = to_dcq(ibv);
-	if (cqe < 1 || cqe > DEV_CQE_MAX)
+	if (cqe < 1 || rpwi_like_beyond(RPWI_LIKE_MAX_CQE, (uint64_t)cqe))
 		return EINVAL;
 	int refused = rpwi_plan_call(RPWI_CALL_RESIZE_CQ);
 	if (refused)
@@ -311,7 +320,7 @@ int rpwi_dev_resize_cq(struct ibv_cq *ibv, int cqe)
 	}
 	cq_lock(cq);
 	uint32_t head = atomic_load(&cq->head), tail = atomic_load(&cq->tail);
-	if (tail - head > mask + 1) {
+	if (tail - head > room_of(mask)) {
 		cq_unlock(cq);
 		hca_unlock();
 		free(ring);
@@ -328,7 +337,7 @@ int rpwi_dev_resize_cq(struct ibv_cq *ibv, int cqe)
 	old = cq->ring;
 	cq->ring = ring;
 	cq->mask = mask;
-	cq->cap = mask + 1;
+	cq->cap = room_of(mask);
 	ibv->cqe = (int)cq->cap;
 	cq_unlock(cq);
 	hca_unlock();

@@ -27,5 +27,6 @@ int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_
 int dev_query_port_ops(struct ibv_context *c, uint8_t port, struct ibv_port_attr *a, size_t len);
 int dev_query_rt_values(struct ibv_context *c, struct ibv_values_ex *v);
 enum ibv_mtu dev_mtu(const struct dev *d);
+enum ibv_mtu dev_mtu_most(void); /* of any interface */
 
 #endif

@@ -88,7 +88,8 @@ static struct rpwi_addr carrier_of(const struct rpwi_addr *a)
 	if (a->family == 6)
 		for (const struct dev *d = dev_first(); d; d = d->next)
 			for (unsigned i = 0; d->present && i < d->net.gid_count; i++)
-				if (!memcmp(d->net.gid[i].raw, a->bytes, 16) &&
+				if (d->net.gid[i].addr.family &&
+					!memcmp(d->net.gid[i].raw, a->bytes, 16) &&
 					(!a->scope || (int)a->scope == d->net.ifindex))
 					return d->net.gid[i].addr;
 	return *a;

@@ -40,17 +40,23 @@ CONTEXT_IS_FIRST(ibv_ah);
 CONTEXT_IS_FIRST(ibv_comp_channel);
 CONTEXT_IS_FIRST(rpwi_comp_cntr);
 
-/* So many a device has. 0: no more than memory. */
-static const unsigned live_max[LIVE_KINDS] = {
-	[LIVE_PD] = DEV_PD_MAX,
-	[LIVE_MR] = DEV_MR_MAX,
-	[LIVE_MW] = DEV_MW_MAX,
-	[LIVE_CQ] = DEV_CQ_MAX,
-	[LIVE_SRQ] = DEV_SRQ_MAX,
-	[LIVE_QP] = DEV_QP_MAX,
-	[LIVE_AH] = DEV_AH_MAX,
-	[LIVE_COUNTER] = DEV_COUNTER_MAX,
+/* So many a device has, by its profile; 1 + the key, or 0: it is no key's. */
+static const unsigned limit_of[LIVE_KINDS] = {
+	[LIVE_PD] = 1 + RPWI_LIKE_MAX_PD,
+	[LIVE_MR] = 1 + RPWI_LIKE_MAX_MR,
+	[LIVE_MW] = 1 + RPWI_LIKE_MAX_MW,
+	[LIVE_CQ] = 1 + RPWI_LIKE_MAX_CQ,
+	[LIVE_SRQ] = 1 + RPWI_LIKE_MAX_SRQ,
+	[LIVE_QP] = 1 + RPWI_LIKE_MAX_QP,
+	[LIVE_AH] = 1 + RPWI_LIKE_MAX_AH,
 };
+
+static uint64_t most_of(enum live_kind kind)
+{
+	if (limit_of[kind])
+		return rpwi_like_most((enum rpwi_like_key)(limit_of[kind] - 1));
+	return kind == LIVE_COUNTER ? DEV_COUNTER_MAX : UINT64_MAX;
+}
 
 static struct live **bucket_of(const void *object)
 {
@@ -89,8 +95,11 @@ int live_add(struct live *l, enum live_kind kind, void *object, uint32_t handle)
 {
 	const struct ibv_context *ctx = *(struct ibv_context *const *)object;
 	struct dev *dev = to_dctx(ctx)->dev;
-	unsigned *have = &dev->live[kind], max = live_max[kind];
-	if ((max && *have >= max) || (live.used >= live.buckets && !grow()))
+	unsigned *have = &dev->live[kind];
+	uint64_t most = most_of(kind);
+	if (*have >= most)
+		return most ? -ENOMEM : -EOPNOTSUPP;
+	if (live.used >= live.buckets && !grow())
 		return -ENOMEM;
 	*l = (struct live){
 		.object = object, .ctx = ctx, .dev = dev, .handle = handle, .kind = kind};

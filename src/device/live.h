@@ -45,7 +45,7 @@ struct live {
 };
 
 /* From now on it is one: its context is in the struct already, its handle is put there. 0, or
- * -ENOMEM: the device has as many as it says. */
+ * -ENOMEM: the device has as many as it says; -EOPNOTSUPP: it has none at all. */
 int live_add(struct live *l, enum live_kind kind, void *object, uint32_t handle);
 void live_del(struct live *l); /* nothing where it never became one */
 /* Is it one, and are its number and its context what they were? Any address may be asked for. */

@@ -32,7 +32,7 @@ struct group {
 };
 
 static struct rpwi_list groups = {&groups, &groups};
-static unsigned ngroups;
+static unsigned ngroups, attached; /* attached: QPs, each once for each of its groups */
 static struct {
 	unsigned quiet; /* in vain, in a row */
 	unsigned late;  /* not made, while it is quiet, but each QUIET_EVERY-th */
@@ -60,8 +60,11 @@ static int group_get(const struct rpwi_addr *a, int ifindex, struct group **out)
 	struct group *g = *out = group_find(a, ifindex);
 	if (g)
 		return 0;
-	if (ngroups == MCAST_GROUPS_MAX) {
-		rpwi_warn("more than %d multicast groups in one process", MCAST_GROUPS_MAX);
+	uint64_t most = rpwi_like_most(RPWI_LIKE_MAX_MCAST_GRP);
+	if (!most)
+		return -EOPNOTSUPP;
+	if (ngroups >= most) {
+		rpwi_warn("more than %u multicast groups in one process", (unsigned)most);
 		return -ENOMEM;
 	}
 	g = calloc(1, sizeof(*g));
@@ -86,6 +89,7 @@ static void group_free(struct group *g)
 {
 	rpwi_list_del(&g->link);
 	ngroups--;
+	attached -= g->nqps;
 	free(g->qps);
 	free(g);
 }
@@ -119,7 +123,8 @@ static int add(struct group *g, struct dqp *q)
 {
 	if (index_of(g, q) < g->nqps)
 		return 0; /* as the kernel has it */
-	if (g->nqps == MCAST_QPS_MAX)
+	if (g->nqps >= rpwi_like_most(RPWI_LIKE_MAX_MCAST_QP_ATTACH) ||
+		attached >= rpwi_like_most(RPWI_LIKE_MAX_TOTAL_MCAST_QP_ATTACH))
 		return -ENOMEM;
 	if (g->nqps == g->room) {
 		unsigned room = g->room ? 2 * g->room : 4;
@@ -133,12 +138,14 @@ static int add(struct group *g, struct dqp *q)
 		rpwi_mcast_deaf(g->io, false);
 	g->qps[g->nqps++] = q;
 	q->groups++;
+	attached++;
 	return 0;
 }
 
 static void remove_at(struct group *g, unsigned i)
 {
 	g->qps[i]->groups--;
+	attached--;
 	g->qps[i] = g->qps[--g->nqps];
 	if (!g->nqps && g->joins)
 		rpwi_mcast_deaf(g->io, true);

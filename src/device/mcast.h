@@ -7,11 +7,6 @@
 
 #include "device/hca.h"
 
-enum {
-	MCAST_GROUPS_MAX = 256, /* of the process: a descriptor each */
-	MCAST_QPS_MAX = 256,    /* attached to one group */
-};
-
 /* 0; -EINVAL: the GID is no group's, or the QP not UD; -ENOMEM: too many, as kernel rxe answers; or
  * another -errno, with the reason in the log. Attached already: 0, and nothing more. */
 int mcast_attach(struct dqp *q, const union ibv_gid *gid);

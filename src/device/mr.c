@@ -107,6 +107,19 @@ static bool access_sane(int access)
 	       (access & IBV_ACCESS_LOCAL_WRITE);
 }
 
+/* What of it programs may ask for. */
+static int known_access(void)
+{
+	int known = KNOWN_ACCESS;
+	if (!rpwi_like_has(RPWI_LIKE_ODP_GENERAL, IBV_ODP_SUPPORT))
+		known &= ~IBV_ACCESS_ON_DEMAND;
+	if (!rpwi_like_has(RPWI_LIKE_OPTIONAL, RPWI_LIKE_ZERO_BASED))
+		known &= ~IBV_ACCESS_ZERO_BASED;
+	return known;
+}
+
+static bool is_too_long(size_t len) { return rpwi_like_beyond(RPWI_LIKE_MAX_MR_SIZE, len); }
+
 /* All memory that this process has or will have ("implicit ODP", ibv_reg_mr(3)); a page not mapped
  * when an access comes is an error of that access, as with every region. */
 static bool is_implicit(const void *addr, size_t len) { return !addr && len == SIZE_MAX; }
@@ -117,7 +130,7 @@ static int memory_refused(const void *addr, size_t len, int access)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)addr & -page,
 		  end = ((uintptr_t)addr + len + page - 1) & -page;
-	if (end < from || !len) /* wraps, or has no page (ib_umem_get) */
+	if (end < from || !len || is_too_long(len)) /* wraps, or has no page (ib_umem_get) */
 		return EINVAL;
 	return rpwi_mapped(addr, len, access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND))
 		       ? 0
@@ -163,10 +176,14 @@ out:
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access)
 {
-	if (!access_sane(access) || (access & ~KNOWN_ACCESS) ||
-		(uintptr_t)addr + len < (uintptr_t)addr || iova + len < iova ||
-		(is_implicit(addr, len) && !(access & IBV_ACCESS_ON_DEMAND)))
-		return rpwi_none((access & ~KNOWN_ACCESS) ? EOPNOTSUPP : EINVAL);
+	int unknown = access & ~known_access();
+	bool implicit = is_implicit(addr, len);
+	if (implicit && !rpwi_like_has(RPWI_LIKE_ODP_GENERAL, IBV_ODP_SUPPORT_IMPLICIT))
+		unknown |= IBV_ACCESS_ON_DEMAND;
+	if (!access_sane(access) || unknown || (uintptr_t)addr + len < (uintptr_t)addr ||
+		iova + len < iova || (!implicit && is_too_long(len)) ||
+		(implicit && !(access & IBV_ACCESS_ON_DEMAND)))
+		return rpwi_none(unknown ? EOPNOTSUPP : EINVAL);
 	struct dmr *mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
@@ -250,10 +267,13 @@ static int rereg_input(const struct dmr *mr, int flags, const void *addr, size_t
 static int rereg_command(const struct dmr *mr, int flags, const struct ibv_pd *pd, const void *addr,
 	size_t len, int access)
 {
+	if (!rpwi_like_has(RPWI_LIKE_OPTIONAL, RPWI_LIKE_REREG_MR))
+		return EOPNOTSUPP;
 	if (!flags || (flags & IBV_REREG_MR_CHANGE_PD &&
 			      (!pd || pd_usable(pd) || to_dpd(pd)->group != mr->k.pd->group)))
 		return EINVAL;
-	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION && (uintptr_t)addr + len < (uintptr_t)addr)
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION &&
+		((uintptr_t)addr + len < (uintptr_t)addr || is_too_long(len)))
 		return EINVAL;
 	int then = flags & IBV_REREG_MR_CHANGE_ACCESS ? access : mr->k.access;
 	bool moves = flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS);
@@ -264,8 +284,9 @@ static int rereg_command(const struct dmr *mr, int flags, const struct ibv_pd *p
 		if (refused)
 			return refused;
 	}
-	if (flags & IBV_REREG_MR_CHANGE_ACCESS && (access & ~KNOWN_ACCESS || !access_sane(access)))
-		return access & ~KNOWN_ACCESS ? EOPNOTSUPP : EINVAL;
+	int unknown = flags & IBV_REREG_MR_CHANGE_ACCESS ? access & ~known_access() : 0;
+	if (unknown || (flags & IBV_REREG_MR_CHANGE_ACCESS && !access_sane(access)))
+		return unknown ? EOPNOTSUPP : EINVAL;
 	return mr->k.refs ? EBUSY : 0;
 }
 
@@ -357,6 +378,8 @@ struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd)
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_alloc_null_mr");
+	if (!rpwi_like_has(RPWI_LIKE_OPTIONAL, RPWI_LIKE_NULL_MR))
+		return rpwi_none(EOPNOTSUPP);
 	if (rpwi_plan_refuses(RPWI_CALL_REG_MR))
 		return NULL;
 	struct dmr *mr = calloc(1, sizeof(*mr));

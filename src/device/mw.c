@@ -19,6 +19,10 @@ struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 		return dev_refuse("ibv_alloc_mw");
 	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
 		return rpwi_none(EINVAL);
+	uint64_t needs =
+		type == IBV_MW_TYPE_1 ? IBV_DEVICE_MEM_WINDOW : IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+	if (!rpwi_like_has(RPWI_LIKE_DEVICE_CAP_FLAGS, needs))
+		return rpwi_none(EOPNOTSUPP);
 	if (rpwi_plan_refuses(RPWI_CALL_ALLOC_MW))
 		return NULL;
 	struct dmw *mw = calloc(1, sizeof(*mw));

@@ -9,24 +9,15 @@
 #include "device/live.h"
 #include "device/qplock.h"
 #include "io/io.h"
+#include "like/like.h"
+#include "like/own.h"
 #include "rc/rc.h"
 
 enum {
 	DEV_VENDOR_ID = 0x726f70, /* "rop" */
 	DEV_VENDOR_PART_ID = 1,
 	DEV_HW_VER = 1,
-	DEV_QP_MAX = 65536, /* of all kinds: of one device; a process has 262,080 numbers */
-	DEV_PD_MAX = 65536,
-	DEV_CQ_MAX = 65536,
-	DEV_SRQ_MAX = 65536,
-	DEV_AH_MAX = 1 << 20,
-	DEV_COUNTER_MAX = 65536,
-	DEV_QP_WR_MAX = RPWI_QP_WR_MAX,
-	DEV_CQE_MAX = 1 << 22,
-	DEV_MR_MAX = 1 << 20,
-	DEV_MW_MAX = 1 << 20,
 	DEV_KEYS_MAX = 1 << 22, /* of all devices together; half of the table stays empty */
-	DEV_SRQ_WR_MAX = 32768,
 	DEV_PORTS_MAX = 64,
 };
 

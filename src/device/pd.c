@@ -72,6 +72,8 @@ int rpwi_dev_dealloc_pd(struct ibv_pd *ibv)
 /* Thread and parent domains are hints about locking; ours locks anyway. */
 struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr)
 {
+	if (!rpwi_like_has(RPWI_LIKE_OPTIONAL, RPWI_LIKE_DOMAINS))
+		return rpwi_none(EOPNOTSUPP);
 	if (attr->comp_mask)
 		return rpwi_none(EINVAL);
 	struct ibv_td *td = calloc(1, sizeof(*td));
@@ -91,6 +93,8 @@ struct ibv_pd *dev_alloc_parent_domain(
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_alloc_parent_domain");
+	if (!rpwi_like_has(RPWI_LIKE_OPTIONAL, RPWI_LIKE_DOMAINS))
+		return rpwi_none(EOPNOTSUPP);
 	if (!attr->pd || (attr->comp_mask & ~(uint32_t)(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
 							IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)))
 		return rpwi_none(attr->pd ? EOPNOTSUPP : EINVAL);

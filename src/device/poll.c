@@ -264,7 +264,8 @@ struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_att
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_create_cq_ex");
 	/* VLAN and flow tags and tag matching are of raw packets and NICs */
-	const uint64_t known = IBV_WC_STANDARD_FLAGS | STAMPED;
+	bool stamps = rpwi_like_has(RPWI_LIKE_OPTIONAL, RPWI_LIKE_TIMESTAMPS);
+	const uint64_t known = IBV_WC_STANDARD_FLAGS | (stamps ? STAMPED : 0);
 	if ((attr->comp_mask &
 		    ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)) ||
 		(attr->wc_flags & ~known))

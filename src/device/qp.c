@@ -98,14 +98,17 @@ static void qp_free(struct dqp *q);
 static int caps_check(const struct ibv_qp_init_attr_ex *a)
 {
 	const struct ibv_qp_cap *c = &a->cap;
-	if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC && a->qp_type != IBV_QPT_UD)
+	/* of the three there are, those of the profile */
+	if ((unsigned)a->qp_type > 63 || !rpwi_like_has(RPWI_LIKE_TRANSPORTS, 1ull << a->qp_type))
 		return -EOPNOTSUPP;
 	if (!a->send_cq || !a->recv_cq || !a->pd)
 		return -EINVAL;
-	if (c->max_send_wr > DEV_QP_WR_MAX || c->max_send_sge > RPWI_SGE_MAX ||
-		c->max_inline_data > RPWI_INLINE_MAX)
+	if (rpwi_like_beyond(RPWI_LIKE_MAX_QP_WR, c->max_send_wr) ||
+		rpwi_like_beyond(RPWI_LIKE_MAX_SGE, c->max_send_sge) ||
+		rpwi_like_beyond(RPWI_LIKE_MAX_INLINE_DATA, c->max_inline_data))
 		return -EINVAL;
-	if (!a->srq && (c->max_recv_wr > DEV_QP_WR_MAX || c->max_recv_sge > RPWI_SGE_MAX))
+	if (!a->srq && (rpwi_like_beyond(RPWI_LIKE_MAX_QP_WR, c->max_recv_wr) ||
+			       rpwi_like_beyond(RPWI_LIKE_MAX_SGE, c->max_recv_sge)))
 		return -EINVAL;
 	return 0;
 }
@@ -127,7 +130,7 @@ static int qp_sized(struct dqp *q, struct ibv_qp_init_attr_ex *a)
 	 * what hardware gives them. */
 	a->cap.max_inline_data = RPWI_MAX(a->cap.max_inline_data,
 		RPWI_MIN(a->cap.max_send_sge * (uint32_t)sizeof(struct ibv_sge),
-			(uint32_t)RPWI_INLINE_MAX));
+			(uint32_t)rpwi_like_most(RPWI_LIKE_MAX_INLINE_DATA)));
 	q->cap = a->cap;
 	q->cap.max_send_wr = RPWI_MAX(a->cap.max_send_wr, 1u);
 	q->cap.max_send_sge = RPWI_MAX(a->cap.max_send_sge, 1u);
@@ -146,6 +149,30 @@ static int parts_check(const struct ibv_qp_init_attr_ex *a)
 	return rc;
 }
 
+enum {
+	ATOMICS = 1 << IBV_WR_ATOMIC_CMP_AND_SWP | 1 << IBV_WR_ATOMIC_FETCH_AND_ADD,
+	KEY_OPS = 1 << IBV_WR_SEND_WITH_INV | 1 << IBV_WR_LOCAL_INV,
+};
+
+/* What the device has less than the transport. */
+static struct rpwi_qp_bounds bounds(void)
+{
+	const uint64_t *most = rpwi_like()->has;
+	uint64_t caps = most[RPWI_LIKE_DEVICE_CAP_FLAGS];
+	uint32_t without = most[RPWI_LIKE_ATOMIC_CAP] == IBV_ATOMIC_NONE ? ATOMICS : 0;
+	if (!(caps & RPWI_LIKE_ATOMIC_WRITE))
+		without |= 1u << RPWI_WR_ATOMIC_WRITE;
+	if (!(caps & IBV_DEVICE_MEM_MGT_EXTENSIONS))
+		without |= KEY_OPS;
+	return (struct rpwi_qp_bounds){.message = (uint32_t)most[RPWI_LIKE_MAX_MSG_SZ],
+		.send = (uint32_t)most[RPWI_LIKE_MAX_SEND_SZ],
+		.opcodes = ~without,
+		.sge_rd = (uint16_t)most[RPWI_LIKE_MAX_SGE_RD],
+		.rd_atomic_out = (uint8_t)most[RPWI_LIKE_MAX_QP_INIT_RD_ATOM],
+		.rd_atomic_in = (uint8_t)most[RPWI_LIKE_MAX_QP_RD_ATOM],
+		.mtu = (uint8_t)dev_mtu_most()};
+}
+
 /* A number, and the transport's part; the lock is held. 0 or -errno. */
 static int qp_numbered(struct dqp *q, const struct ibv_qp_init_attr_ex *a)
 {
@@ -157,7 +184,9 @@ static int qp_numbered(struct dqp *q, const struct ibv_qp_init_attr_ex *a)
 	if (rc)
 		return rc;
 	q->pd = to_dpd(a->pd);
+	const struct rpwi_qp_bounds bound = bounds();
 	struct rpwi_qp_init init = {.ops = &device_qp_ops,
+		.bounds = &bound,
 		.user = q,
 		.type = type,
 		.qpn = qpn,
@@ -268,6 +297,20 @@ static bool create_flags_known(const struct ibv_qp_init_attr_ex *a)
 	return !(create_flags(a) & ~known);
 }
 
+/* bits of IBV_QP_EX_WITH_* */
+static uint64_t ops_missing(void)
+{
+	uint32_t has = bounds().opcodes;
+	uint64_t missing = has & ATOMICS ? 0
+					 : IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+						   IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+	if (!(has & KEY_OPS))
+		missing |= IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
+	if (!(has >> RPWI_WR_ATOMIC_WRITE & 1))
+		missing |= IBV_QP_EX_WITH_ATOMIC_WRITE;
+	return missing;
+}
+
 struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr)
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
@@ -285,7 +328,7 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 			       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
 			       IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV |
 			       IBV_QP_EX_WITH_ATOMIC_WRITE;
-	if (ops & ~known)
+	if (ops & ~known || ops & ops_missing())
 		return rpwi_none(EOPNOTSUPP);
 	struct dqp *q = qp_new(c, attr);
 	if (!q)

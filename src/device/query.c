@@ -3,16 +3,20 @@
 #include <endian.h>
 
 #include "device/devices.h"
-#include "device/mcast.h"
 #include "device/resource.h"
 #include "fault/fault.h"
+
+enum ibv_mtu dev_mtu_most(void)
+{
+	return (enum ibv_mtu)(__builtin_ctzll(rpwi_like_most(RPWI_LIKE_MAX_MTU)) - 7);
+}
 
 enum ibv_mtu dev_mtu(const struct dev *d)
 {
 	/* Room for IPv6, UDP, BTH, RETH, ImmDt and ICRC, as kernel rxe reckons it: 80 bytes. */
 	uint32_t room = d->net.mtu > 80 ? d->net.mtu - 80 : 0;
-	enum ibv_mtu m = IBV_MTU_256;
-	while (m < IBV_MTU_4096 && room >= 128u << (m + 1))
+	enum ibv_mtu m = IBV_MTU_256, most = dev_mtu_most();
+	while (m < most && room >= 128u << (m + 1))
 		m++;
 	return m;
 }
@@ -26,12 +30,33 @@ uint64_t rpwi_dev_get_guid(const struct ibv_device *dev)
 	return v;
 }
 
-uint64_t rpwi_dev_caps(void)
+uint64_t rpwi_dev_caps(void) { return (uint32_t)rpwi_like_most(RPWI_LIKE_DEVICE_CAP_FLAGS); }
+
+static void limits(struct ibv_device_attr *a, const uint64_t *has)
 {
-	return IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_SRQ_RESIZE |
-	       IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID |
-	       IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_MEM_WINDOW |
-	       IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+	a->device_cap_flags = (uint32_t)has[RPWI_LIKE_DEVICE_CAP_FLAGS];
+	a->atomic_cap = (enum ibv_atomic_cap)has[RPWI_LIKE_ATOMIC_CAP];
+	a->max_mr_size = has[RPWI_LIKE_MAX_MR_SIZE];
+	a->max_qp = (int)has[RPWI_LIKE_MAX_QP];
+	a->max_qp_wr = (int)has[RPWI_LIKE_MAX_QP_WR];
+	a->max_sge = (int)has[RPWI_LIKE_MAX_SGE];
+	a->max_sge_rd = (int)has[RPWI_LIKE_MAX_SGE_RD];
+	a->max_cq = (int)has[RPWI_LIKE_MAX_CQ];
+	a->max_cqe = (int)has[RPWI_LIKE_MAX_CQE];
+	a->max_mr = (int)has[RPWI_LIKE_MAX_MR];
+	a->max_pd = (int)has[RPWI_LIKE_MAX_PD];
+	a->max_mw = (int)has[RPWI_LIKE_MAX_MW];
+	a->max_ah = (int)has[RPWI_LIKE_MAX_AH];
+	a->max_qp_rd_atom = (int)has[RPWI_LIKE_MAX_QP_RD_ATOM];
+	a->max_qp_init_rd_atom = (int)has[RPWI_LIKE_MAX_QP_INIT_RD_ATOM];
+	a->max_res_rd_atom = (int)has[RPWI_LIKE_MAX_RES_RD_ATOM];
+	a->max_srq = (int)has[RPWI_LIKE_MAX_SRQ];
+	a->max_srq_wr = (int)has[RPWI_LIKE_MAX_SRQ_WR];
+	a->max_srq_sge = (int)has[RPWI_LIKE_MAX_SRQ_SGE];
+	a->max_pkeys = (uint16_t)has[RPWI_LIKE_MAX_PKEYS];
+	a->max_mcast_grp = (int)has[RPWI_LIKE_MAX_MCAST_GRP];
+	a->max_mcast_qp_attach = (int)has[RPWI_LIKE_MAX_MCAST_QP_ATTACH];
+	a->max_total_mcast_qp_attach = (int)has[RPWI_LIKE_MAX_TOTAL_MCAST_QP_ATTACH];
 }
 
 int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a)
@@ -41,43 +66,15 @@ int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 	snprintf(a->fw_ver, sizeof(a->fw_ver), "%s", ROPEWAY_VERSION);
 	a->node_guid = rpwi_dev_get_guid(&x->dev->ibv);
 	a->sys_image_guid = a->node_guid;
-	a->max_mr_size = UINT64_MAX >> 1;
 	a->page_size_cap = 0xfffff000;
 	a->vendor_id = DEV_VENDOR_ID;
 	a->vendor_part_id = DEV_VENDOR_PART_ID;
 	a->hw_ver = DEV_HW_VER;
-	a->max_qp = DEV_QP_MAX;
-	a->max_qp_wr = DEV_QP_WR_MAX;
-	a->device_cap_flags = (unsigned)rpwi_dev_caps();
-	a->max_sge = RPWI_SGE_MAX;
-	a->max_sge_rd = RPWI_SGE_MAX;
-	a->max_cq = DEV_CQ_MAX;
-	a->max_cqe = DEV_CQE_MAX;
-	a->max_mr = DEV_MR_MAX;
-	a->max_pd = DEV_PD_MAX;
-	a->max_qp_rd_atom = RPWI_RD_ATOMIC_MAX;
-	a->max_qp_init_rd_atom = RPWI_RD_ATOMIC_MAX;
-	a->max_res_rd_atom = RPWI_RD_ATOMIC_MAX * 1024;
-	/* the program's own atomics are as atomic, but UCX takes no other word, and rxe says this
-	 * one */
-	a->atomic_cap = IBV_ATOMIC_HCA;
-	a->max_mw = DEV_MW_MAX;
-	a->max_ah = DEV_AH_MAX;
-	a->max_srq = DEV_SRQ_MAX;
-	a->max_srq_wr = DEV_SRQ_WR_MAX;
-	a->max_srq_sge = RPWI_SGE_MAX;
-	a->max_pkeys = 1;
-	a->max_mcast_grp = MCAST_GROUPS_MAX;
-	a->max_mcast_qp_attach = MCAST_QPS_MAX;
-	a->max_total_mcast_qp_attach = MCAST_GROUPS_MAX * MCAST_QPS_MAX;
+	limits(a, rpwi_like()->has);
 	a->local_ca_ack_delay = 15;
 	a->phys_port_cnt = 1;
 	return 0;
 }
-
-/* By number: newer than the headers of rdma-core 44. */
-#define CAP_ATOMIC_WRITE (1ull << 40) /* IB_UVERBS_DEVICE_ATOMIC_WRITE */
-enum { ODP_ATOMIC_WRITE = 1 << 7 };   /* IBV_ODP_SUPPORT_ATOMIC_WRITE */
 
 int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in,
 	struct ibv_device_attr_ex *a, size_t size)
@@ -89,25 +86,23 @@ int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_
 		return EINVAL;
 	memset(a, 0, size);
 	rpwi_dev_query_device(c, &a->orig_attr);
-	if (size >= offsetof(struct ibv_device_attr_ex, device_cap_flags_ex)) {
+	const struct rpwi_like *l = rpwi_like();
+	bool stamps = l->has[RPWI_LIKE_OPTIONAL] & RPWI_LIKE_TIMESTAMPS,
+	     moderates = l->has[RPWI_LIKE_OPTIONAL] & RPWI_LIKE_MODERATION;
+	if (stamps && size >= offsetof(struct ibv_device_attr_ex, device_cap_flags_ex)) {
 		a->completion_timestamp_mask = UINT64_MAX;
 		/* kHz: completion time stamps are CLOCK_MONOTONIC ns */
 		a->hca_core_clock = 1000000;
 	}
 	if (size >= offsetof(struct ibv_device_attr_ex, tso_caps))
-		a->device_cap_flags_ex = (uint64_t)a->orig_attr.device_cap_flags | CAP_ATOMIC_WRITE;
-	/* No region is pinned: all can what "on demand" asks for, and any address of the process
-	 * may become one's. */
-	a->odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
-	a->odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
-						     IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
-						     IBV_ODP_SUPPORT_ATOMIC |
-						     IBV_ODP_SUPPORT_SRQ_RECV | ODP_ATOMIC_WRITE;
-	a->odp_caps.per_transport_caps.uc_odp_caps =
-		IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE;
-	a->odp_caps.per_transport_caps.ud_odp_caps =
-		IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
-	if (size >= offsetof(struct ibv_device_attr_ex, pci_atomic_caps))
+		a->device_cap_flags_ex = l->has[RPWI_LIKE_DEVICE_CAP_FLAGS];
+	a->odp_caps.general_caps = l->has[RPWI_LIKE_ODP_GENERAL];
+	if (a->odp_caps.general_caps & IBV_ODP_SUPPORT) {
+		a->odp_caps.per_transport_caps.rc_odp_caps = (uint32_t)l->has[RPWI_LIKE_ODP_RC];
+		a->odp_caps.per_transport_caps.uc_odp_caps = (uint32_t)l->has[RPWI_LIKE_ODP_UC];
+		a->odp_caps.per_transport_caps.ud_odp_caps = (uint32_t)l->has[RPWI_LIKE_ODP_UD];
+	}
+	if (moderates && size >= offsetof(struct ibv_device_attr_ex, pci_atomic_caps))
 		a->cq_mod_caps = (struct ibv_cq_moderation_caps){UINT16_MAX, UINT16_MAX};
 	if (size >= sizeof(*a))
 		a->phys_port_cnt_ex = 1;
@@ -117,6 +112,8 @@ int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_
 int dev_query_rt_values(struct ibv_context *c, struct ibv_values_ex *v)
 {
 	uint32_t want = v->comp_mask;
+	if (!rpwi_like_has(RPWI_LIKE_OPTIONAL, RPWI_LIKE_TIMESTAMPS))
+		return EOPNOTSUPP;
 	v->comp_mask = 0;
 	if (want & IBV_VALUES_MASK_RAW_CLOCK) {
 		clock_gettime(CLOCK_MONOTONIC, &v->raw_clock);
@@ -124,6 +121,8 @@ int dev_query_rt_values(struct ibv_context *c, struct ibv_values_ex *v)
 	}
 	return want & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK ? EINVAL : 0;
 }
+
+static unsigned gids(void) { return (unsigned)rpwi_like_most(RPWI_LIKE_GID_TBL_LEN); }
 
 enum { PORT_MBPS_MIN = 2500 };
 
@@ -163,11 +162,11 @@ int rpwi_dev_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_att
 	a->state = d->present && d->net.up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
 	if (RPWI_UNLIKELY(rpwi_plan_on) && rpwi_plan_port_down(rpwi_now_ns()))
 		a->state = IBV_PORT_DOWN;
-	a->max_mtu = IBV_MTU_4096;
+	a->max_mtu = dev_mtu_most();
 	a->active_mtu = dev_mtu(d);
-	a->gid_tbl_len = RPWI_GIDS_MAX;
+	a->gid_tbl_len = (int)gids();
 	a->port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
-	a->max_msg_sz = 1u << 31;
+	a->max_msg_sz = (uint32_t)rpwi_like_most(RPWI_LIKE_MAX_MSG_SZ);
 	a->pkey_tbl_len = 1;
 	a->max_vl_num = 1;
 	/* LinkUp, Polling: as kernel rxe has it where there is no carrier; Disabled */
@@ -204,7 +203,7 @@ int dev_query_port_ops(struct ibv_context *c, uint8_t port, struct ibv_port_attr
 int rpwi_dev_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *gid)
 {
 	const struct dev *d = to_dctx(c)->dev;
-	if (port != 1 || index < 0 || index >= RPWI_GIDS_MAX)
+	if (port != 1 || index < 0 || (unsigned)index >= gids())
 		return rpwi_minus(EINVAL);
 	memset(gid, 0, sizeof(*gid));
 	if ((unsigned)index < d->net.gid_count)
@@ -226,9 +225,9 @@ int rpwi_dev_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index,
 	struct ibv_gid_entry *e, uint32_t flags)
 {
 	const struct dev *d = to_dctx(c)->dev;
-	if (port != 1 || flags || index >= RPWI_GIDS_MAX)
+	if (port != 1 || flags || index >= gids())
 		return EINVAL;
-	if (index >= d->net.gid_count)
+	if (index >= d->net.gid_count || !d->net.gid[index].addr.family)
 		return ENODATA;
 	gid_entry(d, index, e);
 	return 0;
@@ -240,11 +239,14 @@ ssize_t rpwi_dev_query_gid_table(
 	const struct dev *d = to_dctx(c)->dev;
 	if (flags)
 		return -EINVAL;
-	unsigned n = d->net.gid_count;
-	if (max < n)
-		return -EINVAL;
-	for (uint32_t i = 0; i < n; i++)
-		gid_entry(d, i, &entries[i]);
+	size_t n = 0;
+	for (uint32_t i = 0; i < d->net.gid_count; i++) {
+		if (!d->net.gid[i].addr.family) /* an empty place of the table */
+			continue;
+		if (n == max)
+			return -EINVAL;
+		gid_entry(d, i, &entries[n++]);
+	}
 	return (ssize_t)n;
 }
 

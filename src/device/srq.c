@@ -15,7 +15,10 @@ struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 	struct ibv_srq_attr *a = &attr->attr;
 	if (rpwi_plan_refuses(RPWI_CALL_CREATE_SRQ))
 		return NULL;
-	if (a->max_wr > DEV_SRQ_WR_MAX || a->max_sge > RPWI_SGE_MAX || !a->max_wr)
+	if (!rpwi_like_most(RPWI_LIKE_MAX_SRQ))
+		return rpwi_none(EOPNOTSUPP);
+	if (rpwi_like_beyond(RPWI_LIKE_MAX_SRQ_WR, a->max_wr) ||
+		rpwi_like_beyond(RPWI_LIKE_MAX_SRQ_SGE, a->max_sge) || !a->max_wr)
 		return rpwi_none(EINVAL);
 	struct dsrq *s = calloc(1, sizeof(*s));
 	if (!s)
@@ -62,6 +65,12 @@ struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_att
 	return s;
 }
 
+static bool may_grow(uint32_t wr_max)
+{
+	return rpwi_like_has(RPWI_LIKE_DEVICE_CAP_FLAGS, IBV_DEVICE_SRQ_RESIZE) &&
+	       !rpwi_like_beyond(RPWI_LIKE_MAX_SRQ_WR, wr_max);
+}
+
 int rpwi_dev_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
 {
 	struct dsrq *s = to_dsrq(ibv);
@@ -73,7 +82,7 @@ int rpwi_dev_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask
 	if (!hca_lock_live(LIVE_SRQ, ibv))
 		return ENOENT;
 	uint32_t wr_max = mask & IBV_SRQ_MAX_WR ? attr->max_wr : s->rq.wr_max;
-	if ((mask & IBV_SRQ_MAX_WR) && (!attr->max_wr || attr->max_wr > DEV_SRQ_WR_MAX))
+	if ((mask & IBV_SRQ_MAX_WR) && (!attr->max_wr || !may_grow(attr->max_wr)))
 		rc = -EINVAL;
 	else if ((mask & IBV_SRQ_LIMIT) && attr->srq_limit > wr_max)
 		rc = -EINVAL;

@@ -44,7 +44,7 @@ struct rpwi_netdev {
 	uint32_t speed_mbps; /* 0 unknown */
 	uint8_t mac[6];
 	/* 0 link-local, 1 the IPv4-mapped one (absent where there is no IPv4: then IPv6 follows),
-	 * then IPv6 */
+	 * then IPv6. A profile may put them elsewhere, with empty places (family 0) between */
 	struct rpwi_gid gid[RPWI_GIDS_MAX];
 	unsigned gid_count;
 	enum rpwi_hidden hidden; /* programs do not see it */

@@ -4,6 +4,8 @@
  * which its caller owns.
  */
 #include "io/rtnl.h"
+#include "like/own.h"
+#include "like/like.h"
 
 #include <fcntl.h>
 #include <linux/if.h>
@@ -292,13 +294,19 @@ static void visit_route(const struct nlmsghdr *h, void *arg)
 	s->default_metric = metric;
 }
 
+_Static_assert((int)RPWI_GIDS_MAX == (int)DEV_GIDS_MAX, "a profile's bound is the table's");
+
 /* ---- GIDs (IB annex A17.4.1: a RoCEv2 GID is an IPv6 address, or an IPv4-mapped one) ---- */
 
 static struct rpwi_gid *gid_add(struct rpwi_netdev *d, const struct rpwi_addr *addr, bool usable)
 {
-	if (d->gid_count == RPWI_GIDS_MAX)
+	const uint64_t *most = rpwi_like()->has;
+	uint64_t at = d->gid_count ? d->gid_count - 1 + most[RPWI_LIKE_GID_STEP]
+				   : most[RPWI_LIKE_GID_FIRST];
+	if (at >= most[RPWI_LIKE_GID_TBL_LEN])
 		return NULL;
-	struct rpwi_gid *g = &d->gid[d->gid_count++];
+	struct rpwi_gid *g = &d->gid[at];
+	d->gid_count = (unsigned)at + 1;
 	g->addr = *addr;
 	g->usable = usable;
 	if (addr->family == 6) {
@@ -342,6 +350,16 @@ static void gid_add_link_local(struct rpwi_netdev *d, const struct scan *s, cons
 		memcpy(g->raw, made_up.bytes, 16);
 }
 
+/* The n-th entry that is not empty; none: zeros. */
+static const uint8_t *nth_gid(const struct rpwi_netdev *d, unsigned n)
+{
+	static const uint8_t none[16];
+	for (unsigned i = 0; i < d->gid_count; i++)
+		if (d->gid[i].addr.family && !n--)
+			return d->gid[i].raw;
+	return none;
+}
+
 static void gids_fill(
 	struct rpwi_netdev *d, const struct scan *s, const struct link *l, const struct ifaddr *v4)
 {
@@ -351,7 +369,7 @@ static void gids_fill(
 	for (unsigned i = 0; i < s->addrs; i++) {
 		const struct ifaddr *a = &s->addr[i];
 		if (a->ifindex == l->ifindex && a->addr.family == 6 &&
-			memcmp(a->addr.bytes, d->gid[0].raw, 16))
+			memcmp(a->addr.bytes, nth_gid(d, 0), 16))
 			gid_add(d, &a->addr, a->usable);
 	}
 }
@@ -512,9 +530,8 @@ void rpwi_netdev_guid(const struct rpwi_netdev *d, uint8_t guid[8])
 	const uint8_t *m = d->mac;
 	const uint8_t g[8] = {m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
 	memcpy(guid, g, 8);
-	if (d->gid_count > 1)
-		for (int i = 0; i < 4; i++)
-			guid[4 + i] ^= d->gid[1].raw[12 + i];
+	for (int i = 0; i < 4; i++)
+		guid[4 + i] ^= nth_gid(d, 1)[12 + i];
 }
 
 /* The same in every process, whatever else comes and goes, and above the kernel's. librdmacm lists

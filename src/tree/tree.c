@@ -11,6 +11,7 @@
 
 #include "io/counters.h"
 #include "io/io.h"
+#include "like/like.h"
 
 #include <fcntl.h>
 #include <rdma/rdma_user_cm.h>
@@ -427,6 +428,13 @@ static char spell_next(struct spell *s)
 
 /* A row without a device's word is there once (d NULL); one with a made-up parent only where there
  * is such. */
+/* The table of GIDs is as long as the port's attributes say. */
+static unsigned count_of(const struct rpwi_tree_row *r)
+{
+	bool gids = r->count == RPWI_GIDS_MAX;
+	return gids ? (unsigned)rpwi_like_most(RPWI_LIKE_GID_TBL_LEN) : r->count;
+}
+
 static bool row_is_for(const struct rpwi_tree_row *r, const struct rpwi_tree_dev *d)
 {
 	const char *in_path = strchr(r->path, '%'), *in_to = r->to ? strchr(r->to, '%') : NULL;
@@ -463,7 +471,7 @@ static enum match match(const struct rpwi_tree_row *r, const struct rpwi_tree_de
 		if (c == '#' && r->count) {
 			int i = number(path);
 			*index = (unsigned)i;
-			return i >= 0 && (unsigned)i < r->count ? WHOLE : NO;
+			return i >= 0 && (unsigned)i < count_of(r) ? WHOLE : NO;
 		}
 		if (!*path && c == '/')
 			return FOLDER;
@@ -567,7 +575,7 @@ static void visit_row(
 		visit(arg, name, c ? RPWI_NODE_DIR : r->kind);
 		return;
 	}
-	for (unsigned i = 0; i < r->count; i++) {
+	for (unsigned i = 0; i < count_of(r); i++) {
 		snprintf(name, sizeof(name), "%u", i);
 		visit(arg, name, r->kind);
 	}

@@ -10,6 +10,7 @@
 #include "cli/options.h"
 #include "fault/fault.h"
 #include "io/io.h"
+#include "like/like.h"
 #include "cli/run/choose.h"
 #include "cli/run/launch.h"
 #include "cli/run/namespace.h"
@@ -216,7 +217,7 @@ static int print_library(void)
 
 struct options {
 	const char *pcap, *fault, *wire, *explain; /* explain "-": standard error */
-	const char *devices;
+	const char *devices, *like;
 	bool stats, library, print_library, namespace;
 };
 
@@ -251,6 +252,11 @@ static const struct cli_option option[] = {
 		"^NAME: not this one; auto: none that cannot make a queue pair (each is tried, for "
 		"at most 2 s); first: all",
 		CLI_INTO(struct options, devices)},
+	{"like", 0, CLI_TEXT, "NAME|FILE",
+		"a device for the job: limits and capabilities of another one, of which this one's "
+		"are narrowed to those: efa-limits, mlx5, rxe, thunderbolt, or FILE, one limit per "
+		"line, as in 'max_sge = 2' (docs/like.md)",
+		CLI_INTO(struct options, like)},
 	{"library", 'l', CLI_FLAG, NULL,
 		"also put ropeway's own libibverbs.so.1, whose symbols have rdma-core's versions, "
 		"before the system's; the default if the system has none",
@@ -275,7 +281,8 @@ static const struct cli_command command = {
 	.option = option,
 	.after = "A %p in FILE becomes the process ID. Environment variables do the same: "
 		 "ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT, "
-		 "ROPEWAY_WIRE, ROPEWAY_DEVICES, ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.",
+		 "ROPEWAY_WIRE, ROPEWAY_DEVICES, ROPEWAY_LIKE, ROPEWAY_EXPLAIN (a file, or -), "
+		 "ROPEWAY_LOG.",
 	.operand = CLI_OPERAND_PROGRAM,
 	.ends_at_operand = true,
 };
@@ -314,6 +321,26 @@ static int set_fault(const char *spec)
 		setenv("ROPEWAY_FAULT", spec, 1);
 	else if (inherited && rpwi_cli_check_fault(inherited, why, sizeof(why)))
 		return rpwi_cli_fail(CLI_USAGE, NAME, "%s", why);
+	return CLI_OK;
+}
+
+/* Of --like, else of the environment; the program would say it too, but as late as it opens the
+ * device. */
+static int set_like(const char *name)
+{
+	const char *inherited = getenv("ROPEWAY_LIKE");
+	char why[RPWI_WHY_LEN] = "", path[PATH_MAX];
+	struct rpwi_like like;
+
+	if (name && rpwi_like_read(name, &like, why, sizeof(why)))
+		return cli_options_invalid(&command, "like", name, why);
+	/* The program may change its folder. */
+	if (name && !rpwi_like_is_name(name) && realpath(name, path))
+		setenv("ROPEWAY_LIKE", path, 1);
+	else if (name)
+		setenv("ROPEWAY_LIKE", name, 1);
+	else if (inherited && *inherited && rpwi_like_read(inherited, &like, why, sizeof(why)))
+		return rpwi_cli_fail(CLI_USAGE, NAME, "ROPEWAY_LIKE: %s", why);
 	return CLI_OK;
 }
 
@@ -379,6 +406,8 @@ static int set_environment(const struct options *o)
 		setenv("ROPEWAY_STATS", "1", 1);
 	if (o->wire)
 		setenv("ROPEWAY_WIRE", o->wire, 1);
+	if (!status)
+		status = set_like(o->like);
 	if (o->pcap && !status)
 		status = set_file("a capture", "ROPEWAY_PCAP", o->pcap);
 	if (o->explain && !strcmp(o->explain, "-"))
