@@ -261,8 +261,8 @@ static const char *modify_refused(const struct rpwi_qp *qp, const struct ibv_qp_
 		return "the path MTU is larger than the port's max_mtu";
 	if ((mask & IBV_QP_DEST_QPN) && a->dest_qp_num > RPWI_QPN_MASK)
 		return "the destination QP number has more than 24 bits";
-	if (((mask & IBV_QP_TIMEOUT) && a->timeout > 31) ||
-		((mask & IBV_QP_MIN_RNR_TIMER) && a->min_rnr_timer > 31))
+	/* Of min_rnr_timer the low 5 bits count, as with rxe and mlx5: DLSlime says 32. */
+	if ((mask & IBV_QP_TIMEOUT) && a->timeout > 31)
 		return "a timer code is above 31";
 	if (((mask & IBV_QP_RETRY_CNT) && a->retry_cnt > 7) ||
 		((mask & IBV_QP_RNR_RETRY) && a->rnr_retry > 7))

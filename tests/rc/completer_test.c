@@ -278,6 +278,21 @@ static void after_rnr_one_packet_asks_whether_it_is_ready_now(void **state)
 	unpair();
 }
 
+/* DLSlime's min_rnr_timer is 32, which is 0 in the 5 bits of a NAK. */
+static void an_rnr_timer_of_32_is_that_of_0(void **state)
+{
+	pair(CONFIG(.rnr_retry = 7, .rnr_timer = 32));
+	assert_int_equal(S[1].qp.attr.min_rnr_timer, 32);
+	post(0, IBV_WR_SEND, 1, AT, 5, 0, SIG);
+	settle();
+	assert_in_range(rpwi_qp_deadline(&S[0].qp) - now, 655000000, 655360000);
+	tick();
+	post_recv(1, 100, RAT, 10);
+	settle_timed();
+	expect_wc(0, 0, 1, IBV_WC_SUCCESS, IBV_WC_SEND);
+	unpair();
+}
+
 static void rnr_retries_end(void **state)
 {
 	pair(CONFIG(.rnr_retry = 3));
@@ -369,6 +384,7 @@ int main(void)
 		cmocka_unit_test(without_a_time_out_a_lost_packet_is_still_repaired),
 		cmocka_unit_test(answers_to_the_first_attempt_cost_no_retries),
 		cmocka_unit_test(after_rnr_one_packet_asks_whether_it_is_ready_now),
+		cmocka_unit_test(an_rnr_timer_of_32_is_that_of_0),
 		cmocka_unit_test(rnr_retries_end),
 		cmocka_unit_test(a_bad_read_response_fails_the_read),
 		cmocka_unit_test(answers_to_nothing_and_strangers_change_nothing),
