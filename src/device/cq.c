@@ -19,11 +19,11 @@ static void cq_notify(struct dcq *cq)
 	struct dchannel *ch = RPWI_CONTAINER_OF(cq->ibv.channel, struct dchannel, ibv);
 	uint64_t one = 1;
 	rpwi_lock(RPWI_LOCK_EVENTS);
-	bool first = rpwi_list_empty(&ch->cqs);
 	if (!cq->pending_events++)
 		rpwi_list_add_tail(&ch->cqs, &cq->link);
-	/* The descriptor is readable exactly while the list is not empty: programs poll it. */
-	if (first && write(ch->ibv.fd, &one, sizeof(one)) < 0)
+	/* The descriptor is readable exactly while the list is not empty: programs poll it. Each
+	 * event is written, for those that wait for edges (EPOLLET) and take none before. */
+	if (write(ch->ibv.fd, &one, sizeof(one)) < 0)
 		rpwi_error("completion channel: cannot signal its descriptor: %s", strerror(errno));
 	rpwi_unlock(RPWI_LOCK_EVENTS);
 }

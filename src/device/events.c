@@ -19,9 +19,9 @@ void dev_event(struct dctx *c, const struct ibv_async_event *ev)
 	n->ev = *ev;
 	rpwi_list_init(&n->link);
 	rpwi_lock(RPWI_LOCK_EVENTS);
-	bool first = rpwi_list_empty(&c->events);
 	rpwi_list_add_tail(&c->events, &n->link);
-	if (first && write(c->v.context.async_fd, &one, sizeof(one)) < 0)
+	/* each one, for who waits for edges (EPOLLET) */
+	if (write(c->v.context.async_fd, &one, sizeof(one)) < 0)
 		rpwi_error("cannot signal an async event: %s", strerror(errno));
 	rpwi_unlock(RPWI_LOCK_EVENTS);
 }

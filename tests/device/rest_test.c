@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -235,17 +236,53 @@ static void send_and_see(struct pair *p, int n)
 	}
 }
 
+static void watched_pair(struct pair *p)
+{
+	*p = (struct pair){.timeout = 14, .retry_cnt = 7, .rnr_retry = 7};
+	p->ctx = pair_open_loopback();
+	p->pd = ibv_alloc_pd(p->ctx);
+	p->channel = ibv_create_comp_channel(p->ctx);
+	side_make(p, &p->a, 1);
+	side_make(p, &p->b, 2);
+	side_connect_to(p, &p->a, p->b.qp->qp_num, p->b.psn);
+	side_connect_to(p, &p->b, p->a.qp->qp_num, p->a.psn);
+}
+
+static void watched_free(struct pair *p)
+{
+	side_free(&p->a);
+	side_free(&p->b);
+	assert_int_equal(ibv_destroy_comp_channel(p->channel), 0);
+	assert_int_equal(ibv_dealloc_pd(p->pd), 0);
+	assert_int_equal(ibv_close_device(p->ctx), 0);
+}
+
+/* As with a kernel's channel, also for who does not take the events (async-rdma). */
+static void each_event_is_an_edge(void **state)
+{
+	struct pair p;
+	struct epoll_event e = {.events = EPOLLIN | EPOLLET};
+	watched_pair(&p);
+	int fd = epoll_create1(EPOLL_CLOEXEC);
+	assert_int_equal(epoll_ctl(fd, EPOLL_CTL_ADD, p.channel->fd, &e), 0);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(epoll_wait(fd, &e, 1, 0), 0);
+		assert_int_equal(ibv_req_notify_cq(p.a.cq, 0), 0);
+		send_and_see(&p, 1);
+		assert_int_equal(epoll_wait(fd, &e, 1, 5000), 1);
+	}
+	for (int i = 0; i < 3; i++)
+		assert_true(event_comes(p.channel, 0));
+	assert_false(event_comes(p.channel, 0));
+	close(fd);
+	watched_free(&p);
+}
+
 static void an_event_waits_for_count_or_period(void **state)
 {
-	struct pair p = {.timeout = 14, .retry_cnt = 7, .rnr_retry = 7};
+	struct pair p;
 	struct ibv_device_attr_ex d;
-	p.ctx = pair_open_loopback();
-	p.pd = ibv_alloc_pd(p.ctx);
-	p.channel = ibv_create_comp_channel(p.ctx);
-	side_make(&p, &p.a, 1);
-	side_make(&p, &p.b, 2);
-	side_connect_to(&p, &p.a, p.b.qp->qp_num, p.b.psn);
-	side_connect_to(&p, &p.b, p.a.qp->qp_num, p.a.psn);
+	watched_pair(&p);
 	assert_int_equal(ibv_query_device_ex(p.ctx, NULL, &d), 0);
 	struct ibv_modify_cq_attr m = {
 		.attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = {4, d.cq_mod_caps.max_cq_period}};
@@ -280,11 +317,7 @@ static void an_event_waits_for_count_or_period(void **state)
 	send_and_see(&p, 1);
 	assert_true(event_comes(p.channel, 0));
 	assert_false(event_comes(p.channel, 0));
-	side_free(&p.a);
-	side_free(&p.b);
-	assert_int_equal(ibv_destroy_comp_channel(p.channel), 0);
-	assert_int_equal(ibv_dealloc_pd(p.pd), 0);
-	assert_int_equal(ibv_close_device(p.ctx), 0);
+	watched_free(&p);
 }
 
 /* ---- ATOMIC WRITE ---- */
@@ -359,6 +392,7 @@ int main(void)
 		cmocka_unit_test(only_ones_own_is_imported),
 		cmocka_unit_test(completions_are_stamped_when_they_come),
 		cmocka_unit_test(a_cq_that_cannot_be_is_refused),
+		cmocka_unit_test(each_event_is_an_edge),
 		cmocka_unit_test(an_event_waits_for_count_or_period),
 		cmocka_unit_test(an_atomic_write_puts_eight_bytes),
 		cmocka_unit_test(a_connection_has_its_routes_hops),
