@@ -149,7 +149,8 @@ typedef struct {
 /* [any] A context, to be destroyed by the caller.
  * options   NULL: all defaults. Its strings are copied.
  * Gives RPW_OK; RPW_ERR_INVALID (a transport that there is not, a key file that cannot be used),
- * RPW_ERR_SYSTEM (no descriptor is left). */
+ * RPW_ERR_NOT_SUPPORTED (a key, and no GnuTLS on this host), RPW_ERR_SYSTEM (no descriptor is
+ * left). */
 RPW_API int rpw_context_create(const rpw_context_options *options, rpw_context **out);
 
 /* [no callback] Closes what is left in it without waiting for peers. Its requests, listeners,

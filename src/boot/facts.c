@@ -9,8 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <gnutls/crypto.h>
-#include <gnutls/gnutls.h>
+#include "boot/sha256.h"
 
 /* A boot ID is one of the kernel: two containers on it share it, but neither loopback nor PIDs.
  * What cannot be read is replaced by chance: then no other process counts as being here. */
@@ -39,9 +38,9 @@ void boot_own_facts(struct tran_facts *out)
 {
 	struct host host = {
 		.network_ns = inode("/proc/self/ns/net"), .pid_ns = inode("/proc/self/ns/pid")};
-	uint8_t hash[32] = {0};
+	uint8_t hash[32];
 	boot_id(host.boot_id, sizeof(host.boot_id));
-	gnutls_hash_fast(GNUTLS_DIG_SHA256, &host, sizeof(host), hash);
+	boot_sha256(&host, sizeof(host), hash);
 	memset(out, 0, sizeof(*out));
 	memcpy(out->host_id, hash, sizeof(out->host_id));
 	out->pid = (uint32_t)getpid();

@@ -67,9 +67,24 @@ static int parse(const char *file, char *text, size_t len)
 	return (int)len;
 }
 
+/* Before the key is read, and before there is a socket: without TLS nothing is sent. */
+static int need_tls(const char *file)
+{
+	char why[TLS_WHY_MAX];
+	if (!tls_open(why, sizeof(why)))
+		return 0;
+	return rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+		"key file %s cannot be used: a key needs the library GnuTLS, and %s; install it "
+		"(Debian, Ubuntu: libgnutls30; Fedora: gnutls)",
+		file, why);
+}
+
 int boot_key_load(const char *file, struct boot_key **out)
 {
 	char text[LINE_MAX_BYTES + 1];
+	int rc = need_tls(file);
+	if (rc)
+		return rc;
 	int fd = open_checked(file);
 	if (fd < 0)
 		return fd;
@@ -83,7 +98,7 @@ int boot_key_load(const char *file, struct boot_key **out)
 		return rpwi_fail(RPW_ERR_INVALID,
 			"key file %s has more than %d bytes: that is no key; " HOW_TO_MAKE_ONE,
 			file, LINE_MAX_BYTES);
-	int rc = parse(file, text, (size_t)n);
+	rc = parse(file, text, (size_t)n);
 	if (rc > 0) {
 		struct boot_key *k = calloc(1, sizeof(*k) + strlen(file) + 1);
 		if (k) {

@@ -2,9 +2,11 @@
 /* tls.c - see tls.h. */
 #include "tls/tls.h"
 
-#include <gnutls/gnutls.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "tls/library.h"
 
 /* Hashes of 256 bits: that is what an external key is bound to. */
 #define PRIORITIES \
@@ -12,6 +14,8 @@
 	"CHACHA20-POLY1305:+AEAD:+SIGN-ALL:+CTYPE-ALL"
 
 enum { HANDSHAKE_MAX = 4096 };
+
+static const struct tls_library *const g = &tls_gnutls;
 
 const uint8_t tls_no_access_alert[7] = {
 	0x15, 0x03, 0x03, 0, 2, GNUTLS_AL_FATAL, GNUTLS_A_ACCESS_DENIED};
@@ -36,14 +40,14 @@ struct tls {
 
 static int server_key(gnutls_session_t s, const char *identity, gnutls_datum_t *out)
 {
-	struct tls *t = gnutls_session_get_ptr(s);
+	struct tls *t = g->gnutls_session_get_ptr(s);
 	uint8_t key[TLS_KEY_MAX];
 	size_t len = t->io->key_of(t->user, identity, key);
 	if (!len)
 		return -1;
 	t->offered = true;
 	out->size = (unsigned)len;
-	out->data = gnutls_malloc(len);
+	out->data = (*g->gnutls_malloc)(len);
 	if (out->data)
 		memcpy(out->data, key, len);
 	explicit_bzero(key, sizeof key);
@@ -54,7 +58,7 @@ static ssize_t io_end(struct tls *t, ssize_t n)
 {
 	t->io_errno = n < 0 ? errno : 0;
 	if (n < 0)
-		gnutls_transport_set_errno(t->session, errno);
+		g->gnutls_transport_set_errno(t->session, errno);
 	return n;
 }
 static ssize_t push(gnutls_transport_ptr_t ptr, const void *p, size_t len)
@@ -73,15 +77,18 @@ static int pull_timeout(gnutls_transport_ptr_t ptr, unsigned ms) { return 1; }
 
 int tls_domain_new(struct tls_domain **out)
 {
+	char why[TLS_WHY_MAX];
+	if (tls_open(why, sizeof why))
+		return -ENOENT;
 	struct tls_domain *d = calloc(1, sizeof *d);
 	if (!d)
 		return -ENOMEM;
-	if (gnutls_priority_init(&d->priorities, PRIORITIES, NULL) ||
-		gnutls_psk_allocate_server_credentials(&d->server)) {
+	if (g->gnutls_priority_init(&d->priorities, PRIORITIES, NULL) ||
+		g->gnutls_psk_allocate_server_credentials(&d->server)) {
 		tls_domain_free(d);
 		return -ENOMEM;
 	}
-	gnutls_psk_set_server_credentials_function(d->server, server_key);
+	g->gnutls_psk_set_server_credentials_function(d->server, server_key);
 	*out = d;
 	return 0;
 }
@@ -91,28 +98,28 @@ void tls_domain_free(struct tls_domain *d)
 	if (!d)
 		return;
 	if (d->server)
-		gnutls_psk_free_server_credentials(d->server);
+		g->gnutls_psk_free_server_credentials(d->server);
 	if (d->priorities)
-		gnutls_priority_deinit(d->priorities);
+		g->gnutls_priority_deinit(d->priorities);
 	free(d);
 }
 
 static int open_as(struct tls *t, const struct tls_domain *d, unsigned side, void *credentials)
 {
-	if (gnutls_init(
+	if (g->gnutls_init(
 		    &t->session, side | GNUTLS_NONBLOCK | GNUTLS_NO_TICKETS | GNUTLS_NO_SIGNAL)) {
 		t->session = NULL;
 		return -ENOMEM;
 	}
-	if (gnutls_priority_set(t->session, d->priorities) ||
-		gnutls_credentials_set(t->session, GNUTLS_CRD_PSK, credentials))
+	if (g->gnutls_priority_set(t->session, d->priorities) ||
+		g->gnutls_credentials_set(t->session, GNUTLS_CRD_PSK, credentials))
 		return -ENOMEM;
-	gnutls_session_set_ptr(t->session, t);
-	gnutls_transport_set_ptr(t->session, t);
-	gnutls_transport_set_push_function(t->session, push);
-	gnutls_transport_set_pull_function(t->session, pull);
-	gnutls_transport_set_pull_timeout_function(t->session, pull_timeout);
-	gnutls_handshake_set_max_packet_length(t->session, HANDSHAKE_MAX);
+	g->gnutls_session_set_ptr(t->session, t);
+	g->gnutls_transport_set_ptr(t->session, t);
+	g->gnutls_transport_set_push_function(t->session, push);
+	g->gnutls_transport_set_pull_function(t->session, pull);
+	g->gnutls_transport_set_pull_timeout_function(t->session, pull_timeout);
+	g->gnutls_handshake_set_max_packet_length(t->session, HANDSHAKE_MAX);
 	return 0;
 }
 
@@ -124,8 +131,8 @@ int tls_client(struct tls_domain *d, const struct tls_io *io, void *user, const 
 	if (!t)
 		return -ENOMEM;
 	*t = (struct tls){.io = io, .user = user};
-	if (gnutls_psk_allocate_client_credentials(&t->client) ||
-		gnutls_psk_set_client_credentials(
+	if (g->gnutls_psk_allocate_client_credentials(&t->client) ||
+		g->gnutls_psk_set_client_credentials(
 			t->client, identity, &bytes, GNUTLS_PSK_KEY_RAW) ||
 		open_as(t, d, GNUTLS_CLIENT, t->client)) {
 		tls_free(t);
@@ -154,9 +161,9 @@ void tls_free(struct tls *t)
 	if (!t)
 		return;
 	if (t->session)
-		gnutls_deinit(t->session);
+		g->gnutls_deinit(t->session);
 	if (t->client)
-		gnutls_psk_free_client_credentials(t->client);
+		g->gnutls_psk_free_client_credentials(t->client);
 	free(t);
 }
 
@@ -179,11 +186,11 @@ int tls_handshake(struct tls *t)
 {
 	int rc;
 	do
-		rc = gnutls_handshake(t->session);
-	while (rc < 0 && !try_again(rc) && !gnutls_error_is_fatal(rc));
+		rc = g->gnutls_handshake(t->session);
+	while (rc < 0 && !try_again(rc) && !g->gnutls_error_is_fatal(rc));
 	/* PRIORITIES leave nothing else; were it otherwise, it must not pass */
-	if (!rc && (gnutls_protocol_get_version(t->session) != GNUTLS_TLS1_3 ||
-			   gnutls_auth_get_type(t->session) != GNUTLS_CRD_PSK))
+	if (!rc && (g->gnutls_protocol_get_version(t->session) != GNUTLS_TLS1_3 ||
+			   g->gnutls_auth_get_type(t->session) != GNUTLS_CRD_PSK))
 		rc = GNUTLS_E_INSUFFICIENT_CREDENTIALS;
 	if (try_again(rc))
 		return -EAGAIN;
@@ -195,22 +202,22 @@ ssize_t tls_recv(struct tls *t, void *to, size_t room)
 {
 	ssize_t n;
 	do
-		n = gnutls_record_recv(t->session, to, room);
+		n = g->gnutls_record_recv(t->session, to, room);
 	/* each has taken a record */
-	while (n < 0 && !try_again((int)n) && !gnutls_error_is_fatal((int)n));
+	while (n < 0 && !try_again((int)n) && !g->gnutls_error_is_fatal((int)n));
 	if (n >= 0)
 		return n;
 	return try_again((int)n) ? -EAGAIN : ended(t, (int)n);
 }
 
-bool tls_pending(const struct tls *t) { return gnutls_record_check_pending(t->session) > 0; }
+bool tls_pending(const struct tls *t) { return g->gnutls_record_check_pending(t->session) > 0; }
 bool tls_waits(const struct tls *t) { return t->waits; }
 
 int tls_flush(struct tls *t)
 {
 	if (!t->waits)
 		return 0;
-	ssize_t n = gnutls_record_send(t->session, NULL, 0);
+	ssize_t n = g->gnutls_record_send(t->session, NULL, 0);
 	if (n < 0 && try_again((int)n))
 		return -EAGAIN;
 	t->waits = false;
@@ -223,7 +230,7 @@ ssize_t tls_send(struct tls *t, const void *p, size_t len)
 	if (rc)
 		return rc;
 	len = RPWI_MIN(len, (size_t)TLS_RECORD_MAX);
-	ssize_t n = gnutls_record_send(t->session, p, len);
+	ssize_t n = g->gnutls_record_send(t->session, p, len);
 	if (n >= 0)
 		return n;
 	if (!try_again((int)n))
@@ -235,13 +242,13 @@ ssize_t tls_send(struct tls *t, const void *p, size_t len)
 void tls_bye(struct tls *t)
 {
 	if (t->done)
-		gnutls_bye(t->session, GNUTLS_SHUT_WR);
+		g->gnutls_bye(t->session, GNUTLS_SHUT_WR);
 }
 
 int tls_export(const struct tls *t, const char *label, const void *context, size_t context_len,
 	uint8_t *out, size_t len)
 {
-	return t->done && !gnutls_prf_rfc5705(t->session, strlen(label), label, context_len,
+	return t->done && !g->gnutls_prf_rfc5705(t->session, strlen(label), label, context_len,
 				  context, len, (char *)out)
 		       ? 0
 		       : -EINVAL;
@@ -253,14 +260,14 @@ bool tls_was_refused(const struct tls *t, const char **alert)
 {
 	if (t->error != GNUTLS_E_FATAL_ALERT_RECEIVED)
 		return false;
-	*alert = gnutls_alert_get_name(gnutls_alert_get(t->session)) ?: "of an unknown kind";
+	*alert = g->gnutls_alert_get_name(g->gnutls_alert_get(t->session)) ?: "of an unknown kind";
 	return true;
 }
 
 bool tls_no_access(const struct tls *t)
 {
 	return t->error == GNUTLS_E_FATAL_ALERT_RECEIVED &&
-	       gnutls_alert_get(t->session) == GNUTLS_A_ACCESS_DENIED;
+	       g->gnutls_alert_get(t->session) == GNUTLS_A_ACCESS_DENIED;
 }
 
 const char *tls_why(struct tls *t)
@@ -271,10 +278,10 @@ const char *tls_why(struct tls *t)
 	if (tls_was_refused(t, &alert))
 		snprintf(t->why, sizeof t->why, "the peer says: %s", alert);
 	else
-		snprintf(t->why, sizeof t->why, "%s", gnutls_strerror(t->error));
+		snprintf(t->why, sizeof t->why, "%s", g->gnutls_strerror(t->error));
 	return t->why;
 }
 
 bool tls_offered(const struct tls *t) { return t->offered; }
 
-void tls_alert(struct tls *t) { gnutls_alert_send_appropriate(t->session, t->error); }
+void tls_alert(struct tls *t) { g->gnutls_alert_send_appropriate(t->session, t->error); }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tls.h - TLS 1.3 with a pre-shared key, by GnuTLS: the one place that knows it. The control path
- * (boot) and the streams of the tcp transport are filtered by it. GnuTLS sees no socket: bytes go
- * and come by two functions of the caller's, which behave as send() and recv() of a non-blocking
- * socket do.
+/* tls.h - TLS 1.3 with a pre-shared key, by GnuTLS: the one place that knows it, and opens it
+ * (library.h). The control path (boot) and the streams of the tcp transport are filtered by it.
+ * GnuTLS sees no socket: bytes go and come by two functions of the caller's, which behave as send()
+ * and recv() of a non-blocking socket do.
  *
  * TLS rather than a cipher of our own around each message: authentication of both sides, forward
  * secrecy, record limits and key updates are done right, and others can read what it is. Of TLS 1.3
@@ -20,6 +20,7 @@ enum {
 	TLS_KEY_MAX = 512,
 	TLS_RECORD_MAX = 16384, /* bytes of the caller's in one record */
 	TLS_OVERHEAD = 64,      /* what a record is longer than they, at most */
+	TLS_WHY_MAX = 256,
 };
 
 struct tls_domain; /* what sessions share: priorities, the listening side's credentials */
@@ -34,7 +35,10 @@ struct tls_io {
 	size_t (*key_of)(void *user, const char *identity, uint8_t key[TLS_KEY_MAX]);
 };
 
-int tls_domain_new(struct tls_domain **out); /* 0 or -ENOMEM */
+/* Opens GnuTLS, once for a process. 0, or -ENOENT, and why it cannot be. */
+int tls_open(char *why, size_t why_len);
+
+int tls_domain_new(struct tls_domain **out); /* 0, -ENOENT (tls_open) or -ENOMEM */
 void tls_domain_free(struct tls_domain *d);
 
 /* The side that calls, with its key under a name that goes in the clear; the one that is called. 0
