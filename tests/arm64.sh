@@ -1,9 +1,11 @@
 #!/bin/bash
-# arm64.sh [BUILD_DIR] - cross-built for arm64 against Debian's libraries, and what of the tests needs no kernel of that kind, under qemu-user. It emulates the instructions, and not how late another core sees a store: for that
+# arm64.sh [--tree] [BUILD_DIR] - cross-built for arm64 against Debian's libraries, and what of the tests needs no kernel of that kind, under qemu-user. It emulates the instructions, and not how late another core sees a store: for that
 # there is orders_test.py.
-# A line for each test that failed, then 'N passed, N failed, N skipped'. Downloads about 40 MB (mmdebstrap) the first time.
+# A line for each test that failed, then 'N passed, N failed, N skipped'. Downloads about 60 MB (mmdebstrap) the first time. --tree: no more than Debian's tree, with Python, and cross.ini beside it.
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+tree_only=
+[ "${1:-}" != --tree ] || { tree_only=yes; shift; }
 dir=$(realpath -m "${1:-$root/build-arm64}")
 sys=$dir/root
 export CMOCKA_MESSAGE_OUTPUT=TAP LD_LIBRARY_PATH=
@@ -12,11 +14,11 @@ for tool in mmdebstrap aarch64-linux-gnu-gcc qemu-aarch64; do
 	command -v $tool >/dev/null || { echo "SKIPPED: no $tool here (packages mmdebstrap, gcc-aarch64-linux-gnu, qemu-user)"; echo "0 passed, 0 failed, 1 skipped"; exit 77; }
 done
 mkdir -p "$dir"
-if [ ! -e "$dir/has-root" ]; then
+packages=libc6-dev,libgcc-12-dev,libibverbs-dev,librdmacm-dev,libisal-dev,zlib1g-dev,libjansson-dev,libcmocka-dev,libgnutls28-dev,libxxhash-dev,libpython3-dev,python3
+if [ "$(cat "$dir/has-root" 2>/dev/null)" != "$packages" ]; then
 	rm -rf "$sys"
-	mmdebstrap --quiet --variant=extract --architectures=arm64 \
-		--include=libc6-dev,libgcc-12-dev,libibverbs-dev,librdmacm-dev,libisal-dev,zlib1g-dev,libjansson-dev,libcmocka-dev,libgnutls28-dev,libxxhash-dev bookworm "$sys" || exit 1
-	touch "$dir/has-root"
+	mmdebstrap --quiet --variant=extract --architectures=arm64 --include=$packages bookworm "$sys" || exit 1
+	echo "$packages" >"$dir/has-root"
 fi
 cat >"$dir/cross.ini" <<END
 [binaries]
@@ -34,6 +36,7 @@ cpu_family = 'aarch64'
 cpu = 'aarch64'
 endian = 'little'
 END
+[ -z "$tree_only" ] || exit 0
 [ -e "$dir/build/build.ninja" ] || meson setup "$dir/build" "$root" --cross-file "$dir/cross.ini" --buildtype=debugoptimized >"$dir/setup.log" || { tail "$dir/setup.log"; exit 1; }
 ninja -C "$dir/build" >"$dir/ninja.log" || { grep -E 'error|FAILED' "$dir/ninja.log"; exit 1; }
 

@@ -402,6 +402,14 @@ def command_error(text):
 
 
 class Names(unittest.TestCase):
+    def test_nobody_is_told_to_install_a_name_that_is_not_ours(self):
+        """As long as it is not registered, whoever uploads something as `ropeway` gets those who follow such a line."""
+        bare = re.compile(r"pip install\b[^`#\n]*\s(ropeway(-ucp|-ucxx)?)(?=[\s`\]\[=]|$)")
+        self.assertTrue(bare.search("pip install -q ropeway") and bare.search("pip install numpy ropeway-ucp==1") and not bare.search("pip install ./ropeway-*.whl"))
+        bad = [f"{name}:{n}: {line.strip()}" for name in documents() if name != "docs/publish.md"
+               for n, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1) if bare.search(line)]
+        self.assertEqual(bad, [])
+
     def test_commands_in_blocks_and_in_code_name_what_is_there(self):
         count, bad = 0, []
         for name in documents():

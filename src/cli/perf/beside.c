@@ -20,10 +20,15 @@ static int find_script(char path[PATH_MAX])
 	return rpwi_cli_fail(-1, PERF_NAME, "beside.py is not where this command was installed");
 }
 
-static int cannot_run(const char *path)
+/* argv: python3, the script, what it is given. The script names /usr/bin/python3; an image that has
+ * Python for a wheel may have it elsewhere. Returns if there is none. */
+static int become(char *const argv[])
 {
-	return rpwi_cli_fail(CLI_FAILED, PERF_NAME, "%s cannot be run: %s; it needs python3", path,
-		strerror(errno));
+	execv(argv[1], argv + 1);
+	if (errno == ENOENT)
+		execvp(argv[0], argv);
+	return rpwi_cli_fail(CLI_FAILED, PERF_NAME, "%s cannot be run: %s; it needs python3",
+		argv[1], strerror(errno));
 }
 
 int rpwi_perf_plot(const char *file, const char *title, json_t *rows)
@@ -36,8 +41,8 @@ int rpwi_perf_plot(const char *file, const char *title, json_t *rows)
 	pid_t pid = fork();
 	if (!pid) {
 		dup2(in[0], 0);
-		execl(path, path, "plot", file, title, (char *)NULL);
-		_exit(cannot_run(path));
+		_exit(become(
+			(char *[]){"python3", path, "plot", (char *)file, (char *)title, NULL}));
 	}
 	close(in[0]);
 	json_dumpfd(rows, in[1], 0);
@@ -52,6 +57,5 @@ int rpwi_perf_against(json_t *asked)
 	if (find_script(path) || readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
 		return CLI_FAILED;
 	rpwi_cli_file_limit_as_before();
-	execl(path, path, "against", self, text, (char *)NULL);
-	return cannot_run(path);
+	return become((char *[]){"python3", path, "against", self, text, NULL});
 }

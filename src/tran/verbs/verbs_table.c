@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs_table.c - finding the two libraries: libibverbs.so.1 where it shows devices, else
- * libropeway-verbs.so.0 beside libropeway.so or where the loader finds it (ROPEWAY_VERBS_LIB names
- * another). So a plain program has the software device without a preload. A library that was opened
- * stays open: its devices have threads and handlers of their own. */
+ * libropeway-verbs.so.0 beside libropeway.so, in `lib` beside the module of a wheel, or where the
+ * loader finds it (ROPEWAY_VERBS_LIB names another). So a plain program has the software device
+ * without a preload. A library that was opened stays open: its devices have threads and handlers of
+ * their own. */
 #include "base/choice.h"
 #include "tran/tran.h"
 #include "tran/verbs/verbs_table.h"
@@ -84,7 +85,8 @@ static void *open_beside(const char *name)
 
 static void *open_software(char *why, size_t why_len)
 {
-	static const char *const names[] = {"libropeway-verbs.so.0", "libropeway-verbs.so"};
+	static const char *const names[] = {
+		"libropeway-verbs.so.0", "libropeway-verbs.so", "lib/libropeway-verbs.so.0"};
 	void *library = NULL;
 	if (env_library()) {
 		library = dlopen(env_library(), RTLD_NOW | RTLD_LOCAL);
