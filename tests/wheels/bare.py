@@ -183,7 +183,22 @@ def arm64(_suite, folder):
     return f"{made.stat().st_size / 1e6:.1f} MB: devices, plugin path, messages by shm, tcp and verbs"
 
 
-CASES = [(f"{name}: {what}", case, suite) for suite, name in SUITES.items() for what, case in (("bare", bare), ("with ibverbs-utils", pingpong))] + [
+def action(suite, folder):
+    """Two jobs with the wheel as the action's input, in fresh copies of a runner's tree: the second has the first one's cache."""
+    made, = folder.glob("*x86_64.whl")
+    ready, cache, said = trees.ready(suite, "wheelaction", trees.RUNNER, build=False), folder / f"cache-{suite}", []
+    shutil.rmtree(cache, ignore_errors=True)
+    for steps in (3, 2):
+        copy = trees.FOLDER / f"{suite}.wheelaction.job"
+        shutil.rmtree(copy, ignore_errors=True)
+        subprocess.run(["cp", "-a", ready, copy], check=True)
+        began = time.monotonic()
+        said.append(f"{trees.must(copy, [ROOT / 'tests/release/action_test.py', cache, steps, made]).strip().splitlines()[-1].split(',')[0]} in {time.monotonic() - began:.0f} s")
+        shutil.rmtree(copy)
+    return f"the action with the wheel: {said[0]}; with its cache: {said[1]}"
+
+
+CASES = [(f"{name}: {what}", case, suite) for suite, name in SUITES.items() for what, case in (("bare", bare), ("with ibverbs-utils", pingpong), ("action", action))] + [
     ("Debian 12 with Debian 11's rdma-core", older, "bookworm"), ("arm64 under qemu-user", arm64, None)]
 
 
