@@ -3,6 +3,7 @@
 man pages; what it needs, what it loads, and what an import costs. tests/wheels/bare.py does this in
 trees that have nothing else."""
 
+import json
 import os
 import pathlib
 import re
@@ -61,8 +62,23 @@ def test_the_device_and_the_libraries_are_those_of_the_wheel():
         assert os.access(PACKAGE / program, os.X_OK)
 
 
-def test_the_command_moves_a_file_by_its_device():
-    assert "verified  all 1048576 bytes" in call(COMMAND, "demo", "--size", "1M", "--no-pcap")
+def test_the_command_moves_a_file_by_its_device_and_explains_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "verified  all 1048576 bytes" in call(COMMAND, "demo", "--size", "1M")
+    assert "WRITE_FIRST" in call(COMMAND, "explain", "ropeway-demo.pcapng")
+
+
+def test_perf_finds_what_it_leaves_to_python(tmp_path):
+    plot = tmp_path / "curves.svg"
+    shown = call(COMMAND, "perf", "--sizes", "8", "--ops", "tag", "--transport", "shm", "--no-bare",
+        "--plot", plot)
+    assert "tag" in shown and plot.read_text().startswith("<svg")
+
+
+def test_the_doctor_finds_its_own_parts():
+    lines = json.loads(call(COMMAND, "doctor", "--json"))["verdicts"]
+    told = {line["what"]: line["text"] for line in lines}
+    assert told["version"] == f"command {ropeway.__version__}, library {ropeway.__version__}"
 
 
 def test_nccl_gets_the_path_of_a_plugin_that_works():
