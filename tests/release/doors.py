@@ -3,6 +3,7 @@
 
 The documents say build/ropeway: here `build` is a folder of links to what is installed. Run in a tree of script/release --check.
 """
+import contextlib
 import glob
 import os
 import pathlib
@@ -48,6 +49,19 @@ def python_readme(folder):
     return []
 
 
+@contextlib.contextmanager
+def one_interface():
+    """Of the machine that README shows: eth0 with its address, beside lo. The chapters show one without."""
+    subprocess.run("ip link add eth0 type veth peer name eth1".split(), check=True)
+    pathlib.Path("/proc/sys/net/ipv6/conf/eth1/disable_ipv6").write_text("1")  # without an address it has no device
+    for words in ("link set eth1 up", "link set eth0 up", "addr add 192.0.2.1/24 dev eth0"):
+        subprocess.run(["ip", *words.split()], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["ip", "link", "del", "eth0"], check=True)
+
+
 def readme_console(folder):
     """The commands behind `$` in README, and what they print. One that names an address is a client: the same command without it is the server, started before."""
     wrong = []
@@ -78,7 +92,8 @@ def main():
         build = pathlib.Path(temp, "build")
         build.mkdir()
         fill(build)
-        wrong = readme_console(temp)
+        with one_interface():
+            wrong = readme_console(temp)
         print("\n".join(wrong) or "pass README.md", flush=True)
         wrong += python_readme(temp)
         print("\n".join(wrong) or "pass python/README.md", flush=True)
@@ -89,4 +104,5 @@ def main():
         return failed
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

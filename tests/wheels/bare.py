@@ -23,7 +23,7 @@ import wheels  # noqa: E402
 
 SUITES = {"bookworm": "Debian 12", "trixie": "Debian 13", "sid": "Debian unstable"}
 BARE = ("python3", "python3-pip")
-VERBS = (*BARE, "ibverbs-utils", "rdmacm-utils")
+VERBS = (*BARE, "ibverbs-utils", "rdmacm-utils", "iproute2")
 # Seconds that the issue allows, from nothing: to a round trip; to ibv_rc_pingpong.
 ROUND_TRIP_S, PINGPONG_S = 10, 20
 INSTALL = "python3 -m pip install -q --root-user-action ignore --break-system-packages --no-index --find-links $WHEELS ropeway"
@@ -65,6 +65,19 @@ except BlockingIOError:
 """
 
 
+# README's console, with the wheel's command as build/ropeway.
+README = f"""
+import os, pathlib, sys, tempfile
+sys.path.insert(0, "{ROOT}/tests/release")
+import doors
+folder = tempfile.mkdtemp()
+os.mkdir(folder + "/build")
+os.symlink("/usr/local/bin/ropeway", folder + "/build/ropeway")
+with doors.one_interface():
+    sys.exit("\\n".join(doors.readme_console(folder)) or 0)
+"""
+
+
 class Wrong(Exception):
     """What a case found, for people."""
 
@@ -77,7 +90,7 @@ class Tree:
 
     def run(self, script, limit_s=120):
         try:
-            done = trees.enter(self.tree, ["sh", "-c", script], env={"WHEELS": str(self.folder), "MESSAGES": MESSAGES, "KEY": KEY}, alone=True, timeout=limit_s)
+            done = trees.enter(self.tree, ["sh", "-c", script], env={"WHEELS": str(self.folder), "MESSAGES": MESSAGES, "KEY": KEY, "README": README}, alone=True, timeout=limit_s)
         except subprocess.TimeoutExpired:
             raise Wrong(f"{script}: it had not ended after {limit_s} s") from None
         if done.returncode:
@@ -133,7 +146,8 @@ def pingpong(suite, folder):
     said, seconds = tree.timed(PINGPONG, PINGPONG_S)
     expect(said, "1000 iters in")
     expect(tree.run(RPING), "rdma-ping-4")
-    return f"{seconds:.1f} s to ibv_rc_pingpong, rdma-core {version_of(tree)}"
+    expect(tree.run('python3 -B -c "$README"'), "ran build/ropeway")
+    return f"{seconds:.1f} s to ibv_rc_pingpong, rdma-core {version_of(tree)}; README's commands"
 
 
 def version_of(tree):
