@@ -65,6 +65,13 @@ except BlockingIOError:
 """
 
 
+# The versioned library, found where the system has none.
+VERSIONED = """
+import ctypes
+count = ctypes.c_int()
+ctypes.CDLL("libibverbs.so.1").ibv_get_device_list(ctypes.byref(count))
+print(count.value, "device by libibverbs.so.1")
+"""
 # README's console, with the wheel's command as build/ropeway.
 README = f"""
 import os, pathlib, sys, tempfile
@@ -90,7 +97,7 @@ class Tree:
 
     def run(self, script, limit_s=120):
         try:
-            done = trees.enter(self.tree, ["sh", "-c", script], env={"WHEELS": str(self.folder), "MESSAGES": MESSAGES, "KEY": KEY, "README": README}, alone=True, timeout=limit_s)
+            done = trees.enter(self.tree, ["sh", "-c", script], env={"WHEELS": str(self.folder), "MESSAGES": MESSAGES, "KEY": KEY, "README": README, "VERSIONED": VERSIONED}, alone=True, timeout=limit_s)
         except subprocess.TimeoutExpired:
             raise Wrong(f"{script}: it had not ended after {limit_s} s") from None
         if done.returncode:
@@ -131,6 +138,7 @@ def bare(suite, folder):
     said = tree.run('python3 -c "$MESSAGES" shm,tcp,verbs')
     expect(said, *(f"all as sent by {transport}" for transport in ("shm", "tcp", "verbs")))
     expect(tree.run("ropeway plugin check $(ropeway plugin path) --only load; ropeway run -- ls /sys/class/infiniband; ropeway run --print-library; test -s /usr/local/share/man/man1/ropeway.1"), ", 0 fail", "rpw_lo")
+    expect(tree.run('ropeway run -- python3 -c "$VERSIONED"'), "1 device by libibverbs.so.1")
     has_tls = tree.run("ldconfig -p | grep -c libgnutls.so.30 || true").strip() != "0"
     said = tree.run('python3 -c "$KEY"')
     expect(said, *(("the first bytes: 160301",) if has_tls else ("NOT_SUPPORTED", "a key needs the library GnuTLS", "no byte was sent")))
