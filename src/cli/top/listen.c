@@ -2,12 +2,12 @@
 /* listen.c - see top.h: `--listen`: HTTP/1.1 for a scraper (RFC 9112), as little of it as that
  * needs: one GET or HEAD a connection, answered and closed.
  *
- * Any process that reaches the port may be hostile. A connection has DEADLINE_MS from its first byte to
- * its last; CLIENTS_MAX are served at a time, and where one more comes, the oldest that has not
- * yet said what it wants makes room. A head has at most HEAD_MAX bytes; a body is not read. A page
- * is made at most every FRESH_MS, however often it is asked for. On a loopback address the Host
- * must be a name of this host, so that no web page in somebody's browser can read it by a name of
- * its own (DNS rebinding).
+ * Any process that reaches the port may be hostile. A connection has DEADLINE_MS from its first
+ * byte to its last; CLIENTS_MAX are served at a time, and where one more comes, the oldest that has
+ * not yet said what it wants makes room. A head has at most HEAD_MAX bytes; a body is not read. A
+ * page is made at most every FRESH_MS, however often it is asked for. On a loopback address the
+ * Host must be a name of this host, so that no web page in somebody's browser can read it by a name
+ * of its own (DNS rebinding).
  */
 #include "cli/top/top.h"
 
