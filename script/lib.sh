@@ -7,6 +7,7 @@ NPROC=$(nproc 2>/dev/null || echo 2)
 
 # To build, and for the demo.
 PACKAGES_BUILD="meson ninja-build gcc libc6-dev pkg-config libibverbs-dev libisal-dev zlib1g-dev libjansson-dev libcmocka-dev ibverbs-utils librdmacm-dev libgnutls28-dev libxxhash-dev"
+PACKAGES_PYTHON="python3-dev python3-venv" # for pip, which builds in a venv
 # To run script/test and script/bench. chromium shows the page of `ropeway explain`; libclang-rt-dev holds libFuzzer and the sanitizers of clang; mandoc looks at the man pages.
 PACKAGES_TEST="g++ clang clang-format clang-tidy libclang-rt-dev perftest rdma-core rdmacm-utils python3-pyverbs
 	ucx-utils libfabric-bin openmpi-bin libopenmpi-dev chromium tshark python3-scapy qemu-system-x86 busybox-static iproute2 iperf3 python3-dbg python3-dev python3-venv patchelf mandoc kmod cpio strace gdb procps util-linux nftables

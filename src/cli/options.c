@@ -86,9 +86,13 @@ int cli_options_invalid(
 
 static int invalid(const struct parser *p, const struct cli_option *o, const char *value)
 {
-	char expected[CLI_EXPECTED_LEN], why[CLI_EXPECTED_LEN + 16];
+	char expected[CLI_EXPECTED_LEN], why[CLI_EXPECTED_LEN + 64];
 
+	const char *near = o->kind == CLI_CHOICE ? cli_options_near(value, o->words) : NULL;
 	snprintf(why, sizeof(why), "expected %s", cli_value_expected(o, expected));
+	if (near)
+		snprintf(why, sizeof(why), "did you mean '%s'? Expected %s", near,
+			cli_value_expected(o, expected));
 	return cli_options_invalid(p->c, o->name, value, why);
 }
 

@@ -52,6 +52,8 @@ static bool parse_seed(const char *text, uint64_t *out)
 	return end != text && !*end && !errno && !strchr(text, '-');
 }
 
+const char *const rpwi_fault_names[] = {"drop", "dup", "reorder", "corrupt", "delay", "seed", NULL};
+
 /* One "name=value"; false when either is not known. */
 static bool parse_setting(struct rpwi_fault *f, const char *name, const char *value)
 {
@@ -88,8 +90,7 @@ int rpwi_fault_parse(const char *spec, struct rpwi_fault **out, char *why, size_
 			if (!eq || !parse_setting(f, s, eq + 1)) {
 				if (eq)
 					*eq = '=';
-				snprintf(why, why_len,
-					"ROPEWAY_FAULT: \"%s\" is not understood; %s", s, ACCEPTED);
+				snprintf(why, why_len, "\"%s\" is not understood; %s", s, ACCEPTED);
 				rc = -EINVAL;
 			}
 		}

@@ -412,6 +412,7 @@ void rpwi_tap_flush(void);
 struct rpwi_fault;
 /* -EINVAL: `why` names the fault and the accepted words */
 int rpwi_fault_parse(const char *spec, struct rpwi_fault **out, char *why, size_t why_len);
+extern const char *const rpwi_fault_names[]; /* of the settings, up to a NULL */
 void rpwi_fault_free(struct rpwi_fault *f);
 struct rpwi_fault_verdict {
 	bool drop, dup, corrupt;

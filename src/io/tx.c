@@ -92,9 +92,12 @@ int rpwi_tx_open(struct rpwi_port *p, char *why, size_t why_len)
 	p->ttl = p->tos = -1;
 	p->mcast_ttl = 0;
 	if (spec && *spec && !rpwi_script_is_file(spec)) {
-		int rc = rpwi_fault_parse(spec, &p->fault, why, why_len);
-		if (rc)
+		char wrong[RPWI_WHY_LEN];
+		int rc = rpwi_fault_parse(spec, &p->fault, wrong, sizeof(wrong));
+		if (rc) {
+			snprintf(why, why_len, "ROPEWAY_FAULT: %s", wrong);
 			return rc;
+		}
 	}
 	int rc = open_socket(p);
 	if (rc == -EADDRNOTAVAIL)

@@ -76,6 +76,19 @@ class Usage(Case):
         self.assertEqual(ropeway("help").stdout, top.stdout)
         self.assertEqual(ropeway("help", "rnu").stderr, "ropeway: unknown command 'rnu': did you mean 'run'?\nTry 'ropeway --help'.\n")
 
+    def test_a_slip_in_a_value_gets_the_word_that_was_meant(self):
+        for value, start in ((("--fault", "dorp=1"), "did you mean 'drop'? \"dorp=1\" is not understood; accepted: drop=P"),
+                             (("--fault", "seed=1,dely=3"), "did you mean 'delay'? \"dely=3\" is not understood"),
+                             (("--fault", "drop=2"), "\"drop=2\" is not understood; accepted: drop=P"),
+                             (("--wire", "ucp"), "did you mean 'udp'? Expected auto, udp, copy or fetch"),
+                             (("--wire", "pigeon"), "expected auto, udp, copy or fetch")):
+            got = ropeway("run", *value, "--", "true")
+            self.assertEqual(got.returncode, 2, got)
+            self.assertTrue(got.stderr.startswith(f"ropeway run: invalid value '{value[1]}' for {value[0]}: {start}"), got.stderr)
+            self.assertNotIn("ROPEWAY_FAULT", got.stderr)
+        got = ropeway("run", "--", "true", env=dict(os.environ, ROPEWAY_FAULT="dorp=1"))
+        self.assertEqual(got.stderr.count("ROPEWAY_FAULT: "), 1, got.stderr)
+
     def test_every_help_fits_80_columns(self):
         commands = re.findall(r"(?m)^  ([a-z]+) ", ropeway("--help").stdout)
         self.assertLess(8, len(commands))

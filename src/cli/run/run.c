@@ -305,6 +305,30 @@ int rpwi_cli_check_fault(const char *spec, char *why, size_t why_len)
 	return err;
 }
 
+/* What may have been meant by the first setting of a name that there is not; NULL: nothing near. */
+static const char *near_setting(const char *spec)
+{
+	char name[32];
+	for (size_t len; *spec; spec += len + (spec[len] == ',')) {
+		len = strcspn(spec, ",");
+		snprintf(name, sizeof(name), "%.*s",
+			(int)RPWI_MIN(strcspn(spec, ",="), sizeof(name) - 1), spec);
+		const char *near = cli_options_near(name, rpwi_fault_names);
+		if (near && strcmp(near, name) != 0)
+			return near;
+	}
+	return NULL;
+}
+
+static int fault_invalid(const char *spec, const char *why)
+{
+	const char *near = rpwi_script_is_file(spec) ? NULL : near_setting(spec);
+	char text[RPWI_WHY_LEN + 64];
+	if (near)
+		snprintf(text, sizeof(text), "did you mean '%s'? %s", near, why);
+	return cli_options_invalid(&command, "fault", spec, near ? text : why);
+}
+
 /* Of --fault, else of the environment. The program would say it too, but as late as it needs the
  * device. */
 static int set_fault(const char *spec)
@@ -313,14 +337,14 @@ static int set_fault(const char *spec)
 	char why[RPWI_WHY_LEN] = "", path[PATH_MAX];
 
 	if (spec && rpwi_cli_check_fault(spec, why, sizeof(why)))
-		return cli_options_invalid(&command, "fault", spec, why);
+		return fault_invalid(spec, why);
 	/* The program may change its folder. */
 	if (spec && rpwi_script_is_file(spec) && realpath(spec, path))
 		setenv("ROPEWAY_FAULT", path, 1);
 	else if (spec)
 		setenv("ROPEWAY_FAULT", spec, 1);
 	else if (inherited && rpwi_cli_check_fault(inherited, why, sizeof(why)))
-		return rpwi_cli_fail(CLI_USAGE, NAME, "%s", why);
+		return rpwi_cli_fail(CLI_USAGE, NAME, "ROPEWAY_FAULT: %s", why);
 	return CLI_OK;
 }
 
