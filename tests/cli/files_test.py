@@ -476,7 +476,8 @@ class Broken(Case):
                 f.write(content(seed, 64 * CHUNK))
         p, port = self.recv()
         part = self.dst / ("big" + PART)
-        run = subprocess.Popen(self.send_command(big, f"127.0.0.1:{port}"), env=self.env, stderr=subprocess.PIPE, text=True)
+        run = subprocess.Popen(self.send_command(big, f"127.0.0.1:{port}"), env=self.env, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # ignored in what a script starts with &
         while run.poll() is None and not (part.exists() and part.stat().st_size > 2 * CHUNK):
             time.sleep(0.001)
         run.send_signal(signal.SIGINT)

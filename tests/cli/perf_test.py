@@ -106,7 +106,8 @@ class Alone(Rows):
         self.assertNotRegex(self.good("-s", 8, "-n", 5, "--no-bare"), r"(?m)^line")
 
     def test_stopped_it_leaves_whole_rows_and_says_so(self):
-        run = subprocess.Popen(command("-t", "shm", "-s", "8,16,32,64", "-d", "1", "--no-bare"), env=environment(), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        run = subprocess.Popen(command("-t", "shm", "-s", "8,16,32,64", "-d", "1", "--no-bare"), env=environment(), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # ignored in what a script starts with &
         self.addCleanup(run.kill)
         while not run.stdout.readline().startswith("tag "):
             self.assertIsNone(run.poll())

@@ -207,7 +207,7 @@ class Terminal:
         if not pid:
             os.setpgid(0, 0)
             os.tcsetpgrp(0, os.getpid())
-            for sig in (signal.SIGTTOU, signal.SIGHUP):
+            for sig in (signal.SIGTTOU, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # the last two are ignored in what a script starts with &
                 signal.signal(sig, signal.SIG_DFL)
             os.execve(BUILD / "ropeway", ["ropeway", "top", "--interval", "0.2", *args], environment(TERM="xterm"))
         os.write(tell, f"{pid} {before}\n".encode())

@@ -488,19 +488,25 @@ static int wire(const char *like)
 	pid_t child = fork();
 	need(child >= 0, "fork");
 	int sock = sv[!child];
+	close(sv[!!child]); /* so that the other's end is seen */
 	if (!child)
 		setenv("ROPEWAY_LIKE", like, 1);
 	begin();
 	for (int i = 0; i < ASKED; i++) {
 		struct info peer;
-		struct ibv_qp *qp = connected(sock, &peer, 1);
 		memset(buf, child ? 7 : 0, 1 << 20);
+		struct ibv_qp *qp = connected(sock, &peer, 1);
 		swap(sock, &over, &over, 1);
 		if (child) {
 			need(!post(qp, asked[i].op, asked[i].len, 1, peer.addr, peer.rkey), "post");
 			printf("%s: %s", asked[i].what, done());
 		}
 		swap(sock, &over, &over, 1);
+		/* TSan sees what the peer did as this device's thread's, and so wants a lock of the
+		 * device's between. */
+		struct ibv_qp_attr attr;
+		struct ibv_qp_init_attr init;
+		need(!ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), "ibv_query_qp");
 		uint8_t first = buf[0], theirs = 0;
 		swap(sock, &first, &theirs, 1);
 		if (child)
