@@ -280,11 +280,19 @@ struct rpwi_counters *rpwi_counters_of(const char *device)
 /* ---- who lives ---- */
 
 struct slots {
-	uint64_t inode[RPWI_SLOT_MAX + 1]; /* of the socket that has a slot's name now, or 0 */
+	/* of the socket of the process that has the place, if it has the slot's name now; or 0 */
+	uint64_t inode[RPWI_SLOT_MAX + 1];
 };
 
-/* A line of /proc/net/unix: "... state inode @ropeway/slot/N". */
-static void take_line(struct slots *s, const char *line)
+static bool is_used(const struct memory *m, unsigned slot)
+{
+	return atomic_load(&m->used[slot / 64]) >> slot % 64 & 1;
+}
+
+/* A line of /proc/net/unix: "... state inode @ropeway/slot/N". Any user's socket may have a name
+ * that looks like that, with spaces and ends of lines in it; so a line only confirms what the place
+ * says, and hides nobody. */
+static void take_line(struct slots *s, const struct memory *m, const char *line)
 {
 	static const char name[] = " @ropeway/slot/";
 	const char *at = strstr(line, name), *from = at;
@@ -293,11 +301,13 @@ static void take_line(struct slots *s, const char *line)
 	while (from > line && from[-1] != ' ')
 		from--;
 	unsigned long slot = strtoul(at + sizeof(name) - 1, NULL, 10);
-	if (slot <= RPWI_SLOT_MAX)
-		s->inode[slot] = strtoull(from, NULL, 10);
+	uint64_t inode = strtoull(from, NULL, 10);
+	if (slot <= RPWI_SLOT_MAX && is_used(m, (unsigned)slot) &&
+		inode == atomic_load(&m->place[slot].socket_inode))
+		s->inode[slot] = inode;
 }
 
-static void read_slots(struct slots *s)
+static void read_slots(struct slots *s, const struct memory *m)
 {
 	char text[4096];
 	size_t have = 0;
@@ -309,7 +319,7 @@ static void read_slots(struct slots *s)
 		char *line = text, *end;
 		while ((end = strchr(line, '\n'))) {
 			*end = '\0';
-			take_line(s, line);
+			take_line(s, m, line);
 			line = end + 1;
 		}
 		have = strlen(line);
@@ -321,19 +331,14 @@ static void read_slots(struct slots *s)
 		syscall(SYS_close, fd);
 }
 
-static struct slots *slots_now(void)
+static struct slots *slots_now(const struct memory *m)
 {
 	void *at = mmap(NULL, sizeof(struct slots), PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (at == MAP_FAILED)
 		return NULL;
-	read_slots(at);
+	read_slots(at, m);
 	return at;
-}
-
-static bool is_used(const struct memory *m, unsigned slot)
-{
-	return atomic_load(&m->used[slot / 64]) >> slot % 64 & 1;
 }
 
 /* ---- rows ---- */
@@ -398,7 +403,7 @@ static void rows_of_the_dead(void)
 		return;
 	for (uint32_t i = 0; i < ROWS_MAX; i++)
 		owner[i] = atomic_load(&memory->row[i].qp.owner);
-	struct slots *slots = slots_now();
+	struct slots *slots = slots_now(memory);
 	for (uint32_t i = 0; slots && i < ROWS_MAX; i++)
 		if (owner[i] && !has_socket(slots, owner[i]) &&
 			atomic_compare_exchange_strong(&memory->row[i].qp.owner, &owner[i], 0))
@@ -515,30 +520,23 @@ static void add_place(struct place *p, bool lives, const char *device, struct rp
 
 int rpwi_counters_sum(const char *device, struct rpwi_qp_stats *sum, struct rpwi_resources *res)
 {
-	int index = 0, id, last = last_index();
+	int index = 0, id, rc = 0, last = last_index();
 	struct memory *m;
-	struct slots *slots = NULL;
 	*sum = (struct rpwi_qp_stats){0};
-	if (res) {
+	if (res)
 		*res = (struct rpwi_resources){0};
-		slots = slots_now();
-		if (!slots)
-			return -errno;
-	}
-	while ((m = next(&index, last, &id, SHM_RDONLY))) {
-		for (unsigned i = 0; i <= RPWI_SLOT_MAX; i++) {
-			struct place *p = &m->place[i];
-			if (!is_used(m, i))
-				continue;
-			uint64_t inode = slots ? atomic_load(&p->socket_inode) : 0;
-			add_place(p, inode && inode == slots->inode[i], device, sum, res);
-		}
+	while (!rc && (m = next(&index, last, &id, SHM_RDONLY))) {
+		struct slots *slots = res ? slots_now(m) : NULL;
+		rc = res && !slots ? -errno : 0;
+		for (unsigned i = 0; !rc && i <= RPWI_SLOT_MAX; i++)
+			if (is_used(m, i))
+				add_place(&m->place[i], slots && slots->inode[i], device, sum, res);
 		add_rows(m, device, sum);
+		if (slots)
+			munmap(slots, sizeof(*slots));
 		shmdt(m);
 	}
-	if (slots)
-		munmap(slots, sizeof(*slots));
-	return last < 0 ? last : 0;
+	return last < 0 ? last : rc;
 }
 
 /* ---- one by one ---- */
@@ -591,9 +589,8 @@ static bool walk_memory(
 	uint32_t n = RPWI_MIN(atomic_load(&m->rows_used), (uint32_t)ROWS_MAX);
 	struct rpwi_counters_part c;
 	for (unsigned i = 0; i <= RPWI_SLOT_MAX; i++) {
-		uint64_t inode = is_used(m, i) ? atomic_load(&m->place[i].socket_inode) : 0;
-		if (inode && inode == slots->inode[i] &&
-			!walk_place(&m->place[i], i, inode, visit, arg))
+		uint64_t inode = slots->inode[i];
+		if (inode && !walk_place(&m->place[i], i, inode, visit, arg))
 			return false;
 	}
 	for (uint32_t i = 0; i < n; i++) {
@@ -610,18 +607,16 @@ static bool walk_memory(
 
 int rpwi_counters_walk(rpwi_counters_visit *visit, void *arg)
 {
-	int index = 0, id, last = last_index();
+	int index = 0, id, rc = 0, last = last_index();
 	struct memory *m;
 	bool more = true;
-	if (last < 0)
-		return last;
-	struct slots *slots = slots_now();
-	if (!slots)
-		return -errno;
 	while (more && (m = next(&index, last, &id, SHM_RDONLY))) {
-		more = walk_memory(m, slots, visit, arg);
+		struct slots *slots = slots_now(m);
+		rc = slots ? 0 : -errno;
+		more = slots && walk_memory(m, slots, visit, arg);
+		if (slots)
+			munmap(slots, sizeof(*slots));
 		shmdt(m);
 	}
-	munmap(slots, sizeof(*slots));
-	return 0;
+	return last < 0 ? last : rc;
 }

@@ -147,6 +147,19 @@ class Counts(Case):
         # kept, though no process is left that counted
         self.assertEqual(moved(of(after["devices"], device="rpw_lo")[0], before, "sends", "receives"), [100, 100])
 
+    def test_the_names_of_other_sockets_hide_no_process(self):
+        load = Load(self, 1)
+        slots = set(re.findall(r"@ropeway/slot/(\d+)$", pathlib.Path("/proc/net/unix").read_text(), re.M))
+        for slot in slots:
+            for n in range(1, 20):  # some are listed behind the real one
+                for name in (f"{n} @ropeway/slot/{slot}", f"x\n0: 2 0 10000 0005 01 {n} @ropeway/slot/{slot}"):
+                    stranger = socket.socket(socket.AF_UNIX)
+                    self.addCleanup(stranger.close)
+                    stranger.bind("\0" + name)
+        after = self.look()
+        for pid in load.pids:
+            self.assertEqual([len(of(after[level], pid=pid)) for level in ("processes", "qps")], [1, 1])
+
     def test_rdma_s_list_has_the_qps_of_other_processes(self):
         rdma = shutil.which("rdma", path=os.environ["PATH"] + ":/sbin:/usr/sbin")
         if not rdma:
