@@ -38,9 +38,9 @@ def top(*args, **kwargs):
 class Load:
     """Two processes with so many QP pairs (top_load.c)."""
 
-    def __init__(self, case, qps):
+    def __init__(self, case, qps, below=()):
         self.case = case
-        self.process = subprocess.Popen([LOAD, str(qps)], env=environment(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen([*below, LOAD, str(qps)], env=environment(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         case.addCleanup(self.end)
         line = self.process.stdout.readline()
         case.assertRegex(line, r"^\d+ \d+$")
@@ -434,6 +434,20 @@ class Page(Case):
         got = top("--file", self.dir / "missing" / "x.prom", "--once")
         self.assertEqual(got.returncode, 1)
         self.assertIn("cannot write", got.stderr)
+
+    def test_processes_with_the_same_pid_in_two_containers_are_two(self):
+        below = ("unshare", "--pid", "--fork", "--kill-child")
+        if subprocess.run([*below, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("no PID namespaces here")
+        loads = [Load(self, 1, below) for _ in range(2)]
+        self.assertEqual(loads[0].pids, loads[1].pids)
+        for n, load in enumerate(loads):
+            load.do(f"send {n + 1} 8")
+        path = self.dir / "ropeway.prom"
+        self.assertEqual(top("--file", path, "--once", "--view", "qp").returncode, 0)
+        samples = parse(path.read_text())
+        sent = [v for (name, labels), v in samples.items() if name == "ropeway_process_sends_total" and ("pid", str(loads[0].pids[0])) in labels and ("command", "?") in labels]
+        self.assertEqual(sorted(sent), [1, 2])
 
     def test_a_file_that_is_kept_new_goes_with_its_command(self):
         path = self.dir / "ropeway.prom"

@@ -73,6 +73,7 @@ static bool add_part(void *arg, const struct rpwi_counters_part *p)
 	memcpy(r->device, p->device, sizeof(r->device));
 	r->qps = p->qps;
 	r->pid = p->pid;
+	r->slot = p->slot;
 	r->socket_inode = p->socket_inode;
 	r->qpn = p->qpn;
 	r->peer_qpn = p->peer_qpn;

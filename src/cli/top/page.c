@@ -36,7 +36,8 @@ static void labels(const struct page *p, const struct top_row *r)
 	fputc('{', p->to);
 	label(p, "device", r->device);
 	if (r->level != TOP_DEVICES) {
-		fprintf(p->to, ",pid=\"%u\",", r->pid);
+		/* containers that share a network may both have a PID 1: the slot is one's alone */
+		fprintf(p->to, ",slot=\"%u\",pid=\"%u\",", r->slot, r->pid);
 		label(p, "command", r->comm);
 	}
 	if (r->level == TOP_QPS)

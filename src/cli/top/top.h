@@ -45,6 +45,7 @@ struct top_row {
 	unsigned processes; /* device */
 	uint64_t qps;       /* device, process */
 	uint32_t pid;       /* process, QP */
+	uint16_t slot;      /* likewise: of the process, and of no other */
 	uint64_t socket_inode;
 	char comm[TOP_COMM_LEN]; /* "?": /proc does not show that process here */
 	uint32_t qpn, peer_qpn;
