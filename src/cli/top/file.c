@@ -70,16 +70,18 @@ int top_file(const struct top_options *o, enum top_level level)
 	const struct timespec every = {.tv_sec = (time_t)o->interval_s,
 		.tv_nsec = (long)((o->interval_s - (double)(time_t)o->interval_s) * RPWI_NS_PER_S)};
 	int rc = 0, sig = -1;
-	if (!o->once)
-		rpwi_counters_hold();
-	rc = write_page(o->file, level);
-	if (rc || o->once)
-		return rc ? fail(o->file, rc) : CLI_OK;
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGINT);
 	sigaddset(&ends, SIGTERM);
 	sigaddset(&ends, SIGHUP);
-	sigprocmask(SIG_BLOCK, &ends, NULL);
+	if (!o->once) {
+		/* before the first page: it, too, is removed at the end */
+		sigprocmask(SIG_BLOCK, &ends, NULL);
+		rpwi_counters_hold();
+	}
+	rc = write_page(o->file, level);
+	if (rc || o->once)
+		return rc ? fail(o->file, rc) : CLI_OK;
 	while (!rc && sig < 0) {
 		sig = sigtimedwait(&ends, NULL, &every);
 		if (sig < 0) {
