@@ -156,7 +156,9 @@ static int draw(struct screen *s)
 	int rc = fclose(to) ? -ENOMEM : 0;
 	while (!rc && done < len) {
 		ssize_t n = write(STDOUT_FILENO, text + done, len - done);
-		if (n < 0 && errno != EINTR && errno != EAGAIN)
+		if (n < 0 && errno == EAGAIN)
+			rc = top_term_room() ? 0 : -EIO;
+		else if (n < 0 && errno != EINTR)
 			rc = -errno;
 		done += n > 0 ? (size_t)n : 0;
 	}

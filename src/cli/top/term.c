@@ -164,6 +164,14 @@ static int asked(void)
 	return key;
 }
 
+bool top_term_room(void)
+{
+	struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
+	while (!ends && ppoll(&p, 1, NULL, &term.wait) < 0 && errno == EINTR)
+		;
+	return !ends;
+}
+
 /* What was typed and is no key yet. */
 static struct {
 	char text[64];

@@ -115,6 +115,9 @@ int top_file(const struct top_options *o, enum top_level level);
 int top_term_open(void);
 void top_term_close(void);
 void top_term_size(unsigned *columns, unsigned *lines);
+/* Another process has made the terminal non-blocking, and it is full: waits until it is not. False:
+ * a signal says that this process ends. */
+bool top_term_room(void);
 /* A key or an event within that time. */
 enum top_key {
 	TOP_KEY_NONE = 0,    /* the time is over */
