@@ -3,12 +3,14 @@
 
 Usage: top_test.py BUILD_DIR TEST_CLASS LOAD. Exit status 77 where every test of the class was skipped.
 """
+import contextlib
 import fcntl
 import json
 import os
 import pathlib
 import pty
 import re
+import resource
 import select
 import shutil
 import signal
@@ -510,6 +512,28 @@ class Listen(Case):
         self.assertTrue(only_head.startswith("HTTP/1.1 200 OK\r\n") and only_head.endswith("\r\n\r\n"))
         self.assertIn("200 OK", self.get("/metrics?x=1").split("\r\n")[0])
         self.assertIn("/metrics", self.get("/").split("\r\n\r\n")[1])
+
+    def test_it_waits_where_no_descriptor_is_left(self):
+        for limit, alive in ((19, True), (10, False)):  # 10: fewer than poll(2) is given
+            p = subprocess.Popen([BUILD / "ropeway", "top", "--listen", "127.0.0.1:0"], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            resource.prlimit(p.pid, resource.RLIMIT_NOFILE, (limit, limit))
+            self.addCleanup(p.communicate)
+            self.addCleanup(p.kill)
+            port = int(re.search(r":(\d+)/", p.stdout.readline())[1])
+            if not alive:
+                with contextlib.suppress(OSError):
+                    socket.create_connection(("127.0.0.1", port), TIMEOUT_S).close()
+                self.assertEqual(p.wait(TIMEOUT_S), 1)
+                self.assertIn("cannot listen", p.stderr.read())
+                continue
+            clients = [socket.create_connection(("127.0.0.1", port), TIMEOUT_S) for _ in range(18)]
+            used = lambda: sum(map(int, pathlib.Path(f"/proc/{p.pid}/stat").read_text().split()[13:15]))  # noqa: B023,E731
+            time.sleep(0.2)
+            before = used()
+            time.sleep(1)
+            self.assertLess((used() - before) / os.sysconf("SC_CLK_TCK"), 0.2)
+            for s in clients:
+                s.close()
 
     def test_what_is_no_good_request_is_refused(self):
         for request, status in ((b"GET / HTTP/1.1\r\n\r\n", 400), (b"GET /\r\n\r\n", 400), (b"GET / HTTP/2.0\r\nHost: localhost\r\n\r\n", 400), (b"\r\n\r\n", 400), (b" / HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),

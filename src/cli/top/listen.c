@@ -27,6 +27,7 @@ enum {
 	DEADLINE_MS = 5000,
 	FRESH_MS = 200,
 	DRAIN_MAX = 1 << 16,
+	PAUSE_MS = 100,
 };
 
 /* What it does: its head comes, its answer goes, and then what it still sends is thrown away, since
@@ -44,7 +45,8 @@ struct client {
 
 struct server {
 	int fd, signals;
-	bool loopback;
+	bool loopback, paused; /* paused: no descriptor was left for the next connection */
+	int broken;            /* the errno of a wait that failed */
 	enum top_level level;
 	char *page; /* the last one */
 	size_t page_len;
@@ -278,6 +280,8 @@ static void accept_one(struct server *s)
 {
 	int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct client *c = fd < 0 ? NULL : room(s);
+	s->paused = fd < 0 &&
+		    (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS);
 	if (!c) {
 		if (fd >= 0)
 			close(fd); /* all are being answered, and each has a deadline */
@@ -299,12 +303,13 @@ static void client_goes_on(struct server *s, struct client *c)
 		client_writes(c);
 }
 
-/* One wait, and what it brings. False: a signal says that it is over. */
+/* One wait, and what it brings. False: a signal says that it is over, or it cannot wait. */
 static bool turn(struct server *s)
 {
-	struct pollfd p[2 + CLIENTS_MAX] = {
-		{.fd = s->signals, .events = POLLIN}, {.fd = s->fd, .events = POLLIN}};
-	uint64_t now_ns = rpwi_now_ns(), next_ns = RPWI_NEVER;
+	struct pollfd p[2 + CLIENTS_MAX] = {{.fd = s->signals, .events = POLLIN},
+		{.fd = s->paused ? -1 : s->fd, .events = POLLIN}};
+	uint64_t now_ns = rpwi_now_ns(),
+		 next_ns = s->paused ? now_ns + PAUSE_MS * RPWI_NS_PER_MS : RPWI_NEVER;
 	for (unsigned i = 0; i < CLIENTS_MAX; i++) {
 		struct client *c = &s->client[i];
 		if (c->step != FREE && c->until_ns <= now_ns)
@@ -316,9 +321,10 @@ static bool turn(struct server *s)
 			next_ns = RPWI_MIN(next_ns, c->until_ns);
 	}
 	int ms = next_ns == RPWI_NEVER ? -1 : (int)((next_ns - now_ns) / RPWI_NS_PER_MS) + 1;
+	s->paused = false;
 	if (poll(p, RPWI_ARRAY_LEN(p), ms) < 0 && errno != EINTR)
-		return false;
-	if (p[0].revents)
+		s->broken = errno;
+	if (p[0].revents || s->broken)
 		return false;
 	for (unsigned i = 0; i < CLIENTS_MAX; i++)
 		if (p[2 + i].fd >= 0 && p[2 + i].revents)
@@ -414,6 +420,8 @@ int top_listen(const struct top_options *o, enum top_level level)
 		say_where(s);
 		while (turn(s))
 			;
+		if (s->broken)
+			status = fail(o->listen, strerror(s->broken));
 	}
 	for (unsigned i = 0; i < CLIENTS_MAX; i++)
 		client_close(&s->client[i]);
