@@ -197,6 +197,10 @@ int rpwi_cli_try(struct cli_tried tried[CLI_TRIED_MAX], char *why, size_t why_le
 	char text[ANSWER_MAX], answer[ANSWER_MAX], *line = text, *next;
 	uint64_t until_ns = rpwi_now_ns() + DEADLINE_S * RPWI_NS_PER_S;
 	int n = 0;
+	if (!names.supervisor) {
+		snprintf(why, why_len, "no other process can be started to list them");
+		return -EAGAIN;
+	}
 	if (!end(&names, until_ns, text)) {
 		snprintf(why, why_len, "listing them took more than %d s", DEADLINE_S);
 		return -ETIMEDOUT;
