@@ -73,9 +73,11 @@ struct cli_tried {
 	char name[64], why[128]; /* why: of one that does not work */
 	bool works;
 };
-/* Tries to make a queue pair on each real device of this machine, also on those that
- * ROPEWAY_DEVICES hides, in other processes and for at most 2 s. How many there are; or -errno and
- * why: they cannot even be listed. */
+/* The names of the real devices of this machine, also of those that ROPEWAY_DEVICES hides: another
+ * process lists them, for at most 2 s, since their drivers may crash or wait for ever. How many
+ * there are; or -errno and why: they cannot even be listed. */
+int rpwi_cli_reals(struct cli_tried tried[CLI_TRIED_MAX], char *why, size_t why_len);
+/* The same, and then tries to make a queue pair on each, in other processes and for at most 2 s. */
 int rpwi_cli_try(struct cli_tried tried[CLI_TRIED_MAX], char *why, size_t why_len);
 
 /* ---- run/run.c ---- */

@@ -233,25 +233,27 @@ static bool is_real(struct ibv_device *dev)
 	return strncmp(ibv_get_device_name(dev), "rpw_", 4) != 0;
 }
 
+/* Nor does this process list them then. */
+static void leave_out_reals(const char *why)
+{
+	fprintf(stderr, NAME ": real devices are left out, since %s\n", why);
+	rpwi_choice_add("software");
+}
+
+/* Not by this process: one may be hidden because its driver crashes. */
 static void find_hidden(struct reals *r)
 {
-	const char *have = rpwi_choice();
-	char *list = have ? strdup(have) : NULL;
-	if (!list || !rpwi_choice_hides_any()) {
-		free(list);
+	struct cli_tried all[CLI_TRIED_MAX];
+	char why[RPWI_WHY_LEN];
+
+	if (!rpwi_choice_hides_any())
 		return;
-	}
-	unsetenv("ROPEWAY_DEVICES");
-	struct ibv_device **all = ibv_get_device_list(NULL);
-	setenv("ROPEWAY_DEVICES", list, 1);
-	free(list);
-	for (int i = 0; all && all[i] && r->hidden < CLI_TRIED_MAX; i++) {
-		const char *name = ibv_get_device_name(all[i]);
-		if (is_real(all[i]) && rpwi_choice_hides(name))
-			snprintf(r->name[r->hidden++], sizeof(r->name[0]), "%s", name);
-	}
-	if (all)
-		ibv_free_device_list(all);
+	int n = rpwi_cli_reals(all, why, sizeof(why));
+	if (n < 0)
+		leave_out_reals(why);
+	for (int i = 0; i < n; i++)
+		if (rpwi_choice_hides(all[i].name))
+			memcpy(r->name[r->hidden++], all[i].name, sizeof(r->name[0]));
 }
 
 static void view_tried(struct view *v, struct reals *r)
@@ -548,8 +550,7 @@ static const struct cli_command command = {
 	.option = option,
 };
 
-/* Of --try: those that cannot be listed are said, and then this process does not list them either.
- */
+/* Of --try. */
 static void try_reals(struct reals *r)
 {
 	char why[RPWI_WHY_LEN];
@@ -557,8 +558,7 @@ static void try_reals(struct reals *r)
 	r->tries = rpwi_cli_try(r->tried, why, sizeof(why));
 	if (r->tries >= 0)
 		return;
-	fprintf(stderr, NAME ": real devices are left out, since %s\n", why);
-	rpwi_choice_add("software");
+	leave_out_reals(why);
 }
 
 static int list_devices(const struct options *o)

@@ -191,17 +191,16 @@ static void judge(struct cli_tried *t, bool ended, char *answer)
 			*answer ? answer : "the attempt ended without an answer");
 }
 
-int rpwi_cli_try(struct cli_tried tried[CLI_TRIED_MAX], char *why, size_t why_len)
+int rpwi_cli_reals(struct cli_tried tried[CLI_TRIED_MAX], char *why, size_t why_len)
 {
-	struct trial t[CLI_TRIED_MAX], names = begin(say_names, NULL);
-	char text[ANSWER_MAX], answer[ANSWER_MAX], *line = text, *next;
-	uint64_t until_ns = rpwi_now_ns() + DEADLINE_S * RPWI_NS_PER_S;
+	struct trial names = begin(say_names, NULL);
+	char text[ANSWER_MAX], *line = text, *next;
 	int n = 0;
 	if (!names.supervisor) {
 		snprintf(why, why_len, "no other process can be started to list them");
 		return -EAGAIN;
 	}
-	if (!end(&names, until_ns, text)) {
+	if (!end(&names, rpwi_now_ns() + DEADLINE_S * RPWI_NS_PER_S, text)) {
 		snprintf(why, why_len, "listing them took more than %d s", DEADLINE_S);
 		return -ETIMEDOUT;
 	}
@@ -210,12 +209,22 @@ int rpwi_cli_try(struct cli_tried tried[CLI_TRIED_MAX], char *why, size_t why_le
 		snprintf(why, why_len, "libibverbs cannot list them: %s", text);
 		return -EIO;
 	}
-	until_ns = rpwi_now_ns() + DEADLINE_S * RPWI_NS_PER_S;
 	for (; n < CLI_TRIED_MAX && (next = strchr(line, '\n')); line = next + 1, n++) {
 		*next = '\0';
+		tried[n] = (struct cli_tried){0};
 		snprintf(tried[n].name, sizeof(tried[n].name), "%.63s", line);
-		t[n] = begin(try_one, line);
 	}
+	return n;
+}
+
+int rpwi_cli_try(struct cli_tried tried[CLI_TRIED_MAX], char *why, size_t why_len)
+{
+	struct trial t[CLI_TRIED_MAX];
+	char answer[ANSWER_MAX];
+	int n = rpwi_cli_reals(tried, why, why_len);
+	uint64_t until_ns = rpwi_now_ns() + DEADLINE_S * RPWI_NS_PER_S;
+	for (int i = 0; i < n; i++)
+		t[i] = begin(try_one, tried[i].name);
 	for (int i = 0; i < n; i++) {
 		bool ended = end(&t[i], until_ns, answer);
 		judge(&tried[i], ended, answer);
