@@ -48,6 +48,8 @@ int rpwi_cli_usage(const char *command, const char *fmt, ...) __attribute__((for
  * A child says nothing of it. Not thread-safe. */
 void rpwi_cli_when_stopped(const char *command, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+/* What was to be done is done: then nothing is said. */
+void rpwi_cli_stop_is_late(void);
 
 /* ---- find.c ---- */
 /* The path of a file in one of two places, as seen from the folder of this program. 0 or -errno. */
@@ -72,12 +74,14 @@ enum { CLI_TRIED_MAX = 32 };
 struct cli_tried {
 	char name[64], why[128]; /* why: of one that does not work */
 	bool works;
+	bool unsafe; /* its driver crashed or did not answer in time: nobody is to open it */
 };
 /* The names of the real devices of this machine, also of those that ROPEWAY_DEVICES hides: another
  * process lists them, for at most 2 s, since their drivers may crash or wait for ever. How many
  * there are; or -errno and why: they cannot even be listed. */
 int rpwi_cli_reals(struct cli_tried tried[CLI_TRIED_MAX], char *why, size_t why_len);
-/* The same, and then tries to make a queue pair on each, in other processes and for at most 2 s. */
+/* The same, and then tries to make a queue pair on each, in other processes and for at most 2 s
+ * more. */
 int rpwi_cli_try(struct cli_tried tried[CLI_TRIED_MAX], char *why, size_t why_len);
 
 /* ---- run/run.c ---- */

@@ -191,8 +191,24 @@ static void view_finish(struct view *v)
 		rpwi_cli_gid_is_ipv4(&v->gid[best].gid) ? text + strlen("::ffff:") : text);
 }
 
-static void view_fill(
-	struct view *v, struct ibv_device *dev, const struct rpwi_netdev *netdevs, int count)
+struct reals {
+	char name[CLI_TRIED_MAX][64]; /* hidden ones */
+	unsigned hidden;
+	struct cli_tried tried[CLI_TRIED_MAX];
+	int tries; /* 0: nothing was tried */
+	bool broken;
+};
+
+static bool is_unsafe(const struct reals *r, const char *name)
+{
+	for (int i = 0; i < r->tries; i++)
+		if (r->tried[i].unsafe && !strcmp(r->tried[i].name, name))
+			return true;
+	return false;
+}
+
+static void view_fill(struct view *v, struct ibv_device *dev, const struct rpwi_netdev *netdevs,
+	int count, const struct reals *reals)
 {
 	*v = (struct view){.state = "UNKNOWN"};
 	snprintf(v->name, sizeof(v->name), "%s", ibv_get_device_name(dev));
@@ -201,7 +217,7 @@ static void view_fill(
 	if (netdev)
 		view_netdev(v, netdev);
 	v->usable = !netdev || port_is_free(netdev, ALL_GIDS, v->reason, sizeof(v->reason));
-	if (v->usable)
+	if (v->usable && !is_unsafe(reals, v->name))
 		view_opened(v, dev);
 	view_finish(v);
 }
@@ -220,14 +236,6 @@ static struct same_host same_host(void)
 /* ---- real devices ---- */
 
 /* Programs see none that the list hides, and neither does this one. */
-struct reals {
-	char name[CLI_TRIED_MAX][64]; /* hidden ones */
-	unsigned hidden;
-	struct cli_tried tried[CLI_TRIED_MAX];
-	int tries; /* 0: nothing was tried */
-	bool broken;
-};
-
 static bool is_real(struct ibv_device *dev)
 {
 	return strncmp(ibv_get_device_name(dev), "rpw_", 4) != 0;
@@ -586,7 +594,7 @@ static int list_devices(const struct options *o)
 	unsigned hidden_count = netdevs ? all - shown : 0;
 	struct view *views = calloc((size_t)num + 1, sizeof(*views));
 	for (int i = 0; views && i < num; i++) {
-		view_fill(&views[i], list[i], netdevs, netdev_count);
+		view_fill(&views[i], list[i], netdevs, netdev_count, reals);
 		view_tried(&views[i], reals);
 	}
 	struct same_host h = same_host();

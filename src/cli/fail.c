@@ -82,3 +82,10 @@ void rpwi_cli_when_stopped(const char *command, const char *fmt, ...)
 			signal(sig, SIG_IGN);
 	}
 }
+
+void rpwi_cli_stop_is_late(void)
+{
+	int next = !stop.current;
+	stop.text[next][0] = '\0';
+	stop.current = next;
+}

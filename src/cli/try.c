@@ -107,7 +107,8 @@ static bool end(struct trial *t, uint64_t until_ns, char answer[ANSWER_MAX])
 	answer[used] = '\0';
 	if (!t->supervisor)
 		return true;
-	if (!ended && kill(-t->supervisor, SIGKILL))
+	bool full = used == ANSWER_MAX - 1;
+	if ((!ended || full) && kill(-t->supervisor, SIGKILL))
 		kill(t->supervisor, SIGKILL);
 	close(t->fd);
 	while (waitpid(t->supervisor, NULL, 0) < 0 && errno == EINTR)
@@ -184,6 +185,7 @@ static void judge(struct cli_tried *t, bool ended, char *answer)
 {
 	answer[strcspn(answer, "\n")] = '\0';
 	t->works = !strcmp(answer, "works");
+	t->unsafe = !ended || !*answer || strstr(answer, "ended with signal");
 	if (!t->works && !ended)
 		snprintf(t->why, sizeof(t->why), "no answer in %d s", DEADLINE_S);
 	else if (!t->works)

@@ -343,6 +343,11 @@ static struct slots *slots_now(const struct memory *m)
 
 /* ---- rows ---- */
 
+bool rpwi_counters_is_own(uint64_t socket_inode)
+{
+	return own && socket_inode == atomic_load(&own->socket_inode);
+}
+
 static bool row_is_for(const struct rpwi_counters_qp *r, const char *device)
 {
 	return !r->device[0] || !strncmp(r->device, device, sizeof(r->device));

@@ -97,6 +97,8 @@ struct rpwi_counters_part {
 typedef bool rpwi_counters_visit(void *arg, const struct rpwi_counters_part *c);
 /* Each process, and each row of a QP, of those that live; in no order. As rpwi_counters_sum. */
 int rpwi_counters_walk(rpwi_counters_visit *visit, void *arg);
+/* Is that process this one? In another PID namespace the number of a process says nothing. */
+bool rpwi_counters_is_own(uint64_t socket_inode);
 /* This process keeps the memory, which it makes if there is none, until it ends: so counts do not
  * begin anew while it runs. Again and again: where it failed it is tried again. 0 or -errno. */
 int rpwi_counters_hold(void);

@@ -165,7 +165,6 @@ struct others {
 	const char *device;
 	rpwi_resource_visit *visit;
 	void *arg;
-	uint32_t pid; /* this process */
 	bool more;
 };
 
@@ -179,7 +178,7 @@ static bool visit_all(void *arg, const struct rpwi_resource *r)
 static bool visit_other(void *arg, const struct rpwi_counters_part *c)
 {
 	const struct others *o = arg;
-	if (!c->qpn || c->pid == o->pid || strcmp(c->device, o->device) != 0)
+	if (!c->qpn || rpwi_counters_is_own(c->socket_inode) || strcmp(c->device, o->device) != 0)
 		return true;
 	struct rpwi_resource r = {.kind = RPWI_RES_QP,
 		.id = c->qpn,
@@ -198,7 +197,7 @@ static int resources(
 		return rpwi_ucma_resources(device, visit, arg);
 	if (kind != RPWI_RES_QP)
 		return rpwi_dev_resources(device, kind, visit, arg);
-	struct others o = {device, visit, arg, (uint32_t)syscall(SYS_getpid), true};
+	struct others o = {device, visit, arg, true};
 	int rc = rpwi_dev_resources(device, kind, visit_all, &o);
 	if (!rc && o.more)
 		/* without System V memory a process has its own alone */

@@ -301,6 +301,7 @@ static int run(const struct options *o)
 			  "shorter"
 			: "the rows above are whole; --sizes and --measure go on with the others");
 	rc = rc ? rc : measure_all(o, s, rows);
+	rpwi_cli_stop_is_late();
 	if (s && o->json && print_json(rpwi_perf_endpoint(s), &bare, &distance, rows))
 		rc = CLI_FAILED;
 	if (s && !rc && o->plot)
