@@ -55,6 +55,21 @@ static void up(struct walk *w)
 	w->p->path[w->at] = '\0';
 }
 
+/* Is there such a file of the kernel's that programs may see? *n: the length of its target in `to`;
+ * negative: it is no link. */
+static bool kernel_has(struct walk *w, char *to, size_t room, long *n)
+{
+	*n = syscall(SYS_readlinkat, AT_FDCWD, w->p->path, to, room);
+	bool there = *n >= 0 || errno == EINVAL;
+	if (there && rpwi_tree_hides(w->p->path)) {
+		there = false;
+		w->touched = true;
+	}
+	if (!there && !w->kernel_alone)
+		rpwi_tree_open(&w->p->tree);
+	return there;
+}
+
 /* One part: 1 go on with w->todo, 0 it was the last, or -errno. */
 static int step(struct walk *w, int flags)
 {
@@ -85,14 +100,8 @@ static int step(struct walk *w, int flags)
 		return -ENAMETOOLONG;
 	bool keep = last && (flags & RPWI_NOFOLLOW) && !wants_folder;
 
-	long n = syscall(SYS_readlinkat, AT_FDCWD, p->path, to, sizeof(to) - 1);
-	bool there = n >= 0 || errno == EINVAL;
-	if (there && rpwi_tree_hides(p->path)) {
-		there = false;
-		w->touched = true;
-	}
-	if (!there && !w->kernel_alone)
-		rpwi_tree_open(&p->tree);
+	long n;
+	bool there = kernel_has(w, to, sizeof(to) - 1, &n);
 	struct rpwi_node ours = rpwi_tree_node(&p->tree, p->path);
 	if (there && !rpwi_tree_is_first(&ours)) {
 		p->node = (struct rpwi_node){0};
