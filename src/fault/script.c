@@ -5,25 +5,15 @@
 
 #include <ctype.h>
 #include <infiniband/verbs.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
 #include "base/file.h"
+#include "base/lines.h"
 #include "base/number.h"
 #include "fault/words.h"
 
-enum { WORD_MAX = 64 };
-
 struct parser {
-	const char *at, *end; /* of the text */
-	const char *line_at;
-	unsigned line;
-	/* the word that `at` is behind; empty: the line has ended */
-	char word[WORD_MAX];
-	const char *word_at;
-	bool failed;
-	char *why;
-	size_t why_len;
+	struct rpwi_lines in;
 	const struct rpwi_script_who *who;
 	bool ours; /* the process that the lines are for is the one that asks */
 	bool seeded;
@@ -32,73 +22,25 @@ struct parser {
 
 /* ---- words and mistakes ---- */
 
-static void fail(struct parser *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void fail(struct parser *p, const char *fmt, ...)
-{
-	va_list ap;
-	if (p->failed)
-		return;
-	p->failed = true;
-	int n = snprintf(
-		p->why, p->why_len, "%u:%u: ", p->line, (unsigned)(p->word_at - p->line_at) + 1);
-	va_start(ap, fmt);
-	if (n >= 0 && (size_t)n < p->why_len)
-		vsnprintf(p->why + n, p->why_len - (size_t)n, fmt, ap);
-	va_end(ap);
-}
-
-/* The word found in the place of the expected one. */
-static void expected(struct parser *p, const char *what)
-{
-	if (*p->word)
-		fail(p, "expected %s, not '%s'", what, p->word);
-	else
-		fail(p, "expected %s, and the line ends", what);
-}
+#define fail(p, ...) rpwi_lines_fail(&(p)->in, __VA_ARGS__)
+static void expected(struct parser *p, const char *what) { rpwi_lines_expected(&p->in, what); }
+static void next(struct parser *p) { rpwi_lines_next_word(&p->in); }
 
 /* A mistake in a name is most often a slip. */
 static void expected_name(struct parser *p, const char *what, const struct words_entry *table)
 {
-	const char *near = *p->word ? words_near(table, p->word) : NULL;
+	const char *near = *p->in.word ? words_near(table, p->in.word) : NULL;
 	if (near)
-		fail(p, "expected %s, not '%s': did you mean %s?", what, p->word, near);
+		fail(p, "expected %s, not '%s': did you mean %s?", what, p->in.word, near);
 	else
 		expected(p, what);
 }
 
-static bool ends_word(char c) { return isspace((unsigned char)c) || c == ':' || c == '#'; }
-
-/* The next word of the line; a colon is one. */
-static void next(struct parser *p)
-{
-	while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\r'))
-		p->at++;
-	p->word_at = p->at;
-	p->word[0] = 0;
-	if (p->at == p->end || *p->at == '\n' || *p->at == '#')
-		return;
-	size_t n = 0;
-	bool colon = *p->at == ':';
-	do {
-		if (!isprint((unsigned char)*p->at)) {
-			fail(p, "a character that is not printable ASCII (0x%02x)",
-				(unsigned char)*p->at);
-			return;
-		}
-		if (n + 1 == WORD_MAX) {
-			fail(p, "a word of more than %d characters", WORD_MAX - 1);
-			return;
-		}
-		p->word[n++] = *p->at++;
-	} while (!colon && p->at < p->end && !ends_word(*p->at));
-	p->word[n] = 0;
-}
-
-static bool is(const struct parser *p, const char *word) { return !strcmp(p->word, word); }
+static bool is(const struct parser *p, const char *word) { return !strcmp(p->in.word, word); }
 
 static bool accept(struct parser *p, const char *word)
 {
-	if (p->failed || !is(p, word))
+	if (p->in.failed || !is(p, word))
 		return false;
 	next(p);
 	return true;
@@ -114,9 +56,9 @@ static int name(
 	struct parser *p, const char *what, const char *prefix, const struct words_entry *table)
 {
 	int value = 0;
-	if (p->failed)
+	if (p->in.failed)
 		return 0;
-	if (!words_find(table, prefix, p->word, &value)) {
+	if (!words_find(table, prefix, p->in.word, &value)) {
 		expected_name(p, what, table);
 		return 0;
 	}
@@ -129,8 +71,8 @@ static int name(
 static uint64_t count(struct parser *p, const char *what)
 {
 	uint64_t v = 0;
-	const char *e = p->failed ? NULL : rpwi_number(p->word, &v);
-	if (p->failed)
+	const char *e = p->in.failed ? NULL : rpwi_number(p->in.word, &v);
+	if (p->in.failed)
 		return 0;
 	if (!e || *e) {
 		expected(p, what);
@@ -143,7 +85,7 @@ static uint64_t count(struct parser *p, const char *what)
 static uint64_t from_one(struct parser *p, const char *what)
 {
 	uint64_t v = 1;
-	if (!p->failed && rpwi_number(p->word, &v) && !v)
+	if (!p->in.failed && rpwi_number(p->in.word, &v) && !v)
 		fail(p, "they are counted from 1");
 	return count(p, what);
 }
@@ -151,10 +93,10 @@ static uint64_t from_one(struct parser *p, const char *what)
 static double real(struct parser *p, const char *what)
 {
 	char *e;
-	if (p->failed)
+	if (p->in.failed)
 		return 0;
-	double v = strtod(p->word, &e);
-	if (!isdigit((unsigned char)p->word[0]) || *e || !(v >= 0 && v <= 1)) {
+	double v = strtod(p->in.word, &e);
+	if (!isdigit((unsigned char)p->in.word[0]) || *e || !(v >= 0 && v <= 1)) {
 		expected(p, what);
 		return 0;
 	}
@@ -173,16 +115,16 @@ static uint64_t duration(struct parser *p)
 {
 	static const char what[] = "a time, as in 200 ms (us, ms, s, min; a day at most)";
 	char *e;
-	if (p->failed)
+	if (p->in.failed)
 		return 0;
-	double v = strtod(p->word, &e);
-	if (!isdigit((unsigned char)p->word[0]) || e == p->word || !(v >= 0 && v <= 1e9)) {
+	double v = strtod(p->in.word, &e);
+	if (!isdigit((unsigned char)p->in.word[0]) || e == p->in.word || !(v >= 0 && v <= 1e9)) {
 		expected(p, what);
 		return 0;
 	}
 	if (!*e) {
 		next(p);
-		e = p->word;
+		e = p->in.word;
 	}
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(time_units); i++) {
 		double ns = v * (double)time_units[i].ns;
@@ -209,10 +151,10 @@ static void which(struct parser *p, struct rpwi_rule *r, enum rpwi_which w)
 static bool range(struct parser *p, struct rpwi_rule *r)
 {
 	uint64_t first, last;
-	if (p->failed || !isdigit((unsigned char)p->word[0]))
+	if (p->in.failed || !isdigit((unsigned char)p->in.word[0]))
 		return false;
 	which(p, r, RPWI_WHICH_RANGE);
-	const char *e = rpwi_number(p->word, &first);
+	const char *e = rpwi_number(p->in.word, &first);
 	last = first;
 	if (e && !strncmp(e, "..", 2)) {
 		last = UINT64_MAX;
@@ -255,7 +197,7 @@ static uint32_t nth(struct parser *p, const char *what)
 static void clauses(struct parser *p, struct rpwi_rule *r)
 {
 	bool timed = r->subject == RPWI_SUBJ_TIME;
-	while (!p->failed && *p->word && !is(p, ":")) {
+	while (!p->in.failed && *p->in.word && !is(p, ":")) {
 		if (accept(p, "qp")) {
 			r->qp = nth(p, "which QP, as in qp 2: the second that the process creates");
 		} else if (accept(p, "cq")) {
@@ -278,7 +220,7 @@ static void clauses(struct parser *p, struct rpwi_rule *r)
 			expect(p, "byte", "'byte' and a number, as in at byte 10^6");
 			which(p, r, RPWI_WHICH_BYTE);
 			r->first = count(p, "a number of bytes, as in 1000000, 10^6 or 64K");
-			if (!p->failed && !is_packet(r) && r->subject != RPWI_SUBJ_SEND)
+			if (!p->in.failed && !is_packet(r) && r->subject != RPWI_SUBJ_SEND)
 				fail(p, "only sends and packets have bytes");
 		} else if (!range(p, r)) {
 			expected(p, "':', a number or a range, or one of: every, chance, at byte, "
@@ -363,7 +305,7 @@ static void act_event(struct parser *p, struct rpwi_rule *r)
 {
 	bool cm = r->subject == RPWI_SUBJ_CALL && r->detail >= RPWI_CALL_CM_CREATE_ID;
 	int v;
-	if (cm && words_find(words_cm_events, "RDMA_CM_EVENT_", p->word, &v)) {
+	if (cm && words_find(words_cm_events, "RDMA_CM_EVENT_", p->in.word, &v)) {
 		r->act = RPWI_ACT_CM_EVENT;
 		r->value = v;
 		next(p);
@@ -377,7 +319,7 @@ static void act_event(struct parser *p, struct rpwi_rule *r)
 		"IBV_EVENT_", words_events);
 }
 
-static uint64_t maybe_duration(struct parser *p) { return *p->word ? duration(p) : RPWI_NEVER; }
+static uint64_t maybe_duration(struct parser *p) { return *p->in.word ? duration(p) : RPWI_NEVER; }
 
 /* What may follow any subject. False: none of these. */
 static bool happening(struct parser *p, struct rpwi_rule *r)
@@ -427,7 +369,7 @@ static void action(struct parser *p, struct rpwi_rule *r)
 			r->ns = duration(p);
 		return;
 	}
-	if (of == OF_CALL && words_find(words_errnos, NULL, p->word, &v)) {
+	if (of == OF_CALL && words_find(words_errnos, NULL, p->in.word, &v)) {
 		r->act = RPWI_ACT_FAIL;
 		r->value = v;
 		next(p);
@@ -441,7 +383,7 @@ static void action(struct parser *p, struct rpwi_rule *r)
 		r->value = name(p, "RNR, INV_REQ, REM_ACCESS or REM_OP", NULL, words_naks);
 	} else if (of == OF_CM && accept(p, "reject")) {
 		r->act = RPWI_ACT_REJECT;
-		if (isdigit((unsigned char)p->word[0])) {
+		if (isdigit((unsigned char)p->in.word[0])) {
 			uint64_t n = count(p, "a reason");
 			r->value = (int)RPWI_MIN(n, UINT16_MAX);
 		} else {
@@ -450,10 +392,10 @@ static void action(struct parser *p, struct rpwi_rule *r)
 				"NO_RESOURCES",
 				NULL, words_reasons);
 		}
-		if (!p->failed && r->detail != 0x10 /* REQ: RPWI_CM_REQ */)
+		if (!p->in.failed && r->detail != 0x10 /* REQ: RPWI_CM_REQ */)
 			fail(p, "only a REQ can be rejected, as in cm REQ 1: reject NO_RESOURCES");
-	} else if (!happening(p, r) && !p->failed) {
-		if (of == OF_CALL && p->word[0] == 'E')
+	} else if (!happening(p, r) && !p->in.failed) {
+		if (of == OF_CALL && p->in.word[0] == 'E')
 			expected_name(p, "an errno, as in ENOMEM", words_errnos);
 		expected_act(p, r);
 	}
@@ -517,7 +459,7 @@ static bool subject(struct parser *p, struct rpwi_rule *r)
 		r->subject = is(p, "received") ? RPWI_SUBJ_RX : RPWI_SUBJ_TX;
 		if (!accept(p, "received"))
 			expect(p, "sent", "'sent' or 'received'");
-		if (words_find(words_opcodes, NULL, p->word, &v)) {
+		if (words_find(words_opcodes, NULL, p->in.word, &v)) {
 			r->detail = v;
 			next(p);
 		}
@@ -529,11 +471,12 @@ static bool subject(struct parser *p, struct rpwi_rule *r)
 		r->subject = is(p, "received") ? RPWI_SUBJ_CM_RX : RPWI_SUBJ_CM_TX;
 		if (!accept(p, "received"))
 			accept(p, "sent");
-	} else if (words_find(words_calls, "ibv_", p->word, &v)) {
+	} else if (words_find(words_calls, "ibv_", p->in.word, &v)) {
 		r->subject = RPWI_SUBJ_CALL;
 		r->detail = v;
 		next(p);
-		if (v == RPWI_CALL_MODIFY_QP && words_find(words_states, "IBV_QPS_", p->word, &v)) {
+		if (v == RPWI_CALL_MODIFY_QP &&
+			words_find(words_states, "IBV_QPS_", p->in.word, &v)) {
 			r->state = v;
 			next(p);
 		}
@@ -546,7 +489,7 @@ static bool subject(struct parser *p, struct rpwi_rule *r)
 static void keep(struct parser *p, struct rpwi_rule *r)
 {
 	struct rpwi_script *s = p->script;
-	const char *from = p->line_at, *to = p->word_at;
+	const char *from = p->in.line_at, *to = p->in.word_at;
 	while (from < to && isspace((unsigned char)*from))
 		from++;
 	while (to > from && isspace((unsigned char)to[-1]))
@@ -561,7 +504,7 @@ static void keep(struct parser *p, struct rpwi_rule *r)
 
 static void fault_line(struct parser *p)
 {
-	struct rpwi_rule r = {.line = p->line};
+	struct rpwi_rule r = {.line = p->in.line};
 	if (!subject(p, &r)) {
 		expected_name(p,
 			"'at TIME', a call (reg_mr, rdma_connect, ...), send, recv, completion, "
@@ -572,16 +515,16 @@ static void fault_line(struct parser *p)
 	clauses(p, &r);
 	expect(p, ":", "':' and what happens");
 	action(p, &r);
-	if (*p->word)
+	if (*p->in.word)
 		expected(p, "the end of the line");
 	check(p, &r);
-	if (!p->failed)
+	if (!p->in.failed)
 		keep(p, &r);
 }
 
 static void process_line(struct parser *p)
 {
-	if (!*p->word || is(p, ":")) {
+	if (!*p->in.word || is(p, ":")) {
 		expected(p, "a program's name, rank N, or all");
 		return;
 	}
@@ -593,7 +536,7 @@ static void process_line(struct parser *p)
 		p->ours = p->who->rank >= 0 && n == (uint64_t)p->who->rank;
 		return;
 	} else {
-		p->ours = !strcmp(p->word, p->who->name);
+		p->ours = !strcmp(p->in.word, p->who->name);
 	}
 	next(p);
 }
@@ -601,7 +544,7 @@ static void process_line(struct parser *p)
 static void one_line(struct parser *p)
 {
 	next(p);
-	if (p->failed || !*p->word)
+	if (p->in.failed || !*p->in.word)
 		return;
 	if (accept(p, "seed")) {
 		if (p->seeded)
@@ -614,22 +557,15 @@ static void one_line(struct parser *p)
 		fault_line(p);
 		return;
 	}
-	if (*p->word)
+	if (*p->in.word)
 		expected(p, "the end of the line");
 }
 
 int rpwi_script_parse(const char *text, size_t len, const struct rpwi_script_who *who,
 	struct rpwi_script **out, char *why, size_t why_len)
 {
-	struct parser p = {.at = text,
-		.end = text + len,
-		.line_at = text,
-		.word_at = text,
-		.line = 1,
-		.why = why,
-		.why_len = why_len,
-		.who = who,
-		.ours = true};
+	struct parser p = {
+		.in = rpwi_lines_begin(text, len, ':', why, why_len), .who = who, .ours = true};
 	*out = NULL;
 	if (len > RPWI_SCRIPT_BYTES_MAX) {
 		fail(&p, "a script of more than %d bytes", RPWI_SCRIPT_BYTES_MAX);
@@ -641,13 +577,9 @@ int rpwi_script_parse(const char *text, size_t len, const struct rpwi_script_who
 		return -ENOMEM;
 	}
 	p.script->seed = 1;
-	for (; p.at < p.end && !p.failed; p.line++) {
-		p.line_at = p.at;
+	for (; rpwi_lines_go_on(&p.in); rpwi_lines_next_line(&p.in))
 		one_line(&p);
-		const char *nl = memchr(p.at, '\n', (size_t)(p.end - p.at));
-		p.at = nl ? nl + 1 : p.end;
-	}
-	if (p.failed) {
+	if (p.in.failed) {
 		free(p.script);
 		return -EINVAL;
 	}

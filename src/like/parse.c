@@ -2,24 +2,16 @@
 /* parse.c - reads a profile: one key a line, every mistake with its line and column. The format is
  * docs/like.md's. Nothing is taken before all of it is understood; no memory but the stack's is. */
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 
+#include "base/lines.h"
 #include "base/number.h"
 #include "like/fields.h"
 
-enum { WORD_MAX = 64 };
-
 struct parser {
-	const char *at, *end, *line_at;
-	unsigned line;
-	char word[WORD_MAX]; /* the one that `at` is behind; empty: the line has ended */
-	const char *word_at;
-	bool failed;
-	char *why;
-	size_t why_len;
+	struct rpwi_lines in;
 	struct rpwi_like *out;
 	uint64_t seen; /* bits by key: of lines of this text */
 	bool based;    /* it goes on from a profile that is built in */
@@ -27,59 +19,9 @@ struct parser {
 
 /* ---- words and mistakes ---- */
 
-static void fail(struct parser *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void fail(struct parser *p, const char *fmt, ...)
-{
-	va_list ap;
-	if (p->failed)
-		return;
-	p->failed = true;
-	int n = snprintf(
-		p->why, p->why_len, "%u:%u: ", p->line, (unsigned)(p->word_at - p->line_at) + 1);
-	va_start(ap, fmt);
-	if (n >= 0 && (size_t)n < p->why_len)
-		vsnprintf(p->why + n, p->why_len - (size_t)n, fmt, ap);
-	va_end(ap);
-}
-
-static void expected(struct parser *p, const char *what)
-{
-	if (*p->word)
-		fail(p, "expected %s, not '%s'", what, p->word);
-	else
-		fail(p, "expected %s, and the line ends", what);
-}
-
-static bool ends_line(const struct parser *p)
-{
-	return p->at == p->end || *p->at == '\n' || *p->at == '#';
-}
-
-/* The next word of the line; '=' is one. */
-static void next(struct parser *p)
-{
-	size_t n = 0;
-	while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\r'))
-		p->at++;
-	p->word_at = p->at;
-	p->word[0] = '\0';
-	if (ends_line(p))
-		return;
-	bool equals = *p->at == '=';
-	do {
-		if (!isprint((unsigned char)*p->at)) {
-			fail(p, "a character that is not printable ASCII (0x%02x)",
-				(unsigned char)*p->at);
-			return;
-		}
-		if (n + 1 == WORD_MAX) {
-			fail(p, "a word of more than %d characters", WORD_MAX - 1);
-			return;
-		}
-		p->word[n++] = *p->at++;
-	} while (!equals && !ends_line(p) && !isspace((unsigned char)*p->at) && *p->at != '=');
-	p->word[n] = '\0';
-}
+#define fail(p, ...) rpwi_lines_fail(&(p)->in, __VA_ARGS__)
+static void expected(struct parser *p, const char *what) { rpwi_lines_expected(&p->in, what); }
+static void next(struct parser *p) { rpwi_lines_next_word(&p->in); }
 
 /* ---- values ---- */
 
@@ -110,13 +52,13 @@ static void expected_word(struct parser *p, const struct like_field *f)
 {
 	const char *near = NULL;
 	size_t most = 2; /* that much is alike by chance */
-	for (const struct like_word *w = f->words; w->name && *p->word; w++)
-		if (rpwi_alike(p->word, w->name) > most) {
-			most = rpwi_alike(p->word, w->name);
+	for (const struct like_word *w = f->words; w->name && *p->in.word; w++)
+		if (rpwi_alike(p->in.word, w->name) > most) {
+			most = rpwi_alike(p->in.word, w->name);
 			near = w->name;
 		}
 	if (near)
-		fail(p, "expected a word of %s, not '%s': did you mean %s?", f->name, p->word,
+		fail(p, "expected a word of %s, not '%s': did you mean %s?", f->name, p->in.word,
 			near);
 	else if (f->kind == LIKE_SET)
 		expected(p, "words, as in docs/like.md, a number, or NONE");
@@ -127,41 +69,41 @@ static void expected_word(struct parser *p, const struct like_field *f)
 static uint64_t set(struct parser *p, const struct like_field *f)
 {
 	uint64_t bits = 0, more = 0;
-	if (!strcasecmp(p->word, "NONE")) {
+	if (!strcasecmp(p->in.word, "NONE")) {
 		next(p);
 		return 0;
 	}
 	do {
-		const struct like_word *w = find(f, p->word);
+		const struct like_word *w = find(f, p->in.word);
 		if (w)
 			bits |= w->value;
-		else if (number(p->word, &more))
+		else if (number(p->in.word, &more))
 			bits |= more;
 		else
 			expected_word(p, f);
 		next(p);
-	} while (*p->word && !p->failed);
+	} while (*p->in.word && !p->in.failed);
 	return bits;
 }
 
 static uint64_t one_number(struct parser *p, const struct like_field *f)
 {
 	uint64_t v = 0;
-	bool good = number(p->word, &v);
+	bool good = number(p->in.word, &v);
 	if (!good)
 		expected(p, "a number, as in 16, 0x10, 10^6 or 64K");
 	else if (f->kind == LIKE_MTU && (v & (v - 1) || v < 256 || v > 4096))
 		expected(p, "256, 512, 1024, 2048 or 4096");
 	else if (f->kind == LIKE_PLACE && (v < f->least || v > f->most))
 		fail(p, "expected a number from %llu to %llu, not '%s'",
-			(unsigned long long)f->least, (unsigned long long)f->most, p->word);
+			(unsigned long long)f->least, (unsigned long long)f->most, p->in.word);
 	next(p);
 	return v;
 }
 
 static uint64_t rank(struct parser *p, const struct like_field *f)
 {
-	const struct like_word *w = find(f, p->word);
+	const struct like_word *w = find(f, p->in.word);
 	if (!w)
 		expected_word(p, f);
 	next(p);
@@ -185,7 +127,7 @@ static void value(struct parser *p, enum rpwi_like_key key)
 		v = rank(p, f);
 	else
 		v = one_number(p, f);
-	if (*p->word)
+	if (*p->in.word)
 		expected(p, "the end of the line");
 	p->seen |= 1ull << key;
 	p->out->given |= 1ull << key;
@@ -200,12 +142,12 @@ static void expected_key(struct parser *p)
 	const char *near = NULL;
 	size_t most = 4;
 	for (unsigned k = 0; k < RPWI_LIKE_KEYS; k++)
-		if (rpwi_alike(p->word, like_fields[k].name) > most) {
-			most = rpwi_alike(p->word, like_fields[k].name);
+		if (rpwi_alike(p->in.word, like_fields[k].name) > most) {
+			most = rpwi_alike(p->in.word, like_fields[k].name);
 			near = like_fields[k].name;
 		}
 	if (near)
-		fail(p, "expected a key, not '%s': did you mean %s?", p->word, near);
+		fail(p, "expected a key, not '%s': did you mean %s?", p->in.word, near);
 	else
 		expected(p, "a key, as in max_qp (docs/like.md lists them)");
 }
@@ -222,11 +164,11 @@ static int find_key(const char *word)
 static void about(struct parser *p)
 {
 	size_t n = 0;
-	while (p->at < p->end && (*p->at == ' ' || *p->at == '\t'))
-		p->at++;
-	for (; !ends_line(p) && isprint((unsigned char)*p->at); p->at++)
+	while (p->in.at < p->in.end && (*p->in.at == ' ' || *p->in.at == '\t'))
+		p->in.at++;
+	for (; !rpwi_lines_ends(&p->in) && isprint((unsigned char)*p->in.at); p->in.at++)
 		if (n + 1 < sizeof(p->out->about))
-			p->out->about[n++] = *p->at;
+			p->out->about[n++] = *p->in.at;
 	while (n && p->out->about[n - 1] == ' ')
 		n--;
 	p->out->about[n] = '\0';
@@ -239,7 +181,7 @@ static void base(struct parser *p)
 {
 	p->based = true;
 	next(p);
-	const char *text = like_text(p->word);
+	const char *text = like_text(p->in.word);
 	if (!text) {
 		expected(p, "the name of a profile (`ropeway devices --help` lists them)");
 		return;
@@ -247,29 +189,29 @@ static void base(struct parser *p)
 	/* those that are built in have no such line, and no mistake */
 	char why[RPWI_WHY_LEN];
 	if (rpwi_like_parse(text, strlen(text), p->out, why, sizeof(why)))
-		fail(p, "%s: %s", p->word, why);
+		fail(p, "%s: %s", p->in.word, why);
 	next(p);
-	if (*p->word)
+	if (*p->in.word)
 		expected(p, "the end of the line");
 }
 
 static void one_line(struct parser *p)
 {
 	next(p);
-	if (p->failed || !*p->word)
+	if (p->in.failed || !*p->in.word)
 		return;
-	bool is_about = !strcmp(p->word, "about"), is_base = !strcmp(p->word, "like");
-	int key = find_key(p->word);
+	bool is_about = !strcmp(p->in.word, "about"), is_base = !strcmp(p->in.word, "like");
+	int key = find_key(p->in.word);
 	if (key < 0 && !is_about && !is_base)
 		expected_key(p);
 	else if (key >= 0 && p->seen >> key & 1)
-		fail(p, "'%s' has a value already", p->word);
+		fail(p, "'%s' has a value already", p->in.word);
 	else if (is_base && (p->seen || p->based))
 		fail(p, "'like' stands before all other keys, and once");
-	if (p->failed)
+	if (p->in.failed)
 		return;
 	next(p);
-	if (strcmp(p->word, "=")) {
+	if (strcmp(p->in.word, "=")) {
 		expected(p, "'='");
 	} else if (is_about) {
 		about(p);
@@ -277,7 +219,7 @@ static void one_line(struct parser *p)
 		base(p);
 	} else {
 		next(p);
-		if (*p->word)
+		if (*p->in.word)
 			value(p, (enum rpwi_like_key)key);
 		else
 			expected(p, "a value");
@@ -287,27 +229,16 @@ static void one_line(struct parser *p)
 int rpwi_like_parse(const char *text, size_t len, struct rpwi_like *out, char *why, size_t why_len)
 {
 	struct rpwi_like made = rpwi_like_whole;
-	struct parser p = {.at = text,
-		.end = text + len,
-		.line_at = text,
-		.word_at = text,
-		.line = 1,
-		.why = why,
-		.why_len = why_len,
-		.out = &made};
+	struct parser p = {.in = rpwi_lines_begin(text, len, '=', why, why_len), .out = &made};
 	if (len > RPWI_LIKE_FILE_MAX)
 		fail(&p, "a profile of more than %d bytes", RPWI_LIKE_FILE_MAX);
-	for (; p.at < p.end && !p.failed; p.line++) {
-		p.line_at = p.at;
+	for (; rpwi_lines_go_on(&p.in); rpwi_lines_next_line(&p.in))
 		one_line(&p);
-		const char *nl = memchr(p.at, '\n', (size_t)(p.end - p.at));
-		p.at = nl ? nl + 1 : p.end;
-	}
-	if (!p.failed && !p.seen && !p.based) {
-		p.word_at = p.line_at;
+	if (!p.in.failed && !p.seen && !p.based) {
+		p.in.word_at = p.in.line_at;
 		fail(&p, "expected lines of KEY = VALUE, and there is none");
 	}
-	if (p.failed)
+	if (p.in.failed)
 		return -EINVAL;
 	*out = made;
 	return 0;
