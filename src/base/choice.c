@@ -97,7 +97,7 @@ bool rpwi_choice_hides_any(void)
 bool rpwi_choice_hides(const char *device)
 {
 	const char *list = rpwi_choice();
-	bool ours = !strncmp(device, "rpw_", 4);
+	bool ours = rpwi_choice_is_ours(device);
 	struct rpwi_choice_word w;
 	while (list && rpwi_choice_next(&list, &w))
 		if ((w.kind == RPWI_CHOICE_SOFTWARE && !ours) ||

@@ -48,6 +48,9 @@ bool rpwi_choice_names(void);
  * 0 or -ENOMEM. */
 int rpwi_choice_add(const char *word);
 
+/* Is a device of that name ours? Others are real. */
+static inline bool rpwi_choice_is_ours(const char *device) { return !strncmp(device, "rpw_", 4); }
+
 /* ---- real devices ---- */
 
 /* Is none seen? */

@@ -238,7 +238,7 @@ static struct same_host same_host(void)
 /* Programs see none that the list hides, and neither does this one. */
 static bool is_real(struct ibv_device *dev)
 {
-	return strncmp(ibv_get_device_name(dev), "rpw_", 4) != 0;
+	return !rpwi_choice_is_ours(ibv_get_device_name(dev));
 }
 
 /* Nor does this process list them then. */

@@ -7,6 +7,7 @@
  * until the deadline, and then kills both. One that not even SIGKILL ends has no parent here any
  * more: nobody waits for it.
  */
+#include "base/choice.h"
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -118,10 +119,7 @@ static bool end(struct trial *t, uint64_t until_ns, char answer[ANSWER_MAX])
 
 /* ---- what is tried ---- */
 
-static bool is_real(struct ibv_device *d)
-{
-	return strncmp(ibv_get_device_name(d), "rpw_", 4) != 0;
-}
+static bool is_real(struct ibv_device *d) { return !rpwi_choice_is_ours(ibv_get_device_name(d)); }
 
 static void say_names(int fd, const char *unused)
 {

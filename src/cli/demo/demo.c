@@ -297,7 +297,7 @@ static bool default_device(char name[IBV_SYSFS_NAME_MAX])
 
 	*name = '\0';
 	for (int i = 0; list && i < num && strcmp(name, "rpw_lo") != 0; i++)
-		if (!strncmp(ibv_get_device_name(list[i]), "rpw_", 4))
+		if (rpwi_choice_is_ours(ibv_get_device_name(list[i])))
 			snprintf(name, IBV_SYSFS_NAME_MAX, "%s", ibv_get_device_name(list[i]));
 	if (list)
 		ibv_free_device_list(list);

@@ -94,7 +94,7 @@ static void look_at_device(
 	char what[64], why[300];
 
 	snprintf(what, sizeof(what), "device %.40s", name);
-	*hardware |= strncmp(name, "rpw_", 4) != 0;
+	*hardware |= !rpwi_choice_is_ours(name);
 	if (broken) {
 		doctor_add(r, DOCTOR_WARN, what,
 			"`ropeway run --devices auto` hides it from programs",

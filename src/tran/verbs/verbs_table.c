@@ -153,7 +153,7 @@ int rpwi_verbs_devices(const struct verbs_table *v, const char *names, int *soft
 		const char *name = v->ibv_get_device_name(list[i]);
 		bool wanted = rpwi_verbs_listed(names, name);
 		listed += wanted;
-		*software += wanted && !strncmp(name, "rpw_", 4);
+		*software += wanted && rpwi_choice_is_ours(name);
 	}
 	v->ibv_free_device_list(list);
 	return listed;
