@@ -320,6 +320,26 @@ class Blocks(unittest.TestCase):
         return got.stdout + got.stderr
 
 
+# ---- the site ----
+
+def site():
+    """docs/site/stage.py: how the site's pages are made of the documents."""
+    sys.path.insert(0, str(ROOT / "docs/site"))
+    return importlib.import_module("stage")
+
+
+class Site(unittest.TestCase):
+    def test_each_link_is_one_that_the_site_has(self):
+        stage = site()
+        pages, count = stage.Stage(BUILD, pathlib.Path("/nonexistent")), 0
+        for name in documents():
+            if not stage.NOT_FOR_READERS.match(name):
+                for _, target in links(name):
+                    pages.link(name, target)  # it raises an error for a folder that has no page
+                    count += 1
+        self.assertGreater(count, 200)
+
+
 # ---- what commands name ----
 
 @functools.cache
