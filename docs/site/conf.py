@@ -6,7 +6,7 @@ from pathlib import Path
 project = "ropeway"
 author = "the ropeway authors"
 copyright = author + ", BSD-3-Clause"
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx_copybutton"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 myst_heading_anchors = 6  # as GitHub makes them: the documents link to these
 myst_enable_extensions = ["attrs_block"]
@@ -17,6 +17,10 @@ highlight_language = "none"
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
 nitpicky = False
+
+# A button copies commands and programs, without the prompts; outputs have none.
+copybutton_selector = ", ".join(f"div.highlight-{language} pre" for language in ("sh", "bash", "python", "c", "yaml", "dockerfile"))
+copybutton_prompt_text = "$ "
 
 html_theme = "furo"
 html_title = "ropeway"

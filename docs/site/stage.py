@@ -5,6 +5,7 @@
   - each *.md of the tree for readers; a link to a source file becomes one to a page that shows it
   - reference/c.rst from include/ropeway.h, reference/python.rst from the stubs and docstrings of python/ropeway
   - man/*.md from the man pages, by mandoc
+  - index.md from index.md.in (home.py)
   - docs/bench/RESULTS.md with a plot above each table
   - docs/learn/ladders/*.html: the ladder pages of a run of the tour, and a page that lists them
 """
@@ -21,6 +22,7 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
 import c_reference  # noqa: E402
+import home  # noqa: E402
 import plots  # noqa: E402
 import python_reference  # noqa: E402
 
@@ -136,7 +138,7 @@ class Stage:
                 page.parent.mkdir(parents=True, exist_ok=True)
                 subprocess.run([self.build / "ropeway", "explain", found[-1], "-o", page], check=True, stderr=subprocess.DEVNULL)
                 made.append((chapter, page.name, *about))
-        for language, title, lead, nth in (("", "Ladder pages", "What `ropeway explain CAPTURE -o PAGE` draws, of captures that the tour made when this site was built. Click a packet or a state: it explains itself. "
+        for language, title, lead, nth in (("", "Ladder pages", "What `ropeway explain CAPTURE -o PAGE` draws, of captures that the tour made when this site was built. Select a packet or a state: it explains itself. "
                                             "Each page is one file, in English and Chinese.", 2),
                                            (".zh", "报文阶梯图", "`ropeway explain CAPTURE -o PAGE` 根据抓包绘制的页面；这些抓包是构建本站时由教程生成的。点击任意报文或状态即可查看说明。每个页面都是单个文件，含中英文。", 3)):
             rows = "".join(f'- <a href="{row[1]}">{row[nth]}</a> ([{row[0]}](../{row[0]}{language}.md))\n' for row in made)
@@ -148,13 +150,13 @@ class Stage:
                 self.document(name)
         shutil.copy(HERE / "conf.py", self.out / "conf.py")
         shutil.copytree(HERE / "static", self.out / "site/static", dirs_exist_ok=True)
-        home = (HERE / "index.md.in").read_text(encoding="utf-8")
-        self.pictures(home, ROOT)
-        self.write("index.md", home)
         self.write("reference/c.rst", c_reference.reference((ROOT / "include/ropeway.h").read_text(encoding="utf-8")))
         self.write("reference/python.rst", python_reference.reference(ROOT / "python"))
         self.man_pages()
         self.ladders()
+        first = home.expand((HERE / "index.md.in").read_text(encoding="utf-8"), ROOT, lambda page: (self.out / "html" / page).exists())
+        self.pictures(first, ROOT)
+        self.write("index.md", first)
         self.sources()
 
 

@@ -323,14 +323,14 @@ class Blocks(unittest.TestCase):
 # ---- the site ----
 
 def site():
-    """docs/site/stage.py: how the site's pages are made of the documents."""
+    """docs/site/stage.py and docs/site/home.py: how the site's pages are made of the documents."""
     sys.path.insert(0, str(ROOT / "docs/site"))
-    return importlib.import_module("stage")
+    return importlib.import_module("stage"), importlib.import_module("home")
 
 
 class Site(unittest.TestCase):
     def test_each_link_is_one_that_the_site_has(self):
-        stage = site()
+        stage, _ = site()
         pages, count = stage.Stage(BUILD, pathlib.Path("/nonexistent")), 0
         for name in documents():
             if not stage.NOT_FOR_READERS.match(name):
@@ -338,6 +338,21 @@ class Site(unittest.TestCase):
                     pages.link(name, target)  # it raises an error for a folder that has no page
                     count += 1
         self.assertGreater(count, 200)
+
+    def test_its_first_page_takes_each_command_from_a_document(self):
+        _, home = site()
+        text = (ROOT / "docs/site/index.md.in").read_text(encoding="utf-8")
+        self.assertEqual(set(re.findall(r"(?m)^```(.+)$", text)), {"{toctree}"}, "a block of its own, which no test runs")
+        taken = home.takes(text)
+        self.assertGreaterEqual(len(taken), 12)
+        self.assertEqual(len(taken), text.count("{{ block"))
+        for name, first in taken:
+            block = next((block for block in parts(name)[0] if block.first == first), None)
+            self.assertIsNotNone(block, f"{name} has no block that begins with '{first}'")
+            self.assertTrue(run_by(block) or (name, first) in not_run(), block)
+            self.assertEqual(home.blocks(documents()[name])[first][1], block.text)
+        for code in re.findall(r"`([^`\n]+)`", text):
+            self.assertIsNone(command_error(code), code)
 
 
 # ---- what commands name ----

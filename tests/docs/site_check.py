@@ -8,7 +8,7 @@ Of every page:
   - each link leads to a file of the site, and to something there that has this name
   - at 360 pixels nothing makes it wider than the screen
   - dark mode is dark; axe-core finds no violation of WCAG 2.2 A and AA: all rules in light, those about colors in dark too, those about sizes on the phone too
-And the search finds a call from disk. The last line is 'N passed, N failed'.
+And from disk, the search finds calls, fields and options, and the buttons beside commands copy them, by key and by touch. The last line is 'N passed, N failed'.
 """
 import argparse
 import json
@@ -129,17 +129,72 @@ def brightness(color):
     return sum(map(float, re.findall(r"[\d.]+", color)[:3])) / 3
 
 
-def search_finds(site, word):
-    """What is wrong with the search, by file://."""
+def results(page):
+    """Where the search page leads to, once it has listed all that it has found."""
+    for _ in range(200):
+        if re.search(r"Search finished|did not match", page.js("document.querySelector('.search-summary')?.textContent || ''")):
+            break
+        time.sleep(0.05)
+    return page.js("[...document.querySelectorAll('#search-results li a')].map((e) => e.getAttribute('href'))")
+
+
+SOUGHT = {"rpw_endpoint_flush": "reference/c.html", "max_qp_rd_atom": "docs/like.html", "bth": "docs/learn/03-wire.html", "ibv_rc_pingpong": "README.html"}
+
+
+def search_finds(site):
+    """What is wrong with the search, by file://, from the field of the first page."""
+    wrong = []
     with browser.Browser() as page:
-        page.screen(*DESK)
-        page.call("Page.navigate", url=(site.place / "search.html").as_uri() + "?q=" + word)
-        for _ in range(200):
-            found = page.js("[...document.querySelectorAll('#search-results li a')].map((e) => e.getAttribute('href'))")
-            if found:
+        page.screen(*PHONE, phone=True)
+        for word, wanted in SOUGHT.items():
+            page.open((site.place / "index.html").as_uri())
+            page.js("document.querySelector('#search-all').focus()")
+            page.call("Input.insertText", text=word)
+            page.key("Enter")
+            found = results(page)
+            if not any(link.partition("?")[0].partition("#")[0].endswith(wanted) for link in found):
+                wrong.append(f"the search for {word} finds {found[:8]}, not {wanted}")
+    return wrong
+
+
+BUTTONS = "document.querySelectorAll('button.copybtn')"
+
+
+def pasted(page):
+    page.js("document.body.append(Object.assign(document.createElement('textarea'), {id: 'pasted'})); document.querySelector('#pasted').focus()")
+    page.call("Input.dispatchKeyEvent", type="keyDown", commands=["paste"])
+    return page.js("(() => { const e = document.querySelector('#pasted'), text = e.value; e.remove(); return text; })()")
+
+
+def copying_works(site):
+    """What is wrong with the buttons that copy: each block of commands has one, which keys and a finger reach."""
+    wrong = []
+    with browser.Browser() as page:
+        page.screen(*PHONE, phone=True)
+        page.call("Emulation.setTouchEmulationEnabled", enabled=True)
+        page.open((site.place / "index.html").as_uri())
+        for _ in range(100):
+            if count := page.js(BUTTONS + ".length"):
                 break
             time.sleep(0.05)
-        return [] if any("reference/c.html" in link for link in found) else [f"the search for {word} finds {found}"]
+        blocks = page.js("[...document.querySelectorAll('.highlight-sh pre, .highlight-python pre')].map((e) => e.textContent)")
+        if count != len(blocks) or count < 10:
+            return [f"{len(blocks)} blocks have {count} buttons that copy"]
+        for n, text in enumerate(blocks):
+            where = page.js(f"(() => {{ const e = {BUTTONS}[{n}]; e.scrollIntoView({{block: 'center', behavior: 'instant'}}); const r = e.getBoundingClientRect();"
+                            " return [r.x + r.width / 2, r.y + r.height / 2, Math.min(r.width, r.height), Number(getComputedStyle(e).opacity)]; })()")
+            if where[2] < 24 or where[3] < 1:
+                wrong.append(f"the button of block {n} is {where[2]} pixels wide, and its opacity {where[3]}")
+            if n % 2:
+                page.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": where[0], "y": where[1]}])
+                page.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+                time.sleep(0.3)  # a tap becomes a click
+            else:
+                page.js(f"{BUTTONS}[{n}].focus()")
+                page.key("Enter")
+            if (got := pasted(page).rstrip("\n")) != text.rstrip("\n"):
+                wrong.append(f"the button of block {n} copies {got!r}, not {text!r}")
+    return wrong
 
 
 def main():
@@ -159,7 +214,7 @@ def main():
     site = Site(args.site.resolve())
     axe = axe_file.read_text(encoding="utf-8")
     waiting = [path for path in site.pages if args.only in str(path)]
-    results = {}
+    seen = {}
 
     def work():
         reader = Reader(site, axe, args.pictures)
@@ -167,9 +222,9 @@ def main():
             while waiting:
                 path = waiting.pop()
                 try:
-                    results[path] = reader.look(page, path)
+                    seen[path] = reader.look(page, path)
                 except (RuntimeError, LookupError, TimeoutError) as error:  # one page's trouble is that page's
-                    results[path] = [f"{type(error).__name__}: {error}"]
+                    seen[path] = [f"{type(error).__name__}: {error}"]
 
     wanted = len(waiting)
     threads = [threading.Thread(target=work) for _ in range(BROWSERS)]
@@ -178,18 +233,19 @@ def main():
     for thread in threads:
         thread.join()
     if not args.only:
-        results[site.place / "search.html?q="] = search_finds(site, "rpw_endpoint_flush")
-        wanted += 1
+        seen[site.place / "search.html?q="] = search_finds(site)
+        seen[site.place / "index.html, copying"] = copying_works(site)
+        wanted += 2
     failed = 0
-    for path, wrong in sorted(results.items()):
+    for path, wrong in sorted(seen.items()):
         if wrong:
             failed += 1
             print(f"FAIL {path.relative_to(site.place)}")
             for text in wrong:
                 print(f"    {text}")
-    failed += wanted - len(results)
+    failed += wanted - len(seen)
     print(f"{wanted - failed} passed, {failed} failed")
-    return 1 if failed or not results else 0
+    return 1 if failed or not seen else 0
 
 
 if __name__ == "__main__":
