@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from sphinx.search.en import SearchEnglish
+
 project = "ropeway"
 author = "the ropeway authors"
 copyright = author + ", BSD-3-Clause"
@@ -36,6 +38,24 @@ html_theme_options = {
 }
 
 
+HAN = "\u4e00-\u9fff"
+
+
+class SearchEnglishAndChinese(SearchEnglish):
+    """Chinese has no spaces between words: a run of it is searched by its pairs of characters."""
+
+    js_splitter_code = f"""
+var splitQuery = (query) => query.split(/[^\\p{{Letter}}\\p{{Number}}_\\p{{Emoji_Presentation}}]+/gu)
+  .flatMap((word) => word.split(/([{HAN}]+)/))
+  .flatMap((run) => (/^[{HAN}]{{2,}}$/.test(run) ? Array.from(run).slice(1).map((_, i) => run.slice(i, i + 2)) : [run]))
+  .filter((word) => word);
+"""
+
+    def split(self, text):
+        runs = [run for word in super().split(text) for run in re.split(f"([{HAN}]+)", word) if run]
+        return [part for run in runs for part in (map("".join, zip(run, run[1:])) if re.match(f"[{HAN}]{{2}}", run) else [run])]
+
+
 def language_of_page(app, page, template, context, doctree):
     context["language"] = "zh-CN" if page.endswith(".zh") or page.endswith("/zh") else "en"
 
@@ -54,6 +74,7 @@ def reachable_by_keys(app, error):
 
 
 def setup(app):
+    app.add_search_language(SearchEnglishAndChinese)
     app.connect("html-page-context", language_of_page)
     app.connect("build-finished", reachable_by_keys)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

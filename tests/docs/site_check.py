@@ -8,7 +8,7 @@ Of every page:
   - each link leads to a file of the site, and to something there that has this name
   - at 360 pixels nothing makes it wider than the screen
   - dark mode is dark; axe-core finds no violation of WCAG 2.2 A and AA: all rules in light, those about colors in dark too, those about sizes on the phone too
-And from disk, the search finds calls, fields and options, and the buttons beside commands copy them, by key and by touch. The last line is 'N passed, N failed'.
+And from disk, the search finds calls, options and Chinese words, and the buttons beside commands copy them, by key and by touch. The last line is 'N passed, N failed'.
 """
 import argparse
 import json
@@ -138,7 +138,7 @@ def results(page):
     return page.js("[...document.querySelectorAll('#search-results li a')].map((e) => e.getAttribute('href'))")
 
 
-SOUGHT = {"rpw_endpoint_flush": "reference/c.html", "max_qp_rd_atom": "docs/like.html", "bth": "docs/learn/03-wire.html", "ibv_rc_pingpong": "README.html"}
+SOUGHT = {"rpw_endpoint_flush": "reference/c.html", "max_qp_rd_atom": "docs/like.html", "bth": "docs/learn/03-wire.html", "ibv_rc_pingpong": "README.html", "队列对": "docs/learn/02-rc-by-hand.zh.html", "丢包": "docs/learn/07-loss.zh.html"}
 
 
 def search_finds(site):
