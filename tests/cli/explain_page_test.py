@@ -121,6 +121,19 @@ class Page(Case):
         page.click(".row.req")
         self.assertIn("SEND_ONLY", page.js("document.querySelector('#panel h2').innerText"))
 
+    def test_a_nak_is_explained_once_and_notes_have_the_width_of_the_panel(self):
+        page = self.opened(story("lossy") / "client.pcapng")
+        page.js("document.getElementById('fold').click()")
+        page.click(page.js("'.row[data-row=\"' + rows.findIndex((r) => r.l === 'RC NAK') + '\"]'"))
+        words = "[...document.querySelectorAll('#panel p')].map((e) => e.textContent).join(' ')"
+        self.assertEqual(page.js(words).count("egative acknowledgement"), 1, page.js(words))
+        self.assertEqual(page.js("document.querySelectorAll('#panel .mk').length"), 1)
+        page.js("(() => { const row = rows[chosen]; row.l = 'RC RNR NAK'; row.m = ['rnr']; showRow(chosen); })()")
+        self.assertEqual(page.js(words).count("eceiver not ready"), 1, page.js(words))
+        narrow = page.js("[...document.querySelectorAll('#panel td.what')].filter((e) => e.offsetWidth < 0.95 * e.parentElement.clientWidth - 8).map((e) => e.textContent)")
+        self.assertEqual(narrow, [])
+        self.assertGreater(page.js("document.querySelectorAll('#panel td.what').length"), 5)
+
     def test_a_click_explains_a_state(self):
         page = self.opened(story("pair") / "client.pcapng")
         page.click('[data-state="ESTABLISHED"]')
@@ -362,6 +375,12 @@ class Page(Case):
         self.assertEqual(page.js("chosen"), chosen)
         page.click('[data-go="1"]')
         self.assertEqual(page.js("chosen"), page.js(f"problems[2 % {count}].i"))
+        page.screen(390, 844, phone=True)  # where the list begins with two
+        page.open(page.js("location.href"))
+        self.assertEqual(page.js("document.querySelectorAll('#problems li').length"), 2)
+        self.assertEqual(page.js("document.querySelector('#list').textContent"), f"List {count} places")
+        page.js("document.querySelector('#list').click()")
+        self.assertEqual(page.js("document.querySelectorAll('#problems li').length"), count)
 
     def test_filters_by_queue_pair_and_by_kind(self):
         page = self.opened(story("long") / "client.pcapng")

@@ -489,8 +489,9 @@ const fieldOf = (byte) => [...document.querySelectorAll("#panel tr[data-at]")].f
 function showRow(i) {
   const row = rows[i], marks = row.m || [], w = words(row), content = [];
   chosen = i;
-  for (const m of marks) content.push(paragraph("mk", pick(MARKS[m]) === operation(row) ? pick(MARKS[m], 2) : `${pick(MARKS[m])}: ${pick(MARKS[m], 2)}`));
-  if (w) content.push(paragraph("", pick(w[0])));
+  const named = (m) => w && ["nak", "rnr"].includes(m); // the operation's own words say it
+  for (const m of marks) if (!named(m)) content.push(paragraph("mk", `${pick(MARKS[m])}${zh ? "：" : ": "}${pick(MARKS[m], 2)}`));
+  if (w) content.push(paragraph(marks.some(named) ? "mk" : "", pick(w[0])));
   if (row.w || w) content.push(paragraph("", `${marks.includes("gap") ? "" : say("why") + (zh ? "：" : ": ")}${pick(row.w ? WHYS[row.w] : w[1])}`));
   if (w) content.push(paragraph("ib", w[2]));
   if (row.c) content.push(paragraph("sub", row.c));
