@@ -384,7 +384,7 @@ function drawBar() {
   const search = make("input");
   search.type = "search";
   search.id = "search";
-  search.placeholder = say("search");
+  search.placeholder = say(innerWidth <= 820 ? "search_short" : "search");
   search.setAttribute("aria-label", say("search"));
   search.value = sought;
   const found = sought === "" ? "" : say("found", { n: rows.reduce((sum, row) => sum + passes(row), 0) });

@@ -23,6 +23,7 @@ const UI = {
   hint: ["Click a packet, a state or a fold; ↑ ↓ move, Enter opens, Esc closes.", "点击数据包、状态或折叠行；↑ ↓ 移动，回车打开，Esc 关闭。"],
   legend: ["Legend", "图例"],
   hint_touch: ["Tap a packet, a state or a fold.", "点按数据包、状态或折叠行。"],
+  search_short: ["Search", "搜索"],
   search: ["Search: words, PSN, #number", "搜索：文字、PSN、#编号"], found: [["{n} packet", "{n} packets"], "{n} 个包"],
   bytes_from_bth: ["Bytes, from the BTH on", "字节（从 BTH 开始）"],
   hint_problems: ["Click a packet, a state or a fold; ↑ ↓ move, Enter opens, Esc closes, N and P lead to the next and the previous problem.", "点击数据包、状态或折叠行；↑ ↓ 移动，回车打开，Esc 关闭，N 和 P 跳到下一个和上一个问题。"],
