@@ -13,7 +13,7 @@ import plots
 
 LIVE = [  # a page of the site that answers to clicks, its title, what to do with it
     ("docs/learn/ladders/07-loss-nak-server.html", "Packets, some of them lost",
-     "`ropeway explain` drew this page from a capture of chapter 7 of the tour. Select an arrow to see each field with its bytes, and why the packet was sent; Next problem goes to the next loss."),
+     "`ropeway explain` drew this page from a capture of chapter 7 of the tour. Select an arrow to see each field with its bytes, and why the packet was sent; **Next problem** goes to the next loss."),
 ]
 
 

@@ -6,7 +6,7 @@
 Of every page:
   - it loads by file://, no script of it throws, and it asks nothing of a network
   - each link leads to a file of the site, and to something there that has this name
-  - at 360 pixels nothing makes it wider than the screen
+  - at 360 pixels nothing makes it wider than the screen; on paper no program, output or table is cut off
   - dark mode is dark; axe-core finds no violation of WCAG 2.2 A and AA: all rules in light, those about colors in dark too, those about sizes on the phone too
 And from disk, the search finds calls, options and Chinese words, and the buttons beside commands copy them, by key and by touch. The last line is 'N passed, N failed'.
 """
@@ -27,6 +27,7 @@ import browser  # noqa: E402
 
 BROWSERS = 2
 PHONE = 360, 740
+PAPER = 718, 1000  # A4 without its margins
 DESK = 1280, 900
 ALL_RULES = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
 IN_THE_DARK = {"type": "rule", "values": ["color-contrast"]}  # what depends on colors
@@ -122,7 +123,16 @@ class Reader:
             wrong.append(f"it is {width} pixels wide on a phone of {PHONE[0]}: {widest}")
         wrong += self.violations(page, "phone", ON_A_PHONE)
         self.picture(page, path, "phone")
-        return wrong
+        return wrong + self.cut_on_paper(page)
+
+    @staticmethod
+    def cut_on_paper(page):
+        page.screen(*PAPER)
+        page.call("Emulation.setEmulatedMedia", media="print")
+        cut = page.js(f"[...document.querySelectorAll('article pre, article table')].filter((e) => e.checkVisibility() && (e.scrollWidth > e.clientWidth + 2 || e.getBoundingClientRect().right > {PAPER[0]}))"
+                      ".map((e) => e.tagName + ' ' + e.textContent.trim().slice(0, 60))")
+        page.call("Emulation.setEmulatedMedia", media="")
+        return [f"cut off on paper: {text!r}" for text in cut[:5]]
 
 
 def brightness(color):
@@ -138,7 +148,7 @@ def results(page):
     return page.js("[...document.querySelectorAll('#search-results li a')].map((e) => e.getAttribute('href'))")
 
 
-SOUGHT = {"rpw_endpoint_flush": "reference/c.html", "max_qp_rd_atom": "docs/like.html", "bth": "docs/learn/03-wire.html", "ibv_rc_pingpong": "README.html", "队列对": "docs/learn/02-rc-by-hand.zh.html", "丢包": "docs/learn/07-loss.zh.html"}
+SOUGHT = {"rpw_endpoint_flush": "reference/c.html", "ROPEWAY_PCAP_LIMIT": "man/ropeway-1.html", "max_qp_rd_atom": "docs/like.html", "bth": "docs/learn/03-wire.html", "ibv_rc_pingpong": "README.html", "队列对": "docs/learn/02-rc-by-hand.zh.html", "丢包": "docs/learn/07-loss.zh.html"}
 
 
 def search_finds(site):
