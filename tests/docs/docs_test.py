@@ -354,6 +354,20 @@ class Site(unittest.TestCase):
         for code in re.findall(r"`([^`\n]+)`", text):
             self.assertIsNone(command_error(code), code)
 
+    def test_in_a_plot_each_ratio_is_a_mark_and_right_is_better(self):
+        plots = site()[1].plots
+        drawn = plots.first_plot("| What | ropeway | Reference | | Ratio | Goal | |\n|---|---|---|---|---|---|---|\n"
+                                 "| late | 0.50 µs | one | 2.00 | 0.25 | ≤ 0.5 | pass |\n| slow | 50 MiB/s | two | 100 | 0.50 | ≥ 1 | short, unsteady |\n").partition("</figcaption>")[2]
+        rows = re.findall(r'<span class="what">(\w+) <small>(\w+)</small></span>.*class="(mark[^"]*)".*<span class="value">(\S+)</span>', drawn)
+        self.assertEqual(rows, [("late", "one", "mark", "4.0×"), ("slow", "two", "mark short unsteady", "0.50×")])
+        late, slow = (float(re.search(pattern, drawn)[1]) for pattern in (r'cx="([\d.]+)%" cy="50%" r=', r'x="([\d.]+)%" y="50%" overflow'))
+        self.assertGreater(late, slow)
+        for name in ("README.md", "docs/bench/RESULTS.md"):
+            ratios = sum(plots.number(row[head.index("ratio")]) is not None for _, _, head, rows in plots.tables(documents()[name].splitlines()) for row in rows)
+            figures = "".join(re.findall(r"(?s)</figcaption>.*?</figure>", plots.with_plots(documents()[name])))
+            self.assertEqual(figures.count('class="mark'), ratios, name)
+            self.assertGreaterEqual(ratios, 10, name)
+
 
 # ---- what commands name ----
 

@@ -148,7 +148,15 @@ def results(page):
     return page.js("[...document.querySelectorAll('#search-results li a')].map((e) => e.getAttribute('href'))")
 
 
-SOUGHT = {"rpw_endpoint_flush": "reference/c.html", "ROPEWAY_PCAP_LIMIT": "man/ropeway-1.html", "max_qp_rd_atom": "docs/like.html", "bth": "docs/learn/03-wire.html", "ibv_rc_pingpong": "README.html", "队列对": "docs/learn/02-rc-by-hand.zh.html", "丢包": "docs/learn/07-loss.zh.html"}
+SOUGHT = {  # a page that each of these has to lead to
+    "rpw_endpoint_flush": "reference/c.html",
+    "ROPEWAY_PCAP_LIMIT": "man/ropeway-1.html",
+    "max_qp_rd_atom": "docs/like.html",
+    "bth": "docs/learn/03-wire.html",
+    "ibv_rc_pingpong": "README.html",
+    "队列对": "docs/learn/02-rc-by-hand.zh.html",
+    "丢包": "docs/learn/07-loss.zh.html",
+}
 
 
 def search_finds(site):
