@@ -21,7 +21,7 @@ pygments_dark_style = "a11y-high-contrast-dark"
 nitpicky = False
 
 # A button copies commands and programs, without the prompts; outputs have none.
-copybutton_selector = ", ".join(f"div.highlight-{language} pre" for language in ("sh", "bash", "python", "c", "yaml", "dockerfile"))
+copybutton_selector = ", ".join(f"div.highlight-{language} pre" for language in ("sh", "console", "bash", "python", "c", "yaml", "dockerfile"))
 copybutton_prompt_text = "$ "
 
 html_theme = "furo"

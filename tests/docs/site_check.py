@@ -212,6 +212,16 @@ def copying_works(site):
                 page.key("Enter")
             if (got := pasted(page).rstrip("\n")) != text.rstrip("\n"):
                 wrong.append(f"the button of block {n} copies {got!r}, not {text!r}")
+        page.open((site.place / "README.html").as_uri())
+        for _ in range(100):
+            if shown := page.js("document.querySelector('.highlight-console button.copybtn') && document.querySelector('.highlight-console pre').textContent"):
+                break
+            time.sleep(0.05)
+        page.js("document.querySelector('.highlight-console button.copybtn').focus()")
+        page.key("Enter")
+        commands = "\n".join(line[2:] for line in shown.splitlines() if line.startswith("$ "))
+        if (got := pasted(page)) != commands or not commands:
+            wrong.append(f"of commands with their output the button copies {got!r}, not {commands!r}")
     return wrong
 
 

@@ -64,8 +64,9 @@ def one_interface():
 
 def readme_console(folder):
     """The commands behind `$` in README, and what they print. One that names an address is a client: the same command without it is the server, started before."""
-    wrong = []
-    for shown in re.findall(r"(?ms)^```\n(\$ .*?)^```", (ROOT / "README.md").read_text()):
+    blocks = re.findall(r"(?ms)^```console\n(\$ .*?)^```", (ROOT / "README.md").read_text())
+    wrong = [] if blocks else ["README.md: no block of commands with their output"]
+    for shown in blocks:
         for command, output in re.findall(r"(?ms)^\$ ([^\n]*)\n(.*?)(?=^\$ |\Z)", shown):
             server = None
             if command.endswith(" 127.0.0.1"):
