@@ -256,6 +256,26 @@ class Run(Case):
         got = ropeway("run", BUILD / "ropeway", "run", "printenv", "LD_PRELOAD")
         self.assertEqual(got.stdout.count("libropeway-verbs.so"), 1, got)
 
+    def test_in_a_folder_whose_path_the_loader_would_split(self):
+        folder = self.dir / "my tree: 2;3"
+        folder.mkdir()
+        for name in ("ropeway", "libropeway-verbs.so.0", "libropeway.so.0", "ropeway-helper", "src/library/libibverbs.so.1"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(BUILD / name, folder / name)
+        lists = "ls /sys/class/infiniband; printenv LD_PRELOAD LD_LIBRARY_PATH"
+        got = subprocess.run([folder / "ropeway", "run", "--library", "-d", "lo", "--", "sh", "-c", lists], capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+                             env={k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "LD_LIBRARY_PATH")})
+        self.assertEqual((got.returncode, got.stderr), (0, ""), got)
+        device, preload, path = got.stdout.splitlines()
+        links = [pathlib.Path(preload).parent, pathlib.Path(path)]
+        for link in links:
+            self.addCleanup(link.unlink)
+        self.assertEqual(device, "rpw_lo")
+        self.assertEqual([link.resolve() for link in links], [folder, folder / "src/library"])
+        # another run, and one within a run, make no other link
+        again = subprocess.run([folder / "ropeway", "run", "--", folder / "ropeway", "run", "--", "printenv", "LD_PRELOAD"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        self.assertEqual((again.stdout, again.stderr), (preload + "\n", ""), again)
+
     def test_the_versioned_library_goes_before_what_is_there(self):
         printed = ropeway("run", "--print-library")
         self.assertEqual((printed.returncode, printed.stderr), (0, ""))

@@ -151,8 +151,6 @@ int rpwi_launch_inspect(const char *program, struct rpwi_launch *out)
 
 int rpwi_launch_preload(const char *library, const char *have, char *out, size_t len)
 {
-	if (strpbrk(library, " :"))
-		return -EINVAL;
 	have = have ? have : "";
 	int n = snprintf(out, len, "%s%s%s", have, *have ? ":" : "", library);
 	return n < 0 || (size_t)n >= len ? -ENAMETOOLONG : 0;

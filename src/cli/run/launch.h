@@ -21,9 +21,8 @@ struct rpwi_launch {
  * executable). */
 int rpwi_launch_inspect(const char *program, struct rpwi_launch *out);
 
-/* The LD_PRELOAD for it: what the user has in `have` (or NULL), then `library` (an absolute path).
- * 0, -ENAMETOOLONG, or -EINVAL where the path has a space or a colon, at which the loader would
- * split it. */
+/* The LD_PRELOAD for it: what the user has in `have` (or NULL), then `library` (an absolute path,
+ * without what splits the list: link.h). 0 or -ENAMETOOLONG. */
 int rpwi_launch_preload(const char *library, const char *have, char *out, size_t len);
 
 /* The ASAN_OPTIONS for it. ASan's runtime, where it is a shared library, refuses to start behind a

@@ -13,6 +13,7 @@
 #include "like/like.h"
 #include "cli/run/choose.h"
 #include "cli/run/launch.h"
+#include "cli/run/link.h"
 #include "cli/run/namespace.h"
 
 #include <dlfcn.h>
@@ -100,11 +101,18 @@ static void warn_about_devices(char **argv)
 
 /* ---- the preload ---- */
 
-static int find_dropin(char path[PATH_MAX])
+/* The folder of `library`, for a list that is split at `splits`. 0, -ENOENT: it is not there, or
+ * -errno of making a link to the folder. */
+static int find_folder(
+	const char *const places[2], const char *library, const char *splits, char dir[PATH_MAX])
 {
-	static const char *const places[] = {"", "/" ROPEWAY_LIBDIR_FROM_BINDIR};
+	char path[PATH_MAX];
+	int err = rpwi_cli_find(places, library, path);
 
-	return rpwi_cli_find(places, DROPIN, path);
+	if (err)
+		return err;
+	*strrchr(path, '/') = '\0';
+	return rpwi_link_folder(path, splits, dir, PATH_MAX);
 }
 
 /* The folder of the versioned library, which holds nothing else. */
@@ -112,18 +120,23 @@ static int find_versioned(char dir[PATH_MAX])
 {
 	static const char *const places[] = {
 		"/src/library", "/" ROPEWAY_LIBDIR_FROM_BINDIR "/ropeway"};
-	int err = rpwi_cli_find(places, VERSIONED, dir);
 
-	if (!err)
-		*strrchr(dir, '/') = '\0';
-	return err;
+	return find_folder(places, VERSIONED, RPWI_LINK_LIBRARY_PATH, dir);
 }
 
-static int no_versioned(void)
+/* An error of the two above. */
+static int no_folder(const char *library, int err)
 {
+	if (err == -ENOENT)
+		return rpwi_cli_fail(CLI_FAILED, NAME,
+			"ropeway's own %s is neither in the build folder of this command nor in "
+			"its library folder; build or install it again",
+			library);
 	return rpwi_cli_fail(CLI_FAILED, NAME,
-		"ropeway's own " VERSIONED " is neither in the build folder of this command nor "
-		"in its library folder; build or install it again");
+		"the loader would split the path of %s, which has a space, a colon or a semicolon, "
+		"and no link to its folder can be made in /tmp, /var/tmp or /dev/shm: %s; put "
+		"ropeway elsewhere",
+		library, strerror(-err));
 }
 
 /* `list` without `library`: a run within a run needs no second one. */
@@ -143,20 +156,15 @@ static void without(const char *list, const char *library, char *out, size_t len
 
 static int set_preload(void)
 {
-	char library[PATH_MAX], value[4 * PATH_MAX], have[2 * PATH_MAX];
+	static const char *const places[] = {"", "/" ROPEWAY_LIBDIR_FROM_BINDIR};
+	char library[PATH_MAX + sizeof(DROPIN)], value[4 * PATH_MAX], have[2 * PATH_MAX];
 
-	if (find_dropin(library))
-		return rpwi_cli_fail(CLI_FAILED, NAME,
-			DROPIN
-			" is neither beside this command nor in its library folder; build or "
-			"install it again");
+	int err = find_folder(places, DROPIN, RPWI_LINK_PRELOAD, library);
+	if (err)
+		return no_folder(DROPIN, err);
+	strcat(library, "/" DROPIN);
 	without(getenv("LD_PRELOAD"), library, have, sizeof(have));
-	int err = rpwi_launch_preload(library, have, value, sizeof(value));
-	if (err == -EINVAL)
-		return rpwi_cli_fail(CLI_FAILED, NAME,
-			"%s has a space or a colon in its path, where the loader would split it; "
-			"put ropeway elsewhere",
-			library);
+	err = rpwi_launch_preload(library, have, value, sizeof(value));
 	if (err)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "LD_PRELOAD is too long");
 	setenv("LD_PRELOAD", value, 1);
@@ -179,13 +187,11 @@ static int set_library(bool asked)
 		dlclose(library);
 		return CLI_OK;
 	}
-	if (find_versioned(dir)) /* many programs do without */
-		return asked ? no_versioned() : CLI_OK;
-	if (strpbrk(dir, ":;"))
-		return rpwi_cli_fail(CLI_FAILED, NAME,
-			"%s has a colon or a semicolon in its path, where the loader would split "
-			"it; put ropeway elsewhere",
-			dir);
+	int err = find_versioned(dir);
+	if (err == -ENOENT && !asked) /* many programs do without */
+		return CLI_OK;
+	if (err)
+		return no_folder(VERSIONED, err);
 	size_t len = strlen(dir), have_len = have ? strlen(have) : 0;
 	if (have_len && !strncmp(have, dir, len) && (!have[len] || have[len] == ':'))
 		return CLI_OK; /* a run within a run */
@@ -207,8 +213,9 @@ static int print_library(void)
 {
 	char dir[PATH_MAX];
 
-	if (find_versioned(dir))
-		return no_versioned();
+	int err = find_versioned(dir);
+	if (err)
+		return no_folder(VERSIONED, err);
 	puts(dir);
 	return CLI_OK;
 }
