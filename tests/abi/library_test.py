@@ -18,6 +18,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import ucx_perftest  # noqa: E402
+from lib.preload import preloadable  # noqa: E402
 
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 HERE = pathlib.Path(__file__).resolve().parent
@@ -204,7 +205,7 @@ class Found(Base):
         """One device for both, whichever the loader took first."""
         alone = self.devices(run(sys.executable, "-c", DEVICES, LIBRARY, library=None))
         for name in LIBRARY, "libibverbs.so.1", DROPIN:
-            for preload in DROPIN, LIBRARY:
+            for preload in preloadable(DROPIN), preloadable(LIBRARY):
                 with self.subTest(name=name, preload=preload):
                     r = run(sys.executable, "-c", DEVICES, name, LD_PRELOAD=str(preload), ROPEWAY_STATS="1")
                     self.assertEqual(self.devices(r), alone)
@@ -213,7 +214,7 @@ class Found(Base):
     def test_real_devices_are_the_distributions(self):
         path = f"{FOLDER}:{FAKE}"
         for order, env in ("real-first", {}), ("software-first", {"ROPEWAY_FIRST": "software"}), ("disabled", {"ROPEWAY_DISABLE": "1"}), ("hidden", {}):
-            for preload in {}, {"LD_PRELOAD": str(DROPIN)}:
+            for preload in {}, {"LD_PRELOAD": str(preloadable(DROPIN))}:
                 self.ok(run(os.environ["MERGED"], order, FAKE / "libibverbs.so.1", library=path, **env, **preload))
 
     def test_a_driver_reaches_the_distributions_library(self):

@@ -16,6 +16,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+from preload import preloadable  # noqa: E402
+
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 HERE = pathlib.Path(__file__).resolve().parent
 ROPEWAY, LIBRARY = BUILD / "ropeway", BUILD / "src" / "library"
@@ -166,7 +169,7 @@ class Seen(Base):
                 self.assertEqual(self.ok(run(EVERY, way, **env, ROPEWAY_DEVICES=words)).stdout, f"{OURS}\n")
 
     def test_a_bare_preload_never_tries(self):
-        preload = {"LD_PRELOAD": str(BUILD / "libropeway-verbs.so")}
+        preload = {"LD_PRELOAD": str(preloadable(BUILD / "libropeway-verbs.so"))}
         self.assertEqual(self.ok(run(EVERY, **preload, ROPEWAY_DEVICES="software")).stdout, f"{OURS}\n")
         self.assertIn(BROKEN, run(EVERY, **preload, ROPEWAY_DEVICES="auto").stderr)
         began = time.monotonic()
@@ -300,7 +303,7 @@ class Action(Base):
 
     def test_what_the_rest_of_a_job_sees(self):
         env = {"ROPEWAY_DEVICES": self.use()[1].strip().split("=", 1)[1]}
-        self.assertEqual(self.ok(run(EVERY, LD_PRELOAD=str(BUILD / "libropeway-verbs.so"), **env)).stdout, f"{OURS}\n")
+        self.assertEqual(self.ok(run(EVERY, LD_PRELOAD=str(preloadable(BUILD / "libropeway-verbs.so")), **env)).stdout, f"{OURS}\n")
         self.assertEqual(self.ok(run(EVERY, devices="lo", **env)).stdout, "rpw_lo\n")
 
 

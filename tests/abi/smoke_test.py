@@ -12,8 +12,12 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+from preload import preloadable  # noqa: E402
+
+HAS_IPV6 = os.path.exists("/proc/net/if_inet6") and bool(pathlib.Path("/proc/net/if_inet6").read_text())  # a line for each address
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
-DROPIN = BUILD / "libropeway-verbs.so"
+DROPIN = preloadable(BUILD / "libropeway-verbs.so")
 ROPEWAY = BUILD / "ropeway"
 # Meson puts the fake libraries of the "depends" into LD_LIBRARY_PATH, where only some of these tests want them.
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("ROPEWAY_") and k not in ("LD_PRELOAD", "LD_LIBRARY_PATH", "ASAN_OPTIONS")}
@@ -69,6 +73,7 @@ verbs.ibv_free_device_list(devices)
             with self.subTest(case):
                 self.ok(run(os.environ["DESCRIPTORS"], case))
 
+    @unittest.skipUnless(HAS_IPV6, "no IPv6 here")
     def test_each_family_may_have_a_listener_of_its_own(self):
         self.ok(run(os.environ["DESCRIPTORS"], "families"))
 
@@ -139,7 +144,7 @@ class Asan(Base):
         self.assertIn("AddressSanitizer: SEGV", r.stderr)
 
     def test_run_starts_it_from_a_shell(self):
-        self.assertIn("RoCE v2", self.ok(run(ROPEWAY, "run", "--", "sh", "-c", f"{self.program}; true", preload=False)).stdout)
+        self.assertIn("RoCE v2", self.ok(run(ROPEWAY, "run", "--", "sh", "-c", f"'{self.program}'; true", preload=False)).stdout)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,14 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT / "tests/release"), str(ROOT / "tests/newest"), str(ROOT / "tests/interop")]
+sys.path[:0] = [str(ROOT / "tests/release"), str(ROOT / "tests/newest"), str(ROOT / "tests/interop"), str(ROOT / "tests/lib")]
 import generate  # noqa: E402
 import trees  # noqa: E402
+from preload import preloadable  # noqa: E402
 from answers import PACKAGES as NEWEST  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("ROPEWAY_BUILD", ROOT / "build"))
-DROPIN = {"LD_PRELOAD": str(BUILD / "libropeway-verbs.so.0")}
+DROPIN = {"LD_PRELOAD": str(preloadable(BUILD / "libropeway-verbs.so.0"))}
 VERSIONED = {"LD_LIBRARY_PATH": str(BUILD / "src/library")}
 SECONDS, PATIENT = 3, 30  # for a call; where a busy machine does not come to its end, for that one again
 # They take what the device never makes: device memory, a DMA handle.

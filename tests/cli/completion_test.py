@@ -9,6 +9,7 @@ import pathlib
 import pty
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -139,7 +140,7 @@ class Bash(Completion, unittest.TestCase):
 
     @classmethod
     def start(cls):
-        load = ". /usr/share/bash-completion/bash_completion" if INSTALLED else f". {FILES}/ropeway"
+        load = ". /usr/share/bash-completion/bash_completion" if INSTALLED else f". {shlex.quote(str(FILES))}/ropeway"
         return Shell(["bash", "--noprofile", "--norc", "-i"], f"{load}\nPS1=\nbind 'set enable-bracketed-paste off'\nbind 'set bell-style none'", "\x1b*", cls.folder)
 
 
@@ -148,7 +149,7 @@ class Zsh(Completion, unittest.TestCase):
 
     @classmethod
     def start(cls):
-        setup = ("" if INSTALLED else f"fpath=({FILES} $fpath)\n") + f"""PS1= PROMPT_SP= RPS1= ; unsetopt promptsp zle_bracketed_paste; unset zle_bracketed_paste
+        setup = ("" if INSTALLED else f"fpath=({shlex.quote(str(FILES))} $fpath)\n") + f"""PS1= PROMPT_SP= RPS1= ; unsetopt promptsp zle_bracketed_paste; unset zle_bracketed_paste
 autoload -Uz compinit && compinit -u -d {cls.folder}/.dump
 zle -C every complete-word _generic
 zstyle ':completion:every:*' completer _all_matches _complete

@@ -4,6 +4,7 @@
 Usage: explain_live_test.py BUILD_DIR TEST_CLASS [NAME]...
 """
 import os
+import pathlib
 import random
 import re
 import shutil
@@ -11,6 +12,8 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+from preload import preloadable  # noqa: E402
 import explain
 from explain import BUILD, NAMESPACE, TIMEOUT_S, Case, ropeway
 
@@ -59,7 +62,7 @@ class Live(Case):
         command = f"ip link set lo up; {shell}"
         env = dict(os.environ, LC_ALL="C.UTF-8", ROPEWAY_EXPLAIN=str(log or self.log), **env)
         with open(self.dir / "out", "wb") as out, open(self.dir / "err", "wb") as err:
-            return subprocess.run([*NAMESPACE, "bash", "-c", command, "bash", "env", f"LD_PRELOAD={library}", sys.executable, self.dir / "p.py", library, self.log],
+            return subprocess.run([*NAMESPACE, "bash", "-c", command, "bash", "env", f"LD_PRELOAD={preloadable(library)}", sys.executable, self.dir / "p.py", library, self.log],
                                   env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, timeout=TIMEOUT_S, check=False, start_new_session=True).returncode
 
     def read(self, name="log"):

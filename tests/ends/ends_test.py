@@ -16,6 +16,9 @@ import sys
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+from preload import preloadable  # noqa: E402
+
 TAG = f"rpwe{os.getpid()}"
 HERE, THERE = f"{TAG}a", f"{TAG}b"
 ADDRESS = {HERE: "10.77.1.1", THERE: "10.77.1.2"}
@@ -115,7 +118,7 @@ OWN = {"exit()": "exit", "_exit()": "_exit", "abort()": "abort", "SIGSEGV": "seg
 
 
 def plain_pair(build, where, how, what, env=None):
-    env = {"LD_PRELOAD": str(build / "libropeway-verbs.so"), **(env or {})}
+    env = {"LD_PRELOAD": str(preloadable(build / "libropeway-verbs.so")), **(env or {})}
     server = THERE if where == "two hosts" else HERE
     port, peer = next(PORT), build / "tests/ends/rc_peer"
     dies = Program(server, [peer, "serve", ADDRESS[server], port, "dies", how], env)

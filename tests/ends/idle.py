@@ -10,7 +10,11 @@ import os
 import pathlib
 import statistics
 import subprocess
+import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+from preload import preloadable  # noqa: E402
 
 NAME = f"rpwi{os.getpid()}"
 OPEN = "import ctypes,time; v=ctypes.CDLL('{lib}'); n=ctypes.c_int(); v.ibv_get_device_list.restype=ctypes.POINTER(ctypes.c_void_p); l=v.ibv_get_device_list(ctypes.byref(n)); v.ibv_open_device.restype=ctypes.c_void_p; c=v.ibv_open_device(ctypes.c_void_p(l[0])); print('ready', __import__('os').getpid(), flush=True); time.sleep(3600)"
@@ -28,7 +32,7 @@ def pss_kib(pid):
 
 def start(build, n, only_open):
     run = ["ip", "netns", "exec", NAME]
-    env = {**os.environ, "LD_PRELOAD": str(build / "libropeway-verbs.so")}
+    env = {**os.environ, "LD_PRELOAD": str(preloadable(build / "libropeway-verbs.so"))}
     if only_open:
         argvs = [["/usr/bin/python3", "-c", OPEN.format(lib=build / "libropeway-verbs.so")]] * n
     else:

@@ -5,9 +5,12 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+from preload import preloadable  # noqa: E402
 from pair import CLIENT, DEVICE, Case, Program, client, run_pair, server, sides
 
 
@@ -86,7 +89,7 @@ class Messages(Case):
     @unittest.skipUnless("DROP_IN" in os.environ and "RDMA_SERVER_PLAIN" in os.environ, "needs the drop-in, and the programs without it")
     def test_the_same_program_without_the_drop_in_takes_it_by_preload(self):
         plain = os.environ["RDMA_SERVER_PLAIN"], os.environ["RDMA_CLIENT_PLAIN"]
-        for result in run_pair(env={"LD_PRELOAD": os.environ["DROP_IN"]}, path=plain):
+        for result in run_pair(env={"LD_PRELOAD": str(preloadable(os.environ["DROP_IN"]))}, path=plain):
             self.check_success(result)
             self.check_arrived(result[1], 4096)
 

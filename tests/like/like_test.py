@@ -227,7 +227,7 @@ class Like(unittest.TestCase):
 
     @unittest.skipIf(SANITIZED, "a shell without ASan cannot have a library with it")
     def test_a_file_is_found_wherever_the_program_goes(self):
-        got = subprocess.run([ROPEWAY, "run", "--like", "mine.profile", "--", "sh", "-c", f"cd / && {CALLS} | grep max_inline"], cwd=self.folder.name, env=environment(), capture_output=True, text=True,
+        got = subprocess.run([ROPEWAY, "run", "--like", "mine.profile", "--", "sh", "-c", f"cd / && '{CALLS}' | grep max_inline"], cwd=self.folder.name, env=environment(), capture_output=True, text=True,
                              timeout=60, check=False)
         self.assertEqual(got.stdout, "max_inline_data 40: 0 EINVAL\n", got.stderr)
 

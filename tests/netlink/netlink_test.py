@@ -14,8 +14,11 @@ import sys
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+from preload import preloadable  # noqa: E402
+
 BUILD = pathlib.Path(sys.argv[1]).resolve()
-DROPIN = BUILD / "libropeway-verbs.so"
+DROPIN = preloadable(BUILD / "libropeway-verbs.so")
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("ROPEWAY_") and k not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
 ENV["ROPEWAY_DEVICES"] = "all"  # two devices are better than one to test a list: without it lo has none here
 

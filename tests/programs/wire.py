@@ -19,7 +19,8 @@ import time
 import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "interop"))
+sys.path[:0] = [str(ROOT / "tests" / "interop"), str(ROOT / "tests" / "lib")]
+from preload import preloadable  # noqa: E402
 from guest import die_with_parent  # noqa: E402
 from netns import enter_namespace, ip  # noqa: E402
 
@@ -232,7 +233,7 @@ def main():
         print(f"SKIPPED: {e}\n0 passed, 0 failed, 1 skipped")
         return 77
     ip("link", "set", "lo", "up")
-    env = dict(os.environ, LD_PRELOAD=str(pathlib.Path(args.build).resolve() / "libropeway-verbs.so"))
+    env = dict(os.environ, LD_PRELOAD=str(preloadable(pathlib.Path(args.build).resolve() / "libropeway-verbs.so")))
     tally = Tally()
     with tempfile.TemporaryDirectory() as tmp:
         folder = pathlib.Path(args.keep or tmp)

@@ -22,6 +22,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+from preload import preloadable  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "ropeway"
@@ -230,7 +233,7 @@ def compare(args):
     reference = listed(PASS_LIST)
     reasons = dict(line.split(": ", 1) for line in listed(EXCEPTIONS))
     want = [t for t in reference if not args.k or args.k in t]
-    env = dict(os.environ, LD_PRELOAD=args.lib, ROPEWAY_DEVICES=args.dev)  # the suite's one device, whatever this machine has
+    env = dict(os.environ, LD_PRELOAD=str(preloadable(args.lib)), ROPEWAY_DEVICES=args.dev)  # the suite's one device, whatever this machine has
     log = open(args.log, "w") if args.log else subprocess.DEVNULL
     results = {r["test"]: r for r in run_suite(args.dev, args.gid, env, args.timeout, None if args.all else want, log)}
     missing = {"status": "MISSED", "reason": "the run never came to it"}

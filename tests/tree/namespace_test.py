@@ -195,7 +195,7 @@ class EachUser:
                 self.assertEqual(there, self.busybox(script, cwd=path))
                 gone = os.path.join(path, "gone")
                 os.mkdir(gone)
-                self.assertEqual(self.busybox("rmdir ../gone; exec " + f"{ROPEWAY} run --namespace busybox sh -c 'cd ..; cd \"{path}\"; pwd'", cwd=gone, namespace=False), path + "\n")
+                self.assertEqual(self.busybox("rmdir ../gone; exec " + f"'{ROPEWAY}' run --namespace busybox sh -c 'cd ..; cd \"{path}\"; pwd'", cwd=gone, namespace=False), path + "\n")
                 # the folder of the kernel's that is covered here
                 self.assertIn("infiniband", self.busybox("ls", cwd="/sys/class").split())
                 self.assertNotIn("infiniband", self.busybox("ls", cwd="/sys/class", namespace=False).split())
@@ -210,7 +210,7 @@ class EachUser:
         r = run("busybox", "sh", "-c", "exec 3<>/dev/infiniband/rdma_cm", user=self.who, check=False)
         self.assertNotEqual(r.returncode, 0)
         # a run in a run stays where it is
-        self.assertEqual(*self.busybox(f"readlink /proc/self/ns/mnt; {ROPEWAY} run --namespace busybox readlink /proc/self/ns/mnt", env={"PATH": "/usr/bin:/bin"}).split())
+        self.assertEqual(*self.busybox(f"readlink /proc/self/ns/mnt; '{ROPEWAY}' run --namespace busybox readlink /proc/self/ns/mnt", env={"PATH": "/usr/bin:/bin"}).split())
 
     def test_runs_join(self):
         with self.living() as a, self.living() as b:
