@@ -25,6 +25,15 @@ int choice_index(const char *name, size_t len)
 	return -1;
 }
 
+/* Of one entry of a list, up to its comma or space: a plugin's path may have spaces. */
+static size_t entry_len(const char *entry, size_t name_len)
+{
+	size_t len = name_len + strcspn(entry + name_len, entry[name_len] == ':' ? "," : ", ");
+	while (len > name_len && entry[len - 1] == ' ')
+		len--;
+	return len;
+}
+
 int choice_parse(const char *list, int *order, char *why, size_t why_len)
 {
 	int n = 0;
@@ -42,7 +51,7 @@ int choice_parse(const char *list, int *order, char *why, size_t why_len)
 		text_add(&known, ", ", form, "");
 	}
 	for (const char *p = list; *p;) {
-		size_t len = strcspn(p, ", "), name_len = strcspn(p, ":, ");
+		size_t name_len = strcspn(p, ":, "), len = entry_len(p, name_len);
 		int i = choice_index(p, name_len);
 		if (len && (i < 0 || (name_len < len && !(tran_all[i]->caps & TRAN_BY_NAME)))) {
 			snprintf(why, why_len,
@@ -70,7 +79,7 @@ int choice_plugin(const char *list, char *plugin, size_t room, char *why, size_t
 {
 	*plugin = 0;
 	for (const char *p = list ? list : ""; *p;) {
-		size_t len = strcspn(p, ", "), name_len = strcspn(p, ":, ");
+		size_t name_len = strcspn(p, ":, "), len = entry_len(p, name_len);
 		const char *what = p + name_len + 1;
 		size_t what_len = len > name_len ? len - name_len - 1 : 0;
 		if (what_len >= room) {

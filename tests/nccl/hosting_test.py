@@ -5,6 +5,7 @@ The suite of transports (tests/tran) over our own plugin at each version of the 
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -121,6 +122,14 @@ class Hosting(unittest.TestCase):
                     self.assertRegex(done.stdout + done.stderr, f"{says.format(*one, *other)}|{says.format(*other, *one)}")
                 finally:
                     serving.kill()
+
+    def test_a_plugins_path_may_have_a_space(self):
+        with tempfile.TemporaryDirectory(prefix="ropeway plugin ") as folder:
+            plugin = shutil.copy(ONESTREAM, folder)
+            for spec in f"ncclnet:{plugin}", f"ncclnet:{plugin}@v8 , tcp":
+                done = self.perf(spec)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertIn("ncclnet: plugin OneStream", done.stdout)
 
     def test_lists_that_do_not_do(self):
         for spec, words in ((f"ncclnet:{ONESTREAM},ncclnet:{QUIRK}", "two plugins are named"), ("tcp:x", "there is no transport 'tcp:x'"), ("ncclnet:" + "x" * 300, "is too long"),
