@@ -167,7 +167,11 @@ static bool has_port(const struct id *id, const struct rpwi_addr *a)
 static int listen_on_all(struct id *id)
 {
 	struct rpwi_addr all[LISTENER_PORTS_MAX];
-	char why[RPWI_WHY_LEN] = "no interface with an address is up";
+	char why[RPWI_WHY_LEN];
+	snprintf(why, sizeof(why), "no interface that is up has an %saddress",
+		!id->afonly                ? ""
+		: id->src.addr.family == 6 ? "IPv6 "
+					   : "IPv4 ");
 	unsigned n = rpwi_gsi_addresses(all, LISTENER_PORTS_MAX);
 	int rc = -EADDRNOTAVAIL;
 	if (!id->ports && !(id->ports = calloc(LISTENER_PORTS_MAX, sizeof(*id->ports))))
