@@ -195,16 +195,20 @@ static void every_form_of_address_connects(void)
 	static const char *const listens[] = {"127.0.0.1:0", "localhost:0", ":0", "[::1]:0", ":0"},
 				 *const connects[] = {
 					 "127.0.0.1", "localhost", "127.0.0.1", "[::1]", "[::1]"};
+	bool has_ipv6 = true;
 	for (int i = 0; i < 5; i++) {
 		struct pair p;
 		rpw_request *r = NULL;
 		char address[64];
+		if (!has_ipv6 && strchr(connects[i], ':'))
+			continue;
 		memset(&p, 0, sizeof(p));
 		p.a = context_open();
 		p.b = context_open();
 		int rc = rpw_listener_create(p.b, listens[i], take, &p.eb, &p.l);
 		if (rc && strchr(connects[i], ':')) {
-			printf("# no IPv6 here: %s\n", rpw_last_error());
+			has_ipv6 = false;
+			fprintf(stderr, "SKIPPED: no IPv6 here: %s\n", rpw_last_error());
 			pair_close(&p);
 			continue;
 		}

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import select
+import socket
 import time
 
 from pair import END_S, Case, Program
@@ -17,6 +18,17 @@ PROGRAMS = os.environ["PEER_PROGRAMS"]
 STRANGE = os.environ["STRANGE_PEER"]
 ADDRESS = os.environ.get("PEER_ADDRESS") or "127.0.0.1"
 ADDRESS6 = os.environ.get("PEER_ADDRESS6") or "::1"
+
+
+def addresses():
+    """One of each family that this host has."""
+    try:
+        with socket.create_server((ADDRESS6, 0), family=socket.AF_INET6):
+            return ADDRESS, ADDRESS6
+    except OSError as e:
+        print(f"SKIPPED: no IPv6 here ({os.strerror(e.errno)}): IPv4 alone")
+        return (ADDRESS,)
+
 
 FLUSHED = "wc->status = 5 (Work Request Flushed Error)"
 C_LOCALE = {"LC_ALL": "C", "LANGUAGE": ""}

@@ -30,7 +30,7 @@ def ends(program):
 
 
 def verbs(wire):
-    command = [BUILD / "ropeway", "run", "--wire", wire, "--devices", "lo", "--", "ib_send_lat", "-d", "rpw_lo", "-x", "0", "-s", "8", "-n", ROUNDS, "-F", "-p", "18777"]
+    command = [BUILD / "ropeway", "run", "--wire", wire, "--devices", "lo", "--", "ib_send_lat", "-d", "rpw_lo", "-x", "1", "-s", "8", "-n", ROUNDS, "-F", "-p", "18777"]
     server = start(*command)
     # it listens, or the client is refused: tried until the server is there
     deadline = time.monotonic() + 20
