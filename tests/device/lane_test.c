@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "lib/test.h"
+#include "lib/users.h"
 #include "peers.h"
 
 enum { LEN = 1 << 20, SEED = 41, LATER = 42 };
@@ -286,10 +287,8 @@ static void a_forked_process_is_not_taken_for_its_parent(void **state)
  * not dumpable), packets do it; nothing is changed to get its leave. */
 static void without_the_kernels_leave_packets_do_it(void **state)
 {
-	if (geteuid()) {
-		print_message("# SKIPPED: only root can become another user\n");
+	if (!users_can_be_others("a lane without the kernel's leave"))
 		skip();
-	}
 	pid_t pid = fork();
 	if (!pid) {
 		struct end e;

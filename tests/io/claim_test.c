@@ -2,6 +2,7 @@
 /* claim_test.c - services claimed by several processes of one network namespace: who excludes whom,
  * what a process that ends or forks leaves behind, and requests that are handed over to a claimant:
  * each arrives once and in order, however slow the claimant, and whoever its user is. */
+#include "lib/users.h"
 #include "ns.h"
 
 #include <signal.h>
@@ -387,25 +388,10 @@ static void claimant_dies(void **state)
 
 /* ---- another user ---- */
 
-static bool can_be_others(void)
-{
-	unsigned from, to, count = 0;
-	FILE *f = fopen("/proc/self/uid_map", "re");
-	if (f && fscanf(f, "%u %u %u", &from, &to, &count) != 3)
-		count = 0;
-	if (f)
-		fclose(f);
-	if (geteuid() == 0 && count > 60000)
-		return true;
-	fprintf(stderr,
-		"SKIPPED: only root can be other users: claims of other users were not tried\n");
-	return false;
-}
-
 /* Each user's services are its own: a request that landed at ours is for ours alone. */
 static void another_user(void **state)
 {
-	if (!can_be_others())
+	if (!users_can_be_others("claims of other users"))
 		skip();
 	struct rpwi_port *p = open_port();
 	struct other o = start_as(1001);
@@ -420,7 +406,7 @@ static void another_user(void **state)
 /* But for users who say so on both sides. */
 static void users_who_share(void **state)
 {
-	if (!can_be_others())
+	if (!users_can_be_others("claims of other users"))
 		skip();
 	close_steer(state);
 	setenv("ROPEWAY_SHARE_PORT", "1", 1);

@@ -3,6 +3,7 @@
  * exactly once, while processes join, stop, are killed, or belong to another user; and same-host
  * pacing. Topology: one namespace, loopback, this process and its children all on port 4791 of one
  * address. */
+#include "lib/users.h"
 #include "lib/descriptors.h"
 #include "steer_kit.h"
 
@@ -126,25 +127,9 @@ static void dead_shell_after_fork(void **state)
 
 /* ---- another user ---- */
 
-static bool can_be_others(void)
-{
-	char map[128] = "";
-	int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
-	unsigned from, to, count = 0;
-	if (fd >= 0 && read(fd, map, sizeof(map) - 1) > 0)
-		sscanf(map, "%u %u %u", &from, &to, &count);
-	if (fd >= 0)
-		close(fd);
-	if (geteuid() == 0 && count > 60000)
-		return true;
-	fprintf(stderr, "SKIPPED: only root can be other users: sharing the port between users did "
-			"not run\n");
-	return false;
-}
-
 static void other_users(void **state)
 {
-	if (!can_be_others())
+	if (!users_can_be_others("sharing the port between users"))
 		skip();
 	open_self(&lo4);
 	spawn_as(1, &lo4, 1001);
@@ -246,7 +231,7 @@ static void whom_to_trust(void **state)
 		assert_false(offered_by(0, &odd, &k, 3));
 	}
 	exchange(0, &lo4);
-	if (!can_be_others())
+	if (!users_can_be_others("sharing the port between users"))
 		return;
 	assert_false(offered_by(1001, &m, &k, 3)); /* our own user holds the port, not that one */
 }
@@ -348,7 +333,7 @@ static void pacing_slow_reader(void **state)
 	slow_reader(0, 64, kib, 1, 20000);
 	slow_reader(0, 15, page, 1, 10000);
 	slow_reader(0, 64, page, 1, 10000);
-	if (can_be_others()) {
+	if (users_can_be_others("sharing the port between users")) {
 		slow_reader(1001, 1, kib, 1, 2000);
 		slow_reader(1001, 64, kib, 1, 20000);
 		slow_reader(1001, 15, page, 1, 10000);
