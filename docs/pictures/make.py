@@ -4,13 +4,15 @@
 
   make.py             draws all of them from what is recorded beside this file
   make.py --record    runs the programs and records them anew: explain.txt (a terminal of 120 columns), write.pcapng. Then it draws
-  make.py --check     nothing is written: fails where a picture is not what this draws of its recording. Without Chromium the ladder is not compared
+  make.py --check     nothing is written: fails where a picture is not what this draws of its recording, or what is recorded not what the programs print now,
+                      but for times, numbers of QPs and the like. Without Chromium the ladder is not compared
 
   ../picture-dark.svg         ../picture.svg in other colors
   explain.svg, -dark.svg      `ropeway run --explain`, as recorded
   ladder.svg, -dark.svg       the page of `ropeway explain write.pcapng -o ...`, as Chromium lays it out with this machine's fonts
 """
 import argparse
+import difflib
 import fcntl
 import html
 import os
@@ -26,6 +28,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+import samples  # noqa: E402
+
 BUILD = ROOT / "build"
 COLUMNS = 120
 LADDER_WIDTH, LADDER_ROWS = 860, 12
@@ -81,13 +86,28 @@ def beside(server, client):
         behind.wait()
 
 
-def record():
-    run = [str(BUILD / "ropeway"), "run"]
+RUN = [str(BUILD / "ropeway"), "run"]
+
+
+def account():
+    """What explain.txt has."""
     options = ["-g", "1", "-n", "1", "-r", "1", "-s", "64"]
-    account = beside([*run, "--", "ibv_rc_pingpong", *options], lambda: in_terminal([*run, "--explain", "--", "ibv_rc_pingpong", *options, "127.0.0.1"]))
-    (HERE / "explain.txt").write_text(f"$ ropeway run --explain -- ibv_rc_pingpong {' '.join(options)} 127.0.0.1\n{account}", encoding="utf-8")
-    beside([*run, "--", BUILD / "rdma-server", "-n", "1", "write"],
-           lambda: subprocess.run([*run, "--pcap", HERE / "write.pcapng", "--", BUILD / "rdma-client", "write", "127.0.0.1"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    printed = beside([*RUN, "--", "ibv_rc_pingpong", *options], lambda: in_terminal([*RUN, "--explain", "--", "ibv_rc_pingpong", *options, "127.0.0.1"]))
+    return f"$ ropeway run --explain -- ibv_rc_pingpong {' '.join(options)} 127.0.0.1\n{printed}"
+
+
+def record():
+    (HERE / "explain.txt").write_text(account(), encoding="utf-8")
+    beside([*RUN, "--", BUILD / "rdma-server", "-n", "1", "write"],
+           lambda: subprocess.run([*RUN, "--pcap", HERE / "write.pcapng", "--", BUILD / "rdma-client", "write", "127.0.0.1"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+
+def shape(text):
+    """The words of an account without what each run has anew, sorted: which of two processes is first differs, and so does where a line is broken. Nor is it sure that
+    an ACK has a packet of its own, or how often the program polls in vain."""
+    for pattern, instead in ((r"\x1b\[[\d;]*m", ""), (r"0x[0-9a-f]+", "0x#"), (r"pid \d+", "pid #"), (r"since [\d:.]+", "since #"), (r"(?m)^ *\d+\.\d{3}(?= )", "#"), (r"(\.\.\.\s+)?ibv_poll_cq:\s+polled\s+[\d,]+\s+times?\s+in\s+vain(\s+in\s+all)?", "")):
+        text = re.sub(pattern, instead, text)
+    return sorted(word for line in samples.form(text).splitlines() if "ACK" not in line and "packets sent" not in line for word in line.split())
 
 
 def enter_namespace():
@@ -238,15 +258,23 @@ def same(path, drawn):
     return there == drawn
 
 
+def changes():
+    """What is recorded and no program prints, and the other way round."""
+    recorded, now = shape((HERE / "explain.txt").read_text(encoding="utf-8")), shape(account())
+    lines = list(difflib.unified_diff(recorded, now, "recorded", "printed now", n=0, lineterm=""))
+    return ["explain.txt is not what the program prints: run docs/pictures/make.py --record", *lines] if lines else []
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    if args.record:
+    if args.record or args.check:
         enter_namespace()
+    if args.record:
         record()
-    wrong = []
+    wrong = changes() if args.check else []
     for path, drawn in drawings().items():
         if args.check and not same(path, drawn):
             wrong.append(f"{path.relative_to(ROOT)} is not what docs/pictures/make.py draws: run it")

@@ -17,6 +17,7 @@ import measure  # noqa: E402
 import msg  # noqa: E402
 import placement  # noqa: E402
 import report  # noqa: E402
+import samples  # noqa: E402
 from processes import RunFailed, Runner, perftest_table, program_of  # noqa: E402
 
 HEAD = {"name": "a row", "unit": "MiB/s", "reference_name": "a reference", "goal": "≥ 1"}
@@ -259,6 +260,24 @@ class Commands(unittest.TestCase):
             with self.assertRaises(RunFailed):
                 Started([0, 1], "build", prefix=("a",), server_prefix=server_prefix).pair(["server"], ["client"], 1)
             self.assertEqual(started.pop(), (["server"], 1, expected))
+
+
+class Samples(unittest.TestCase):
+    """README's figures."""
+
+    def test_what_is_shown_has_figures(self):
+        self.assertEqual([(where, [unit for unit, _ in samples.figures(output)]) for where, _, output in samples.shown()],
+                         [(where, ["seconds", "Mbit/sec", "seconds", "usec/iter"]) for where in ("README.md", "docs/pictures/explain.txt")])
+
+    def test_a_figure_is_told_by_how_it_is_written(self):
+        self.assertEqual(samples.form("8 bytes in 0.00 seconds = 15807.04 Mbit/sec"), "8 bytes in #.## seconds = #.## Mbit/sec")
+        self.assertNotEqual(samples.form("4.15 usec/iter"), samples.form("4.1 usec/iter"))
+
+    def test_one_of_another_order_is_far(self):
+        shown = "in 0.00 seconds = 68.40 Mbit/sec\nin 0.96 seconds = 958.12 usec/iter"
+        self.assertEqual(samples.far(shown, "in 0.00 seconds = 684.1 Mbit/sec\nin 0.10 seconds = 100.12 usec/iter"), ["shown are 68.4 Mbit/sec, measured 684.1"])
+        self.assertEqual(samples.far(shown, "in 0.01 seconds = 7.00 Mbit/sec\nin 9.00 seconds = 9000.00 usec/iter"), [])
+        self.assertEqual(samples.far(shown, "in 0.00 seconds = 68.40 Mbit/sec"), ["shown are 4 figures, printed were 2"])
 
 
 class Programs(unittest.TestCase):
