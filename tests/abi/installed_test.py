@@ -3,8 +3,10 @@
 
 Usage: installed_test.py BUILD_DIR       a copy of the build's scripts is used, so that BUILD_DIR stays as it is
 """
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +22,16 @@ def files_of(folder):
     return sorted(str(p.relative_to(folder)) + "/" * p.is_dir() for p in folder.rglob("*"))
 
 
+def loaded(path):
+    """{section: bytes} of what the loader maps, but for the paths in which it looks for libraries: those meson sets anew."""
+    data, found = path.read_bytes(), {}
+    for line in subprocess.run(["readelf", "-SW", path], capture_output=True, text=True, check=True).stdout.splitlines():
+        row = re.match(r" +\[ *\d+\] (\.\S+) +(\S+) +\S+ (\S+) (\S+) \S+ +(\w*A\w*) ", line)
+        if row and row[2] != "NOBITS" and row[1] not in (".dynamic", ".dynstr"):
+            found[row[1]] = data[int(row[3], 16):][:int(row[4], 16)]
+    return found
+
+
 class Installed(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ropeway-install-"))
@@ -31,7 +43,6 @@ class Installed(unittest.TestCase):
         (tree / "build").symlink_to(BUILD)
         self.script = tree / "script/install"
         self.dest = self.dir / "dest"
-        import json
         values = {o["name"]: o["value"] for o in json.loads(OPTIONS)}
         self.prefix, self.libdir = values["prefix"], values["libdir"]
 
@@ -61,6 +72,24 @@ class Installed(unittest.TestCase):
         self.install("--uninstall")
         self.assertEqual(files_of(self.dest), before)
         self.assertIn("nothing was installed", self.install("--uninstall", status=1).stderr)
+
+    def test_what_script_demo_builds_is_what_is_installed(self):
+        """The same files: each instruction is the same, so no count of instructions can differ."""
+        self.install()
+        place = self.dest / self.prefix[1:]
+        for installed, built in {"bin/ropeway": "ropeway", "libexec/ropeway/ropeway-helper": "ropeway-helper", "libexec/ropeway/rdma-client": "rdma-client",
+                                 f"{self.libdir}/libropeway-verbs.so.0": "libropeway-verbs.so.0", f"{self.libdir}/libropeway.so.0": "libropeway.so.0",
+                                 f"{self.libdir}/libnccl-net-ropeway.so": "libnccl-net-ropeway.so", f"{self.libdir}/ropeway/libibverbs.so.1": "src/library/libibverbs.so.1"}.items():
+            code = loaded(BUILD / built)
+            self.assertLess(1000, len(code[".text"]), built)
+            self.assertEqual([name for name, data in loaded(place / installed).items() if data != code.get(name)], [], built)
+        # nor is anything of it compiled in another way than the rest: what the demo builds first
+        values = {o["name"]: o["value"] for o in json.loads(OPTIONS)}
+        wanted = {"0": "-O0", "1": "-O1", "2": "-O2", "3": "-O3"}.get(values["optimization"])
+        objects = json.loads((BUILD / "compile_commands.json").read_text())
+        product = [o for o in objects if o["output"].startswith(("src/", "libropeway", "ropeway", "rdma-"))]
+        self.assertLess(100, len(product))
+        self.assertEqual([o["output"] for o in product if wanted and wanted not in o["command"].split()], [])
 
     def test_a_folder_with_files_of_somebody_else_stays(self):
         self.install()
