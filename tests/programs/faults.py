@@ -8,6 +8,7 @@ import dataclasses
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -134,12 +135,12 @@ def listens(port):
 def run(case, build, verbose):
     """None, or what was wrong."""
     port, base = free_port(), dict(os.environ, **case.env)
-    words = {"p": port, "b": build, "t": case.timeout}
+    words = {"p": port, "b": shlex.quote(str(build)), "t": case.timeout}
     with tempfile.TemporaryDirectory() as folder:
         script, folder = pathlib.Path(folder) / "faults.txt", pathlib.Path(folder)
         script.write_text(case.script + "\n")
-        server = case.command.format(a="", role="server", bind="--bind 127.0.0.1", **words).split()
-        client = case.command.format(a="127.0.0.1", role="client", bind="127.0.0.1", **words).split()
+        server = shlex.split(case.command.format(a="", role="server", bind="--bind 127.0.0.1", **words))
+        client = shlex.split(case.command.format(a="127.0.0.1", role="client", bind="127.0.0.1", **words))
         if server == client:
             client.append("127.0.0.1")
         with open(folder / "server", "wb") as log:

@@ -80,6 +80,11 @@ fi
 
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
+case $lib in *[\ :]*) # at which the loader splits LD_PRELOAD
+	ln -s "$(dirname "$lib")" "$scratch/lib"
+	lib=$scratch/lib/${lib##*/}
+	;;
+esac
 if [ -z "$inside" ]; then
 	flags=-n
 	[ "$(id -u)" = 0 ] || flags=-Urn

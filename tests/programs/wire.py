@@ -10,6 +10,7 @@ import argparse
 import collections
 import os
 import pathlib
+import shlex
 import shutil
 import struct
 import subprocess
@@ -111,14 +112,14 @@ def listening(port):
 
 def run_pair(command, env, port, build, device, gid, client_env=None):
     """None, or what went wrong."""
-    line = command.format(d=device, g=gid, p=port, b=build)
-    server = subprocess.Popen(line.split(), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent)
+    line = shlex.split(command.format(d=device, g=gid, p=port, b=shlex.quote(str(build))))
+    server = subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent)
     for _ in range(500):
         if listening(port) or server.poll() is not None:
             break
         time.sleep(0.02)
     try:
-        client = subprocess.run(line.split() + ["127.0.0.1"], env=client_env or env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        client = subprocess.run(line + ["127.0.0.1"], env=client_env or env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
         text, _ = server.communicate(timeout=20)
     except subprocess.TimeoutExpired as e:
         server.kill()
