@@ -316,7 +316,7 @@ static void print_view(const struct view *v)
 	if (v->mtu_bytes)
 		printf(", MTU %u", v->mtu_bytes);
 	if (v->interface_mtu_bytes)
-		printf(", interface MTU %u", v->interface_mtu_bytes);
+		printf(" (%s: %u)", v->interface, v->interface_mtu_bytes);
 	putchar('\n');
 	if (!v->usable)
 		printf("    CANNOT BE USED: %s\n", v->reason);
