@@ -43,7 +43,7 @@ NOT_RUN = "norun"
 MISTAKE = "ropeway run: invalid value"  # docs/faults.md: what a mistake in its script is answered with
 INSIDE = "ROPEWAY_DOCS_NAMESPACE"
 # Blocks that are run here: the last line while the one before it runs in the background, and those before that first.
-TWO_SIDES = {("README.md", "build/ropeway run -- ibv_rc_pingpong -g 1"), ("docs/files.md", "ropeway recv incoming/              # an existing directory; listens on 127.0.0.1, port 7477"),
+TWO_SIDES = {("README.md", "build/ropeway run -- ibv_rc_pingpong -g 1 -c"), ("docs/files.md", "ropeway recv incoming/              # an existing directory; listens on 127.0.0.1, port 7477"),
              ("docs/files.md", "(umask 077; openssl rand -hex 32 > key)     # once; the same file on both hosts")}
 SERVERS = {  # a command with its output that needs a server: (document, command): the server's
     ("README.md", "build/ropeway run -- ibv_rc_pingpong -g 1 -c 127.0.0.1"): "build/ropeway run -- ibv_rc_pingpong -g 1 -c",
