@@ -109,6 +109,9 @@ int rpwi_cli_peer_address(const char *peer, char address[64]);
  * characters (C0, DEL and C1, which has an escape of one character), and for those that turn the
  * direction of writing. Cut, if need be, between characters. `out` may be `text`. Returns it. */
 const char *rpwi_cli_printable(const char *text, char *out, size_t out_len);
+/* A word of a command that a user may copy to a shell: in quotes where it needs some. Returns
+ * `out`; "..." where that is too short. */
+const char *rpwi_cli_shell_word(const char *word, char *out, size_t out_len);
 /* The same, cut to what fits into so many columns of a terminal, the end by "..." if need be.
  * Returns the columns that it takes. */
 unsigned rpwi_cli_columns(const char *text, char *out, size_t out_len, unsigned columns);

@@ -150,6 +150,31 @@ const char *rpwi_cli_printable(const char *text, char *out, size_t out_len)
 	return out;
 }
 
+const char *rpwi_cli_shell_word(const char *word, char *out, size_t out_len)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				    "0123456789_@%+=:,./-";
+	size_t n = 0;
+
+	if (*word && !word[strspn(word, plain)]) {
+		snprintf(out, out_len, "%s", strlen(word) < out_len ? word : "...");
+		return out;
+	}
+	for (const char *c = word; n + 7 < out_len; c++) {
+		if (c == word)
+			out[n++] = '\'';
+		if (!*c) {
+			out[n++] = '\'';
+			out[n] = '\0';
+			return out;
+		}
+		/* a quote ends the quotes, stands by itself, and begins new ones */
+		n += (size_t)sprintf(out + n, *c == '\'' ? "'\\%c'" : "%c", *c);
+	}
+	snprintf(out, out_len, "...");
+	return out;
+}
+
 /* 0, 1 or 2; in any locale of the user, since names are UTF-8 here. */
 static unsigned width_of(locale_t utf8, uint32_t code)
 {

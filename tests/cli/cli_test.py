@@ -513,6 +513,14 @@ class Demo(Case):
         self.assertIn("ropeway-demo.pcapng", "\n".join(got.stdout.splitlines()[-3:]))
         self.assertEqual(self.left_behind(), ["ropeway-demo.pcapng"])
 
+    def test_the_last_line_is_a_command_for_a_shell(self):
+        got = self.demo("--size", "1M", "--pcap", "my capture.pcapng")
+        self.assertEqual(got.returncode, 0, got)
+        last = got.stdout.splitlines()[-1]
+        shown = subprocess.run(["sh", "-c", last], cwd=self.dir, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        self.assertEqual(shown.returncode, 0, (last, shown))
+        self.assertIn("</html>", (self.dir / "demo.html").read_text())
+
     def test_tshark_reads_the_capture_and_finds_the_writes(self):
         if not shutil.which("tshark"):
             self.skipTest("no tshark")

@@ -58,6 +58,23 @@ static void it_is_cut_between_characters(void **state)
 	}
 }
 
+static void a_word_for_a_shell_is_quoted_where_it_needs_it(void **state)
+{
+	static const char *const row[][2] = {{"build/ropeway", "build/ropeway"}, {"", "''"},
+		{"my tree/ropeway", "'my tree/ropeway'"}, {"it's", "'it'\\''s'"},
+		{"$(x)", "'$(x)'"}, {"'", "''\\'''"}};
+	char out[32];
+	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++)
+		assert_string_equal(rpwi_cli_shell_word(row[i][0], out, sizeof(out)), row[i][1]);
+	/* a part of a command would be another command */
+	for (size_t len = 4; len < 24; len++) {
+		const char *got = rpwi_cli_shell_word("my tree/a", out, len);
+		assert_true(strlen(got) < len);
+		assert_true(!strcmp(got, "...") || !strcmp(got, "'my tree/a'"));
+	}
+	assert_string_equal(rpwi_cli_shell_word("a/b/c/d", out, 7), "...");
+}
+
 static void what_is_too_wide_ends_with_dots(void **state)
 {
 	static const struct {
@@ -90,6 +107,7 @@ int main(void)
 		cmocka_unit_test(controls_do_not),
 		cmocka_unit_test(what_is_not_utf8_does_not),
 		cmocka_unit_test(it_is_cut_between_characters),
+		cmocka_unit_test(a_word_for_a_shell_is_quoted_where_it_needs_it),
 		cmocka_unit_test(what_is_too_wide_ends_with_dots),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);

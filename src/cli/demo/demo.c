@@ -204,6 +204,7 @@ static bool is_empty_file(const char *path)
 static void print_capture(const struct options *o)
 {
 	const char *pcap = o->pcap;
+	char program[PATH_MAX], file[PATH_MAX];
 
 	if (is_empty_file(pcap)) {
 		printf("\nThere is no capture: %s is not a software device. For a real one, a "
@@ -213,7 +214,8 @@ static void print_capture(const struct options *o)
 	}
 	printf("\nThe packets are in %s. Look at them, as a page, with\n"
 	       "  %s explain %s -o demo.html\n",
-		pcap, program_invocation_name, pcap);
+		pcap, rpwi_cli_shell_word(program_invocation_name, program, sizeof(program)),
+		rpwi_cli_shell_word(pcap, file, sizeof(file)));
 }
 
 static int run_demo(const struct options *o, const char *dir)
