@@ -61,9 +61,10 @@ def story(name):
     """Runs it once; the folder with its captures, accounts and output."""
     if name not in told:
         folder = pathlib.Path(tempfile.mkdtemp(prefix=f"ropeway-{name}-"))
+        (folder / "build").symlink_to(BUILD)  # a path without a space, for the words of a shell
         server, client = (line.replace("$R", "timeout 60 $R", 1) for line in STORIES[name])
         subprocess.run([*NAMESPACE, "bash", "-c", RUN.format(server=server, client=client.replace("timeout 60 ", "", 1))],
-                       env=dict(os.environ, BUILD=str(BUILD), OUT=str(folder), LC_ALL="C.UTF-8"), timeout=TIMEOUT_S, check=False)
+                       env=dict(os.environ, BUILD=str(folder / "build"), OUT=str(folder), LC_ALL="C.UTF-8"), timeout=TIMEOUT_S, check=False)
         told[name] = folder
     return told[name]
 
@@ -72,8 +73,8 @@ def at_a_terminal(columns, locale):
     """The account of the client of "pair", as a terminal of that width gets it, without colours."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    process = subprocess.Popen([*NAMESPACE, "bash", "-c", f"ip link set lo up; {BUILD}/ropeway run -- rdma_server >/dev/null & sleep 1;"
-                                f"{BUILD}/ropeway run --explain -- rdma_client -s 127.0.0.1 >/dev/null; wait"],
+    process = subprocess.Popen([*NAMESPACE, "bash", "-c", f"ip link set lo up; '{BUILD}/ropeway' run -- rdma_server >/dev/null & sleep 1;"
+                                f"'{BUILD}/ropeway' run --explain -- rdma_client -s 127.0.0.1 >/dev/null; wait"],
                                env=dict(os.environ, LC_ALL=locale, NO_COLOR="1"), stdin=subprocess.DEVNULL, stderr=follower)
     os.close(follower)
     text = b""

@@ -56,7 +56,7 @@ class Account(Case):
 
     def test_sentences_in_chinese_where_the_locale_is(self):
         folder = self.dir
-        subprocess.run([*NAMESPACE, "bash", "-c", f"ip link set lo up; LC_ALL=zh_CN.UTF-8 {BUILD}/ropeway run --explain={folder}/a.txt ibv_devinfo -d rpw_lo"],
+        subprocess.run([*NAMESPACE, "bash", "-c", f"ip link set lo up; LC_ALL=zh_CN.UTF-8 '{BUILD}/ropeway' run --explain={folder}/a.txt ibv_devinfo -d rpw_lo"],
                        stdout=subprocess.DEVNULL, timeout=TIMEOUT_S, check=True)
         self.assertIn("执行记录", (folder / "a.txt").read_text(encoding="utf-8"))
 
@@ -136,7 +136,7 @@ class Account(Case):
         self.assertFalse((self.dir / "x.txt").exists())
 
     def test_to_standard_error_and_not_where_it_cannot_be_written(self):
-        got = subprocess.run([*NAMESPACE, "bash", "-c", f"ip link set lo up; {BUILD}/ropeway run --explain -- ibv_devinfo -d rpw_lo"], stdout=subprocess.PIPE,
+        got = subprocess.run([*NAMESPACE, "bash", "-c", f"ip link set lo up; '{BUILD}/ropeway' run --explain -- ibv_devinfo -d rpw_lo"], stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=True)
         self.assertIn("ibv_open_device rpw_lo", got.stderr)
         self.assertNotIn("ibv_open_device", got.stdout)
@@ -145,7 +145,7 @@ class Account(Case):
         self.assertIn("/no/such/folder", got.stderr)
 
     def test_a_server_that_is_ended_by_a_signal_still_sums_up(self):
-        subprocess.run([*NAMESPACE, "bash", "-c", f"ip link set lo up; timeout -s TERM 3 {BUILD}/ropeway run --explain={self.dir}/x.txt rdma_server"],
+        subprocess.run([*NAMESPACE, "bash", "-c", f"ip link set lo up; timeout -s TERM 3 '{BUILD}/ropeway' run --explain={self.dir}/x.txt rdma_server"],
                        stdout=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False)
         self.assertIn("summary", (self.dir / "x.txt").read_text(encoding="utf-8"))
 
@@ -234,7 +234,7 @@ class Ladder(Case):
             got = ropeway("explain", file)
             self.assertEqual((got.returncode, got.stdout), (1, ""), got)
             self.assertIn(f"it is compressed by {tool}: `{cat} {file} | ropeway explain -`", got.stderr)
-            piped = subprocess.run(["sh", "-c", f"{cat} {file} | {BUILD}/ropeway explain -"], stdout=subprocess.PIPE, timeout=TIMEOUT_S, check=True, text=True)
+            piped = subprocess.run(["sh", "-c", f"{cat} {file} | '{BUILD}/ropeway' explain -"], stdout=subprocess.PIPE, timeout=TIMEOUT_S, check=True, text=True)
             self.assertIn("SEND_ONLY", piped.stdout)
 
     def test_two_captures_of_one_run_are_one_conversation_with_the_true_losses(self):
