@@ -70,7 +70,7 @@ configure_dir() {
 	local dir=$1 log multiarch
 	shift
 	[ ! -f "$dir/build.ninja" ] || return 0
-	say "building in $dir (once; half a minute, with the tests two)"
+	say "building in $dir (once; on two idle cores half a minute, with the tests more than one)"
 	# Asked of the compiler: meson asks dpkg-dev, and where that is missing chooses lib64, in which Debian's pkg-config and loader do not look.
 	multiarch=$(cc -print-multiarch 2>/dev/null)
 	log=$(meson setup "$dir" "$ROOT" ${multiarch:+"-Dlibdir=lib/$multiarch"} "$@" 2>&1) || { say "$log"; return 1; }
