@@ -11,7 +11,7 @@ PACKAGES_PYTHON="python3-dev python3-venv" # for pip, which builds in a venv
 # To run script/test and script/bench. chromium shows the page of `ropeway explain`; libclang-rt-dev holds libFuzzer and the sanitizers of clang; mandoc looks at the man pages.
 PACKAGES_TEST="g++ clang clang-format clang-tidy libclang-rt-dev perftest rdma-core rdmacm-utils python3-pyverbs
 	ucx-utils libfabric-bin openmpi-bin libopenmpi-dev chromium tshark python3-scapy qemu-system-x86 busybox-static iproute2 iperf3 python3-dbg python3-dev python3-venv patchelf mandoc kmod cpio strace gdb procps util-linux nftables
-	fio qperf infiniband-diags tgt libiscsi-bin libiscsi-dev librpma-dev bash-completion zsh"
+	fio qperf infiniband-diags tgt libiscsi-bin libiscsi-dev librpma-dev bash-completion zsh fish"
 
 # To cross-build and emulate (script/test --stage arm64).
 PACKAGES_ARM64="mmdebstrap gcc-aarch64-linux-gnu qemu-user"

@@ -18,15 +18,16 @@ bool rpwi_choice_is(const struct rpwi_choice_word *w, const char *name)
 	return strlen(name) == w->len && !memcmp(w->name, name, w->len);
 }
 
+static const enum rpwi_choice_kind kinds[] = {
+	RPWI_CHOICE_ALL, RPWI_CHOICE_SOFTWARE, RPWI_CHOICE_FIRST, RPWI_CHOICE_AUTO};
+const char *const rpwi_choice_words[] = {"all", "software", "first", "auto", NULL};
+
 static enum rpwi_choice_kind kind_of(const struct rpwi_choice_word *w)
 {
-	if (rpwi_choice_is(w, "all"))
-		return RPWI_CHOICE_ALL;
-	if (rpwi_choice_is(w, "software"))
-		return RPWI_CHOICE_SOFTWARE;
-	if (rpwi_choice_is(w, "first"))
-		return RPWI_CHOICE_FIRST;
-	return rpwi_choice_is(w, "auto") ? RPWI_CHOICE_AUTO : RPWI_CHOICE_NAME;
+	for (size_t i = 0; rpwi_choice_words[i]; i++)
+		if (rpwi_choice_is(w, rpwi_choice_words[i]))
+			return kinds[i];
+	return RPWI_CHOICE_NAME;
 }
 
 bool rpwi_choice_next(const char **list, struct rpwi_choice_word *w)

@@ -34,6 +34,8 @@ struct rpwi_choice_word {
 	size_t text_len;
 };
 
+/* Those that name no device, up to a NULL. */
+extern const char *const rpwi_choice_words[];
 /* The list, or NULL: there is none, or it has no word. */
 const char *rpwi_choice(void);
 /* The next word of a list, which is moved on. False: there is none. */

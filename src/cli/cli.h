@@ -66,6 +66,9 @@ int rpwi_cli_json(const char *command, struct json_t *root, size_t flags);
  * second; else -errno, and `why` is a line for people. */
 int rpwi_cli_device_usable(const char *name, char *why, size_t why_len);
 
+/* `ropeway completion devices`: the name of each device on a line, of software ones also where they
+ * are hidden from programs. An exit status. */
+int rpwi_cli_device_names(void);
 /* Brings the software devices of a list to its front: the order under `ropeway run`. */
 void rpwi_cli_software_first(struct ibv_device **list, int count);
 

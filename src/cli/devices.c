@@ -545,7 +545,7 @@ static const struct cli_option option[] = {
 		"as with `ropeway run --like`, and also list what the device that the profile is "
 		"of "
 		"has beyond these: efa-limits, mlx5, rxe, thunderbolt, or FILE (docs/like.md)",
-		CLI_INTO(struct options, like)},
+		.words = rpwi_like_names, CLI_INTO(struct options, like)},
 	{},
 };
 static const struct cli_command command = {
@@ -609,6 +609,24 @@ static int list_devices(const struct options *o)
 	free(reals);
 	ibv_free_device_list(list);
 	return status;
+}
+
+int rpwi_cli_device_names(void)
+{
+	struct rpwi_netdev *devs = NULL;
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	unsigned all = 0;
+
+	rpwi_netdev_list(&devs, &all);
+	for (unsigned i = 0; devs && i < all; i++)
+		puts(devs[i].name);
+	for (struct ibv_device **d = list; d && *d; d++)
+		if (!rpwi_choice_is_ours(ibv_get_device_name(*d)))
+			puts(ibv_get_device_name(*d));
+	free(devs);
+	if (list)
+		ibv_free_device_list(list);
+	return CLI_OK;
 }
 
 int rpwi_cli_devices(int argc, char **argv)

@@ -11,6 +11,8 @@ static int run_version(int argc, char **argv);
 static int run_completion(int argc, char **argv);
 
 static const struct cli_subcommand subcommands[] = {
+	{"completion", "ropeway completion", run_completion,
+		"print what bash, zsh or fish need to complete these commands"},
 	{"demo", "ropeway demo", rpwi_cli_demo,
 		"move a file between two processes by RDMA, and show each step"},
 	{"devices", "ropeway devices", rpwi_cli_devices,
@@ -31,7 +33,6 @@ static const struct cli_subcommand subcommands[] = {
 		"show rates of devices, processes and QPs, also to Prometheus"},
 	{"demo-peer", "ropeway demo-peer", rpwi_cli_demo_peer, NULL},
 	{"explain-events", "ropeway explain-events", rpwi_cli_explain_events, NULL},
-	{"completion", "ropeway completion", run_completion, NULL},
 	{"help", "ropeway help", run_help, NULL},
 	{"version", "ropeway version", run_version, NULL},
 	{},

@@ -29,6 +29,14 @@ enum cli_kind {     /* and the type of the target */
 	CLI_CHOICES, /* bool[]: a list of words, or "all" */
 };
 
+/* What a shell offers for a value besides its words and files. */
+enum cli_offer {
+	CLI_OFFER_NONE,
+	CLI_OFFER_DEVICE,   /* the name of one */
+	CLI_OFFER_DEVICES,  /* a list of the words and of names of devices */
+	CLI_OFFER_SETTINGS, /* a list of the words, each with "=" and a value */
+};
+
 enum { CLI_OPTIONS_MAX = 24, CLI_SIZES_MAX = 64 };
 
 struct cli_sizes {
@@ -49,9 +57,10 @@ struct cli_option {
 	const char *bare;
 	const char *unit;         /* of a number: "seconds" */
 	const char *prefix;       /* what a number may begin with: "v" */
-	const char *const *words; /* up to a NULL */
-	double least, most;       /* most 0: no bound but the type's */
-	size_t at, width;         /* where the value goes in the command's own struct; CLI_INTO */
+	const char *const *words; /* up to a NULL; of a text: what completion offers */
+	enum cli_offer offer;
+	double least, most; /* most 0: no bound but the type's */
+	size_t at, width;   /* where the value goes in the command's own struct; CLI_INTO */
 };
 #define CLI_STRING(number) CLI_STRING_OF(number)
 #define CLI_STRING_OF(text) #text
@@ -61,7 +70,9 @@ struct cli_option {
 enum cli_operand {
 	CLI_OPERAND_NONE, /* there is none, or nobody can know */
 	CLI_OPERAND_FILE,
+	CLI_OPERAND_CAPTURE, /* files called *.pcapng and the like; others where there is none */
 	CLI_OPERAND_FOLDER,
+	CLI_OPERAND_WORDS, /* `operand_words` */
 	CLI_OPERAND_HOST,
 	CLI_OPERAND_PROGRAM, /* and then what that program takes */
 };
@@ -75,13 +86,14 @@ struct cli_command {
 	const char *after;      /* paragraphs below the options, or NULL */
 	unsigned operands_least, operands_most;
 	enum cli_operand operand;
-	const char *missing;  /* said where there are fewer: "no program given" */
+	const char *const *operand_words; /* up to a NULL */
+	const char *missing;              /* said where there are fewer: "no program given" */
 	bool ends_at_operand; /* what follows the first one belongs to another command */
 };
 
 struct cli_subcommand;
 /* ---- completion/completion.c ---- */
-/* Prints the completion of a command with subcommands for argv[1], bash or zsh, made from their
+/* Prints the completion of a command with subcommands for the shell argv[1], made from their
  * tables. An exit status. */
 int rpwi_cli_completion(
 	const struct cli_command *c, const struct cli_subcommand *of, int argc, char **argv);

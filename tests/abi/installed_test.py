@@ -64,7 +64,7 @@ class Installed(unittest.TestCase):
         listed = (mine / "libexec/ropeway/installed").read_text().splitlines()
         self.assertEqual(sorted(set(installed) - set(before)), sorted(f"{self.prefix[1:]}/{name}" for name in listed))
         for name in ("bin/ropeway", "libexec/ropeway/test_connection", "libexec/ropeway/ropeway-helper", f"{self.libdir}/ropeway/libibverbs.so.1",
-                     "share/bash-completion/completions/ropeway", "share/zsh/site-functions/_ropeway"):
+                     "share/bash-completion/completions/ropeway", "share/zsh/site-functions/_ropeway", "share/fish/vendor_completions.d/ropeway.fish"):
             self.assertIn(name, listed)
         self.assertEqual([name for name in listed if name.startswith("bin/") and name != "bin/ropeway"], [])
         self.install()  # again, over itself

@@ -81,7 +81,10 @@ class Usage(Case):
                              (("--fault", "seed=1,dely=3"), "did you mean 'delay'? \"dely=3\" is not understood"),
                              (("--fault", "drop=2"), "\"drop=2\" is not understood; accepted: drop=P"),
                              (("--wire", "ucp"), "did you mean 'udp'? Expected auto, udp, copy or fetch"),
-                             (("--wire", "pigeon"), "expected auto, udp, copy or fetch")):
+                             (("--wire", "pigeon"), "expected auto, udp, copy or fetch"),
+                             (("--devices", "rpw_ol"), "did you mean 'rpw_lo'? No software device and no interface is called 'rpw_ol'; there "),
+                             (("--devices", "lo,softwrae"), "did you mean 'software'? No software device and no interface is called 'softwrae'; there "),
+                             (("--devices", "rpw_pigeon77"), "no software device and no interface is called 'rpw_pigeon77'; there ")):
             got = ropeway("run", *value, "--", "true")
             self.assertEqual(got.returncode, 2, got)
             self.assertTrue(got.stderr.startswith(f"ropeway run: invalid value '{value[1]}' for {value[0]}: {start}"), got.stderr)

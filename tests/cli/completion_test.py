@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""What bash and zsh offer after `ropeway`: real shells on a terminal, their keys pressed, held against the command's own help.
+"""What bash, zsh and fish offer after `ropeway`: real shells on a terminal, their keys pressed, held against the command's own help.
 
-Usage: completion_test.py BUILD_DIR | ropeway        ropeway: the installed one, with bash-completion and compinit as Debian sets them up
+Usage: completion_test.py BUILD_DIR | ropeway        ropeway: the installed one, with bash-completion, compinit and fish's folders as Debian sets them up
 Exit status 77 where a shell is not installed.
 """
 import os
@@ -100,10 +100,12 @@ class Completion:
             raise unittest.SkipTest(f"{cls.shell} is not installed")
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="ropeway-completion-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder)
-        for name in ("one.pcapng", "two.pcapng", "bin/ropeway-some-program", "folder/inside"):
+        for name in ("one.pcapng", "other.txt", "two.pcapng", "bin/ropeway-some-program", "folder/inside"):
             (cls.folder / name).parent.mkdir(exist_ok=True)
             (cls.folder / name).write_text("#!/bin/sh\n")
         (cls.folder / "bin/ropeway-some-program").chmod(0o755)
+        if not INSTALLED:
+            (cls.folder / "bin/ropeway").symlink_to(COMMAND)
         cls.on = cls.start()
         cls.addClassCleanup(cls.on.close)
 
@@ -125,9 +127,32 @@ class Completion:
         self.assertEqual({w.removeprefix("--transport=") for w in self.on.offers("ropeway perf --transport=t")}, {"tcp"})
 
     def test_files_are_offered_where_a_file_is_expected(self):
-        for line in ("ropeway explain o", "ropeway explain --color never o", "ropeway run --pcap o", "ropeway run --fault o"):
-            self.assertEqual(self.on.offers(line), {"one.pcapng"}, line)
+        for line in ("ropeway run --pcap o", "ropeway run --fault o", "ropeway plugin check o"):
+            self.assertEqual(self.on.offers(line), {"one.pcapng", "other.txt"}, line)
         self.assertIn("folder", {w.rstrip("/") for w in self.on.offers("ropeway recv fo")})
+
+    def test_captures_are_offered_to_explain_and_other_files_where_there_is_none(self):
+        for line in ("ropeway explain o", "ropeway explain --color never o"):
+            self.assertEqual(self.on.offers(line), {"one.pcapng"}, line)
+        self.assertEqual({w.rstrip("/") for w in self.on.offers("ropeway explain ")}, {"one.pcapng", "two.pcapng", "folder", "bin"})
+        self.assertEqual(self.on.offers("ropeway explain ot"), {"other.txt"})
+
+    def test_names_of_devices_are_offered(self):
+        names = set(subprocess.run([COMMAND, "completion", "devices"], capture_output=True, text=True, check=True).stdout.split())
+        self.assertIn("rpw_lo", names)
+        self.assertEqual(self.on.offers("ropeway demo --device "), names)
+        self.assertEqual(self.on.offers("ropeway run --devices "), names | {"all", "software", "first", "auto"})
+        self.assertEqual(self.on.offers("ropeway run --devices software,rpw_l"), {"software,rpw_lo"})
+
+    def test_names_of_faults_are_offered_and_files(self):
+        faults = {"drop", "dup", "reorder", "corrupt", "delay", "seed"}
+        self.assertLessEqual({f"{name}=" for name in faults} | {"one.pcapng"}, {w + "=" if w in faults else w for w in self.on.offers("ropeway run --fault ")})
+        self.assertEqual({w.rstrip("=") for w in self.on.offers("ropeway run --fault drop=0.1,de")}, {"drop=0.1,delay"})
+        self.assertEqual(self.on.offers("ropeway run --fault drop=0.1,delay=2 --stats ropeway-s"), {"ropeway-some-program"})
+
+    def test_the_shells_are_offered(self):
+        self.assertEqual(self.on.offers("ropeway completion "), {"bash", "zsh", "fish"})
+        self.assertEqual(self.on.offers("ropeway run --like m"), {"mlx5"})
 
     def test_a_program_is_offered_to_run_and_then_what_that_takes(self):
         for line in ("ropeway run ropeway-s", "ropeway run --stats -- ropeway-s", "ropeway run --wire udp ropeway-s"):
@@ -158,10 +183,31 @@ bindkey -e; bindkey '^Xa' every"""
         return Shell(["zsh", "-f", "-i"], setup, "\x18a", cls.folder)
 
 
+class Fish(Completion, unittest.TestCase):
+    """It can say what it would offer, by `complete -C`."""
+    shell = "fish"
+
+    @classmethod
+    def start(cls):
+        return cls
+
+    @classmethod
+    def close(cls):
+        pass
+
+    @classmethod
+    def offers(cls, line):
+        load = "" if INSTALLED else f"source {FILES}/ropeway.fish; "
+        got = subprocess.run(["fish", "-c", f"{load}complete -C $argv[1]", "--", line], cwd=cls.folder, capture_output=True, text=True, timeout=LIMIT_S, check=True,
+                             env={"PATH": f"{cls.folder}/bin:{os.environ['PATH']}", "HOME": str(cls.folder), "LC_ALL": "C.UTF-8"})
+        assert not got.stderr, got.stderr
+        return {word.split("\t")[0] for word in got.stdout.splitlines()}
+
+
 if __name__ == "__main__":
     if not INSTALLED and not (FILES / "ropeway").exists():
         sys.exit(f"{FILES}/ropeway is not there: run ninja first")
-    missing = [shell for shell in ("bash", "zsh") if not shutil.which(shell)]
+    missing = [shell for shell in ("bash", "zsh", "fish") if not shutil.which(shell)]
     for shell in missing:
         print(f"SKIPPED: {shell} is not installed")
     done = unittest.main(argv=[sys.argv[0], *sys.argv[2:]], exit=False).result

@@ -108,14 +108,12 @@ class Header(unittest.TestCase):
                 can_fail = any(p.startswith("int ") and not p.startswith("int rpw_listener_port") for p in page.prototypes())
                 self.assertEqual("ERRORS" in page.sections, can_fail, page.path.name)
 
-    def test_every_variable_that_the_library_reads_is_told_of(self):
-        read = set()
-        for folder in ("base", "boot", "msg", "tran"):
-            for path in (SOURCE / "src" / folder).rglob("*.c"):
-                read |= set(re.findall(r'getenv\("(ROPEWAY_\w+)"\)', path.read_text()))
-        told = set(re.findall(r"ROPEWAY_\w+", Page(MAN / "man7/rpw.7").sections["ENVIRONMENT"] + (MAN / "man1/ropeway.1").read_text()))
-        self.assertIn("ROPEWAY_TRANSPORT", read)
-        self.assertLessEqual(read, told)
+    def test_every_variable_that_a_program_of_ours_reads_is_told_of(self):
+        read = {name for path in (SOURCE / "src").rglob("*.c") for name in re.findall(r'(?:getenv|env_is)\("(ROPEWAY_\w+)"', path.read_text())}
+        told = {name for page in ("man7/rpw.7", "man1/ropeway.1", "man1/test_connection.1", "man7/libnccl-net-ropeway.7")
+                for name in re.findall(r"(?m)^\.It Ev (ROPEWAY_\w+)", (MAN / page).read_text())}
+        self.assertLessEqual({"ROPEWAY_TRANSPORT", "ROPEWAY_DISABLE"}, read)
+        self.assertEqual(sorted(read - told), [])
 
 
 class Examples(unittest.TestCase):
@@ -158,13 +156,25 @@ class Command(unittest.TestCase):
 
         sections = self.sections()
         commands = re.findall(r"(?m)^  (?:ropeway )?([a-z]+)\b", run("--help"))
-        self.assertLessEqual({"perf", "send", "recv", "doctor"}, set(commands))
+        self.assertLessEqual({"perf", "send", "recv", "doctor", "completion"}, set(commands))
         for command in commands:
             self.assertIn(command, sections)
             told = {"--" + name for name in re.findall(r"Fl Fl ([a-z][a-z-]*)", sections[command])}
             for words in (("plugin", "check"), ("plugin", "bench")) if command == "plugin" else ((command,),):
                 there = set(LONG_OPTION.findall(run(*words, "--help"))) - COMMON
                 self.assertLessEqual(there, told, words)
+
+    def test_the_synopsis_of_run_has_all_its_options_and_wire_all_its_ways(self):
+        page = (MAN / "man1/ropeway.1").read_text()
+        shown = subprocess.run([BUILD / "ropeway", "run", "--help"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
+        synopsis = "".join(re.findall(r"(?ms)^\.Cm run\b(.*?)(?=^\.Nm$)", page[:page.index(".Sh DESCRIPTION")]))
+        self.assertEqual({"--" + name for name in re.findall(r"Fl Fl ([a-z][a-z-]*)", synopsis)}, set(LONG_OPTION.findall(shown)) - COMMON)
+        ways = re.search(r"--wire x: expected (.*) or (\w+)", subprocess.run([BUILD / "ropeway", "run", "--wire", "x", "true"], capture_output=True, text=True, check=False)
+                         .stderr.replace("invalid value 'x' for --wire:", "--wire x:"))
+        ways = {*ways[1].split(", "), ways[2]}
+        self.assertLessEqual({"auto", "copy"}, ways)
+        for place in (self.sections()["run"].split("Fl Fl wire Ar WAY\n")[1].split(".It ")[0], page.split(".It Ev ROPEWAY_WIRE\n")[1].split(".It ")[0]):
+            self.assertEqual({word for line in re.findall(r"(?m)^\.Li (.*)", place) for word in re.findall(r"\w+", line)}, ways)
 
     def test_every_option_of_test_connection(self):
         there = set(LONG_OPTION.findall(subprocess.run([BUILD / "test_connection", "--help"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout)) - COMMON

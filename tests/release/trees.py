@@ -12,7 +12,7 @@ FOLDER = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / 
 MIRROR = os.environ.get("ROPEWAY_DEBIAN_MIRROR", "http://deb.debian.org/debian")
 BUILD = "build-essential debhelper fakeroot lintian".split()
 # Of debian/tests/control, and what the doors need.
-TRY = "ibverbs-utils rdmacm-utils iproute2 gcc libc6-dev pkgconf procps bash-completion zsh python3 python3-numpy".split()
+TRY = "ibverbs-utils rdmacm-utils iproute2 gcc libc6-dev pkgconf procps bash-completion zsh fish python3 python3-numpy".split()
 # A runner of GitHub has these; an image of Debian, git and what the action installs.
 RUNNER = "ca-certificates git iproute2 python3 python3-yaml".split()
 TESTS = ("verbs", "c", "python", "nccl", "completion", "doors")

@@ -1,20 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* completion.c - `ropeway completion bash|zsh`: what a shell offers after the command, made from
- * the tables of options, so that it cannot differ from them. The build runs it; so may a user. */
+/* completion.c - `ropeway completion bash|zsh|fish`: what a shell offers after the command, made
+ * from the tables of options, so that it cannot differ from them. The build runs it; so may a user.
+ * `ropeway completion devices` is for these scripts: names of devices. */
 #include "cli/completion/completion.h"
 
 #include "cli/cli.h"
 
 #include <string.h>
 
+/* One for each name. */
+static void (*const shells[])(const struct cli_command *c, const struct cli_subcommand *of) = {
+	rpwi_completion_bash, rpwi_completion_zsh, rpwi_completion_fish};
+static const char *const shell_names[] = {"bash", "zsh", "fish", NULL};
+
 static const struct cli_command command = {
 	.name = "ropeway completion",
-	.usage = "bash\nzsh",
+	.usage = "bash\nzsh\nfish",
 	.about = "Prints what the shell needs to complete words after `ropeway`, made from the "
 		 "tables of options. Packages and `make install` install it.",
 	.operands_least = 1,
 	.operands_most = 1,
-	.missing = "the shell is expected: bash or zsh",
+	.operand = CLI_OPERAND_WORDS,
+	.operand_words = shell_names,
+	.missing = "expected the shell: bash, zsh or fish",
 };
 
 int rpwi_cli_completion(
@@ -24,11 +32,18 @@ int rpwi_cli_completion(
 
 	if (status != CLI_GO_ON)
 		return status;
-	if (!strcmp(argv[0], "bash"))
-		rpwi_completion_bash(c, of);
-	else if (!strcmp(argv[0], "zsh"))
-		rpwi_completion_zsh(c, of);
-	else
-		return rpwi_cli_usage(command.name, "unknown shell '%s': bash or zsh", argv[0]);
-	return CLI_OK;
+	if (!strcmp(argv[0], "devices"))
+		return rpwi_cli_device_names();
+	for (size_t i = 0; shell_names[i]; i++)
+		if (!strcmp(argv[0], shell_names[i])) {
+			shells[i](c, of);
+			return CLI_OK;
+		}
+	const char *near = cli_options_near(argv[0], shell_names);
+	if (near)
+		return rpwi_cli_usage(command.name,
+			"unknown shell '%s': did you mean '%s'? Expected bash, zsh or fish",
+			argv[0], near);
+	return rpwi_cli_usage(
+		command.name, "unknown shell '%s': expected bash, zsh or fish", argv[0]);
 }

@@ -8,6 +8,7 @@
 /* To standard output. */
 void rpwi_completion_bash(const struct cli_command *c, const struct cli_subcommand *of);
 void rpwi_completion_zsh(const struct cli_command *c, const struct cli_subcommand *of);
+void rpwi_completion_fish(const struct cli_command *c, const struct cli_subcommand *of);
 
 /* ---- visit.c ---- */
 /* Calls fn for a command, and for each below it that people may know. */
@@ -20,5 +21,11 @@ void rpwi_completion_options(const struct cli_command *c,
 bool rpwi_completion_is_file(const struct cli_option *o);
 /* With `between` between them. */
 void rpwi_completion_words(const char *const *words, char between);
+/* The beginning of what help says of an option, short enough for a list: how much of it. */
+size_t rpwi_completion_about(const char *help);
+/* May it be given more than once? */
+bool rpwi_completion_repeats(const struct cli_option *o);
+/* How files with packets are called, behind the last dot: up to a NULL. */
+extern const char *const rpwi_completion_captures[];
 
 #endif

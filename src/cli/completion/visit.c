@@ -27,6 +27,8 @@ void rpwi_completion_options(const struct cli_command *c,
 		fn(c, &cli_options_common[i]);
 }
 
+const char *const rpwi_completion_captures[] = {"pcapng", "pcap", "cap", "gz", NULL};
+
 bool rpwi_completion_is_file(const struct cli_option *o)
 {
 	return o->kind == CLI_FILE || (o->kind == CLI_TEXT && strstr(o->value, "FILE"));
@@ -36,4 +38,25 @@ void rpwi_completion_words(const char *const *words, char between)
 {
 	for (const char *const *w = words; w && *w; w++)
 		printf(w[1] ? "%s%c" : "%s", *w, between);
+}
+
+/* In a list what an option does has to be short. */
+enum { ABOUT_MOST = 60 };
+
+/* Up to a pause, or the last word that fits. */
+size_t rpwi_completion_about(const char *help)
+{
+	size_t n = strcspn(help, ":;(");
+
+	if (n > ABOUT_MOST)
+		for (n = ABOUT_MOST; n && help[n] != ' ';)
+			n--;
+	while (n && strchr(" ,", help[n - 1]))
+		n--;
+	return n;
+}
+
+bool rpwi_completion_repeats(const struct cli_option *o)
+{
+	return (o->kind == CLI_TEXT || o->kind == CLI_FILE) && o->width > sizeof(char *);
 }

@@ -270,7 +270,7 @@ static const struct cli_option option[] = {
 		.preset = "1G", CLI_INTO(struct options, size)},
 	{"device", 'd', CLI_TEXT, "NAME",
 		"the device (default: the loopback one; `ropeway devices` lists all)",
-		CLI_INTO(struct options, device)},
+		.offer = CLI_OFFER_DEVICE, CLI_INTO(struct options, device)},
 	{"pcap", 'p', CLI_FILE, "FILE", "write the capture to FILE", .preset = pcap_default,
 		CLI_INTO(struct options, pcap)},
 	{"no-pcap", 0, CLI_UNSET, NULL, "do not capture", CLI_INTO(struct options, pcap)},

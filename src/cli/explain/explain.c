@@ -39,7 +39,7 @@ static const struct cli_command command = {
 	.option = option,
 	.operands_least = 1,
 	.operands_most = EX_FILES_MAX,
-	.operand = CLI_OPERAND_FILE,
+	.operand = CLI_OPERAND_CAPTURE,
 	.missing = "no capture given",
 };
 

@@ -244,13 +244,13 @@ static const struct cli_option option[] = {
 		"one "
 		"fault per line, as in 'reg_mr 3: ENOMEM': calls, completions, events, packets, CM "
 		"messages (docs/faults.md)",
+		.words = rpwi_fault_names, .offer = CLI_OFFER_SETTINGS,
 		CLI_INTO(struct options, fault)},
 	{"wire", 'w', CLI_CHOICE, "WAY",
-		"auto: shared memory to processes of the same user and network namespace, "
-		"otherwise "
-		"UDP; udp: always UDP; copy: as auto, but payloads are always copied, and no other "
-		"process's memory is read; fetch: as auto, but large ones are always fetched from "
-		"the sender",
+		"how packets travel; auto: by shared memory to processes of the same user and "
+		"network namespace, otherwise by UDP; udp: always by UDP; copy: as auto, but "
+		"payloads are always copied, and no other process's memory is read; fetch: as "
+		"auto, but large ones are always fetched from the sender",
 		.words = rpwi_wire_names, CLI_INTO(struct options, wire)},
 	{"devices", 'd', CLI_TEXT, "LIST",
 		"the devices that PROGRAM sees: names of software devices or interfaces, lo, or "
@@ -258,12 +258,13 @@ static const struct cli_option option[] = {
 		"no other is active). Of real devices, which come after them: software: none; "
 		"^NAME: not this one; auto: none that cannot make a queue pair (each is tried, for "
 		"at most 2 s); first: all",
+		.words = rpwi_choice_words, .offer = CLI_OFFER_DEVICES,
 		CLI_INTO(struct options, devices)},
 	{"like", 0, CLI_TEXT, "NAME|FILE",
 		"a device for the job: limits and capabilities of another one, of which this one's "
 		"are narrowed to those: efa-limits, mlx5, rxe, thunderbolt, or FILE, one limit per "
 		"line, as in 'max_sge = 2' (docs/like.md)",
-		CLI_INTO(struct options, like)},
+		.words = rpwi_like_names, CLI_INTO(struct options, like)},
 	{"library", 'l', CLI_FLAG, NULL,
 		"also put ropeway's own libibverbs.so.1, whose symbols have rdma-core's versions, "
 		"before the system's; the default if the system has none",
@@ -375,6 +376,22 @@ static int set_like(const char *name)
 	return CLI_OK;
 }
 
+/* The device, interface or word that was meant, or NULL. */
+static const char *near_device(const char *name, const struct rpwi_netdev *devs, unsigned n)
+{
+	enum { MOST = 62 };
+	const char *names[2 * MOST + 5] = {NULL};
+	unsigned at = 0;
+
+	for (; rpwi_choice_words[at]; at++)
+		names[at] = rpwi_choice_words[at];
+	for (unsigned i = 0; i < n && i < MOST; i++) {
+		names[at++] = devs[i].name;
+		names[at++] = devs[i].ifname;
+	}
+	return cli_options_near(name, names);
+}
+
 /* A word of --devices that names nothing is most likely a slip. The variable may have been set for
  * another machine, so there it is a warning, by the device. */
 static int check_devices(const char *asked)
@@ -387,10 +404,13 @@ static int check_devices(const char *asked)
 	bool unknown = rpwi_netdev_list(&devs, &all) >= 0 &&
 		       rpwi_netdev_unknown(devs, all, name, sizeof(name));
 	const char *are = all == 1 ? "is" : "are";
+	const char *near = unknown ? near_device(name, devs, all) : NULL;
+	if (near)
+		used = (size_t)snprintf(why, sizeof(why), "did you mean '%s'? ", near);
 	if (unknown)
-		used = (size_t)snprintf(why, sizeof(why),
-			"no software device and no interface is called '%s'; there %s", name,
-			all ? are : "is none");
+		used += (size_t)snprintf(why + used, sizeof(why) - used,
+			"%so software device and no interface is called '%s'; there %s",
+			near ? "N" : "n", name, all ? are : "is none");
 	for (unsigned i = 0; unknown && i < all && used < sizeof(why); i++)
 		used += (size_t)snprintf(
 			why + used, sizeof(why) - used, "%s %s", i ? "," : "", devs[i].name);
