@@ -107,7 +107,7 @@ class Stage:
             self.write(page, f"---\norphan: true\n---\n\n# {source}\n\n{fence}{LANGUAGES.get(pathlib.Path(source).suffix, 'none')}\n{text}\n{fence}\n")
 
     def man_pages(self):
-        names = [n for n in tracked("man/*.[137]")]
+        names = [n for n in tracked("man/*.[137]") if not (ROOT / n).is_symlink()]
         rows = []
         for name in names:
             got = subprocess.run(["mandoc", "-T", "html", "-O", "fragment", name], cwd=ROOT, capture_output=True, text=True, check=True).stdout

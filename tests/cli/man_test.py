@@ -81,6 +81,14 @@ class Header(unittest.TestCase):
         for name in calls:
             self.assertIn(name, Page(MAN / "man3" / f"{name}.3").names())
 
+    def test_a_clone_has_the_same_pages(self):
+        """`man -l man/rpw_recv.3` works there, too: links lead where those that are installed do."""
+        pages = [p for p in (SOURCE / "man").iterdir() if re.fullmatch(r"[1-9]", p.suffix[1:])]
+        self.assertEqual({p.name: p.is_symlink() and str(p.readlink()) for p in pages},
+                         {p.name: p.is_symlink() and str(p.readlink()) for p in MAN.glob("man*/*")})
+        for page in pages:
+            self.assertIn(".Sh NAME", page.read_text(), page.name)
+
     def test_every_prototype_is_the_headers(self):
         wanted = set(re.findall(r"RPW_API ([^;]*;)", self.header)) | set(re.findall(r"typedef [^;{}]*\(\*\w+\)\([^;]*\);", self.header))
         given = [prototype for page in self.pages for prototype in page.prototypes()]
