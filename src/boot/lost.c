@@ -12,7 +12,7 @@
 
 void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...)
 {
-	char why[300], all[512];
+	char why[300];
 	va_list ap;
 	va_start(ap, fmt);
 	vsnprintf(why, sizeof(why), fmt, ap);
@@ -28,12 +28,11 @@ void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...)
 			c, c->state == CONN_HELLO && c->tls && status == RPW_ERR_PROTOCOL, why);
 		boot_conn_bury(c);
 	} else {
-		snprintf(all, sizeof(all), "%s: %s", c->text, why);
 		boot_conn_detach(c);
 		boot_conn_timer(c, RPWI_NEVER);
 		boot_conn_move(c, CONN_ENDED);
-		rpwi_debug("boot: %s", all);
-		c->b->up->gone(c->user, &(struct rpwi_error){status, 0, all});
+		rpwi_debug("boot: %s: %s", c->text, why);
+		c->b->up->gone(c->user, &(struct rpwi_error){status, 0, why});
 	}
 }
 

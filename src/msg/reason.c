@@ -34,9 +34,10 @@ void ep_doom(rpw_endpoint *ep, int status, const char *fmt, ...)
 
 int ep_has_ended(const rpw_endpoint *ep)
 {
-	const char *why = ep_end_text(ep);
-	return rpwi_fail(ep->error.status, "endpoint to %s has ended: %s", text_or(ep->peer, "?"),
-		text_or(why, "closed"));
+	const char *why = text_or(ep_end_text(ep), "closed"), *peer = text_or(ep->peer, "?");
+	if (strstr(why, peer))
+		return rpwi_fail(ep->error.status, "this endpoint has ended: %s", why);
+	return rpwi_fail(ep->error.status, "endpoint to %s has ended: %s", peer, why);
 }
 
 void ep_breach(rpw_endpoint *ep, const char *fmt, ...)

@@ -486,7 +486,9 @@ class Broken(Case):
             self.skipTest("all of it had arrived before the sender was stopped")
         self.assertEqual(run.returncode, -signal.SIGINT)
         self.assertRegex(err, r"^ropeway send: stopped at \d+(\.\d+)? \w+ of 'big': what has arrived is kept, and the same command continues there\n$")
-        self.assertIn("are kept, sending it again continues there", p.stdout.readline())
+        line = p.stdout.readline()
+        self.assertIn("are kept, sending it again continues there: ", line)
+        self.assertEqual(line.count(re.match(r"ropeway recv: (\S+)", line)[1]), 1, line)
         self.assertIn("were there already", self.send(port, big).stdout)
         self.assert_same(big, self.dst / "big")
 

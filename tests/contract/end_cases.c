@@ -261,6 +261,12 @@ static void what_the_peer_had_sent_can_be_received(void)
 	pair_close(&p);
 }
 
+static void peer_is_named_once(rpw_endpoint *ep)
+{
+	const char *peer = information_of(ep).peer, *at = strstr(rpw_last_error(), peer);
+	CHECK(at && !strstr(at + 1, peer));
+}
+
 static void nothing_can_be_posted_after_the_end(void)
 {
 	struct pair p;
@@ -282,6 +288,7 @@ static void nothing_can_be_posted_after_the_end(void)
 		REFUSED(post(&p, what, p.ea, NULL), RPW_ERR_PEER_GONE, "has ended");
 	}
 	REFUSED(rpw_endpoint_fence(p.ea), RPW_ERR_PEER_GONE, "has ended");
+	peer_is_named_once(p.ea);
 	IS(statistics_of(p.a).requests, 0);
 	/* What is known of it, is known still. */
 	HAS(information_of(p.ea).transport, contract_transport);

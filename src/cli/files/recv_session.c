@@ -79,6 +79,18 @@ static void session_close(struct recv_session *s)
 	rpw_endpoint_destroy(s->ep);
 }
 
+/* Where the library's sentence names the sender, whom the line has named already. */
+static void say_it(char *why, const char *peer)
+{
+	size_t len = strlen(peer);
+
+	for (char *at = why; len > 2 && (at = strstr(at, peer));) {
+		at[0] = 'i';
+		at[1] = 't';
+		memmove(at + 2, at + len, strlen(at + len) + 1);
+	}
+}
+
 static void lost(struct recv_session *s, int status)
 {
 	rpw_endpoint_information info = {.size = sizeof(info), .why = ""};
@@ -87,6 +99,7 @@ static void lost(struct recv_session *s, int status)
 	rpw_endpoint_info(s->ep, &info);
 	/* there may be words of the sender's in it */
 	rpwi_cli_printable(info.why, why, sizeof(why));
+	say_it(why, s->peer);
 	if (s->state < LEAVING && s->is_greeted && s->file.fd >= 0 &&
 		s->file.written >= FILES_CHUNK && !s->file.is_there)
 		rpwi_cli_fail(CLI_FAILED, "ropeway recv",
