@@ -353,6 +353,25 @@ class Together(Case):
         self.assertIn("name service", v["text"])
         self.assertIn("/etc/hosts", v["remedy"])
 
+    @unittest.skipIf(os.geteuid(), "a resolv.conf and a network of its own need root")
+    def test_a_name_service_that_refuses_or_is_silent(self):
+        """EAI_AGAIN: what is to be mended is here, not there, and it is no firewall."""
+        inside = ("import socket, subprocess, sys\n"
+                  "subprocess.run(['sh', '-c', 'ip link set lo up && mount --bind \"$0\" /etc/resolv.conf', sys.argv[1]], check=True)\n"
+                  "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+                  "sys.argv[2] == 'silent' and s.bind(('127.0.0.1', 53))\n"
+                  "sys.exit(subprocess.call(sys.argv[3:]))")
+        for how, said in ("refuses", "Temporary failure in name resolution"), ("silent", "its name service does not answer"):
+            with self.subTest(how), tempfile.NamedTemporaryFile("w") as f:
+                f.write("nameserver 127.0.0.1\n")
+                f.flush()
+                v = self.verdicts(doctor("--json", "node7.example", wrapper=("unshare", "-mn", sys.executable, "-c", inside, f.name, how)))["between", "bootstrap port"]
+                self.assertEqual(v["verdict"], "FAIL")
+                self.assertIn(said, v["text"])
+                self.assertTrue(v["remedy"].startswith("give this host a name service that answers"), v["remedy"])
+                for word in ("firewall", "--serve"):
+                    self.assertNotIn(word, v["remedy"])
+
 
 @unittest.skipIf(os.geteuid(), "network namespaces need root")
 class Network(Case):

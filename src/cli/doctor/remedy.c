@@ -3,6 +3,11 @@
  * the sentence that tells them apart. */
 #include "cli/doctor/doctor.h"
 
+#define NO_NAMES \
+	"give this host a name service that answers: a `nameserver` in /etc/resolv.conf that it " \
+	"reaches (`getent hosts NAME` asks it), or the name in /etc/hosts; or give the peer's " \
+	"address instead of its name"
+
 static const struct {
 	const char *said; /* somewhere in the sentence; the first that is decides */
 	const char *remedy;
@@ -15,6 +20,8 @@ static const struct {
 		"both sides need the same key file: `(umask 077; openssl rand -hex 32 > FILE)`"},
 	{"there is no host of this name",
 		"give its address, or enter the name in DNS or /etc/hosts"},
+	{"does this host reach its name service", NO_NAMES},
+	{"its name service does not answer", NO_NAMES},
 	{"Network is unreachable",
 		"give this host a route to it: `ip route get ADDRESS` says which "
 		"there is, `ip route add` makes one"},
