@@ -48,6 +48,8 @@ int rpwi_cli_usage(const char *command, const char *fmt, ...) __attribute__((for
  * A child says nothing of it. Not thread-safe. */
 void rpwi_cli_when_stopped(const char *command, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+/* And what it prints before, on stdout: the caller keeps it up to the next call. */
+void rpwi_cli_when_stopped_print(const char *result);
 /* What was to be done is done: then nothing is said. */
 void rpwi_cli_stop_is_late(void);
 

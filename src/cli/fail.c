@@ -48,13 +48,22 @@ static struct {
 	pid_t pid;
 	volatile sig_atomic_t current;
 	char text[2][512];
+	const char *volatile result;
 } stop;
+
+static void say(int fd, const char *text)
+{
+	if (write(fd, text, strlen(text)) < 0) {
+		/* nobody reads it */
+	}
+}
 
 static void on_stop(int sig)
 {
-	const char *text = stop.text[stop.current];
-	if (getpid() == stop.pid && write(STDERR_FILENO, text, strlen(text)) < 0) {
-		/* nobody reads it */
+	if (getpid() == stop.pid) {
+		if (stop.result)
+			say(STDOUT_FILENO, stop.result);
+		say(STDERR_FILENO, stop.text[stop.current]);
 	}
 	signal(sig, SIG_DFL);
 	raise(sig);
@@ -83,9 +92,12 @@ void rpwi_cli_when_stopped(const char *command, const char *fmt, ...)
 	}
 }
 
+void rpwi_cli_when_stopped_print(const char *result) { stop.result = result; }
+
 void rpwi_cli_stop_is_late(void)
 {
 	int next = !stop.current;
+	stop.result = NULL;
 	stop.text[next][0] = '\0';
 	stop.current = next;
 }

@@ -64,6 +64,8 @@ static int run_steps(struct connection *c)
 	for (int i = 0; i < n; i++) {
 		c->step = i + 1;
 		printf("step %d of %d: %s\n", c->step, n, steps[i].what);
+		rpwi_cli_when_stopped(NAME, "stopped in step %d of %d%s", c->step, n,
+			i ? "; those above are done" : "");
 		connection_deadline(c, c->o.timeout_ms, steps[i].what);
 		int rc = steps[i].run(c);
 		printf("step %d: %s (rc %d)\n", c->step, rc ? "FAILED" : "ok", rc);
@@ -92,6 +94,7 @@ static int run(struct connection *c)
 	else
 		pthread_detach(watcher);
 	rc = run_steps(c);
+	rpwi_cli_stop_is_late();
 	talk_close(c);
 	connection_deadline(c, c->o.timeout_ms, "releasing what is open");
 	steps_give_back(c);

@@ -201,12 +201,14 @@ static bool is_empty_file(const char *path)
 	return !lstat(path, &st) && S_ISREG(st.st_mode) && !st.st_size;
 }
 
+static bool is_missing(const char *path) { return access(path, F_OK) && errno == ENOENT; }
+
 static void print_capture(const struct options *o)
 {
 	const char *pcap = o->pcap;
 	char program[PATH_MAX], file[PATH_MAX];
 
-	if (is_empty_file(pcap)) {
+	if (is_missing(pcap) || is_empty_file(pcap)) {
 		printf("\nThere is no capture: %s is not a software device. For a real one, a "
 		       "switch or tcpdump has to do it.\n",
 			o->device);
@@ -233,6 +235,10 @@ static int run_demo(const struct options *o, const char *dir)
 			goto out;
 		}
 	}
+	if (o->keep)
+		rpwi_cli_when_stopped(NAME, "stopped: what there is so far is in %s", keep_dir);
+	else
+		rpwi_cli_when_stopped(NAME, "stopped; no file is left; --size makes it shorter");
 	if (make_file(&from, in, o->size, o->keep ? "sent" : NULL))
 		goto out;
 	if (make_file(&to, in, o->size, o->keep ? "received" : NULL))
@@ -247,8 +253,12 @@ static int run_demo(const struct options *o, const char *dir)
 		rpwi_demo_step("faults", "ROPEWAY_FAULT is set: faults are injected (%.200s)",
 			getenv("ROPEWAY_FAULT"));
 	ret = timed_run(o, &from, &to);
-	if (!ret && o->pcap)
+	if (!ret && o->pcap) {
+		rpwi_cli_when_stopped(
+			NAME, "stopped: the figures above are whole, the capture is not");
 		ret = captured_run(o, dir, &from);
+	}
+	rpwi_cli_stop_is_late();
 	if (!ret && o->keep)
 		printf("\nKept: %s and %s\n", from.name, to.name);
 	if (!ret && o->pcap)
@@ -306,14 +316,18 @@ static bool default_device(char name[IBV_SYSFS_NAME_MAX])
 	return *name;
 }
 
-/* Empties it too: its contents afterwards are of this run. */
+/* Empties it too: its contents afterwards are of this run. One that was not there is not there
+ * afterwards, so that a demo that is stopped leaves none. */
 static bool can_write(const char *path)
 {
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	int made = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	int fd = made < 0 ? open(path, O_WRONLY | O_TRUNC | O_CLOEXEC) : made;
 
 	if (fd < 0)
 		return false;
 	close(fd);
+	if (made >= 0)
+		unlink(path);
 	return true;
 }
 

@@ -336,6 +336,9 @@ struct bench {
 	struct row row[ROWS_MAX];
 	unsigned rows;
 	struct plugin plugin[PLUGINS_MAX];
+	unsigned done;     /* rounds */
+	char *shown;       /* the table of those, for who stops the rest */
+	size_t shown_room; /* of open_memstream */
 };
 
 /* Says what went wrong: what a side says, or what became of it. A side that has ended matters more
@@ -471,9 +474,111 @@ static bool start(struct bench *b, unsigned k, size_t bytes)
 	return !rc && ask(b, k, &(struct job){.kind = OPEN}, 0, opened) && verify_all(b, k);
 }
 
+/* ---- showing ---- */
+
+static double middle(const struct bench *b, unsigned k, unsigned row)
+{
+	double v[ROUNDS_MAX];
+	memcpy(v, b->plugin[k].row[row].of, sizeof(v));
+	return rpwi_perf_median(v, b->done);
+}
+
+/* Of each round, then the median: what the machine did to one it did to the other. More than 1: the
+ * first plugin is better. */
+static double ratio(const struct bench *b, unsigned k, unsigned row)
+{
+	const double *first = b->plugin[0].row[row].of, *other = b->plugin[k].row[row].of;
+	double v[ROUNDS_MAX];
+	for (unsigned i = 0; i < b->done; i++)
+		v[i] = b->row[row].kind == STREAM ? first[i] / other[i] : other[i] / first[i];
+	return rpwi_perf_median(v, b->done);
+}
+
+/* Of each plugin its figure, then the first one's ratios to the others. */
+static void print_row(const struct bench *b, unsigned row, FILE *to)
+{
+	static const char *const heads[] = {[TRIPS] = "\nlatency: half a round trip",
+		[CONNECT] = ("\na connection: listen and accept, while the other side polls "
+			     "connect; close")};
+	const struct row *w = &b->row[row];
+	char label[CLI_SIZE_LEN] = "0 bytes";
+	if (row && w->kind != b->row[row - 1].kind && w->kind != CLOSE)
+		fprintf(to, "%s\n", heads[w->kind]);
+	if (w->size)
+		rpwi_cli_size(w->size, label);
+	else if (w->kind >= CONNECT)
+		snprintf(label, sizeof(label), "%s", w->kind == CONNECT ? "connect" : "close");
+	fprintf(to, "%-10s", label);
+	for (unsigned k = 0; k < b->o.plugins; k++) {
+		double v = middle(b, k, row);
+		char rate[24] = "", bytes[24];
+		if (w->kind == STREAM) {
+			rpwi_perf_show_rate(v, "/s", rate);
+			rpwi_perf_show_rate(v * (double)w->size, "B/s", bytes);
+		} else
+			rpwi_perf_show_seconds(v, bytes);
+		fprintf(to, "  %11s %11s", rate, bytes);
+	}
+	for (unsigned k = 1; k < b->o.plugins; k++)
+		fprintf(to, "  %6.2f", ratio(b, k, row));
+	fputc('\n', to);
+}
+
+static void print_table(const struct bench *b, FILE *to)
+{
+	const struct options *o = &b->o;
+	for (unsigned k = 0; k < o->plugins; k++) {
+		const struct result *r = &b->plugin[k].opened;
+		fprintf(to, "%c  %s: %s v%d, device %d (%s) of %d\n", 'A' + (int)k, o->path[k],
+			r->name, r->abi, o->device, r->device, r->devices);
+	}
+	fprintf(to, "%u comm%s%s, %u send%s under way on each; ", o->comms,
+		rpwi_cli_plural(o->comms), o->both ? ", every other one back" : "", o->under_way,
+		rpwi_cli_plural(o->under_way));
+	if (b->core[1] >= 0)
+		fprintf(to, "cores %d and %d; ", b->core[0], b->core[1]);
+	fprintf(to, "median of %u round%s\n\n%-10s", b->done, rpwi_cli_plural(b->done), "size");
+	for (unsigned k = 0; k < o->plugins; k++)
+		fprintf(to, "  %9s %c %11s", "messages", o->plugins > 1 ? 'A' + (int)k : ' ',
+			"bytes");
+	for (unsigned k = 1; k < o->plugins; k++)
+		fprintf(to, "  %4s/%c", "A", 'A' + (int)k);
+	fputc('\n', to);
+	for (unsigned i = 0; i < b->rows; i++)
+		print_row(b, i, to);
+}
+
+/* What there is to show where it is stopped now. */
+static void round_done(struct bench *b)
+{
+	const struct options *o = &b->o;
+	char *old = b->shown, *new = NULL;
+	if (o->json) {
+		rpwi_cli_when_stopped(BENCH_NAME, "stopped: no JSON before all rounds are done");
+		return;
+	}
+	FILE *to = b->done ? open_memstream(&new, &b->shown_room) : NULL;
+	if (to) {
+		print_table(b, to);
+		fclose(to);
+	}
+	b->shown = new;
+	rpwi_cli_when_stopped_print(new);
+	free(old);
+	if (!new)
+		rpwi_cli_when_stopped(
+			BENCH_NAME, "stopped in the first round; --duration makes it shorter");
+	else
+		rpwi_cli_when_stopped(BENCH_NAME, "stopped: the table above is of %u of %u rounds",
+			b->done, o->rounds);
+}
+
+/* ---- all of it ---- */
+
 static bool run_all(struct bench *b)
 {
 	uint64_t most = 8;
+	round_done(b);
 	add_rows(b, STREAM, b->o.sizes.size, b->o.sizes.n);
 	add_rows(b, TRIPS, b->o.trips.size, b->o.trips.n);
 	for (unsigned i = 0; i < b->rows; i++)
@@ -487,95 +592,25 @@ static bool run_all(struct bench *b)
 			if (!calibrate(b, k, i))
 				return false;
 	}
-	for (unsigned round = 0; round < b->o.rounds; round++)
-		if (!round_of(b, round))
+	for (; b->done < b->o.rounds; b->done++) {
+		round_done(b);
+		if (!round_of(b, b->done))
 			return false;
+	}
 	for (unsigned k = 0; k < b->o.plugins; k++)
 		if (!verify_all(b, k))
 			return false;
 	return true;
 }
 
-/* ---- showing ---- */
-
-static double middle(const struct bench *b, unsigned k, unsigned row)
-{
-	double v[ROUNDS_MAX];
-	memcpy(v, b->plugin[k].row[row].of, sizeof(v));
-	return rpwi_perf_median(v, b->o.rounds);
-}
-
-/* Of each round, then the median: what the machine did to one it did to the other. More than 1: the
- * first plugin is better. */
-static double ratio(const struct bench *b, unsigned k, unsigned row)
-{
-	const double *first = b->plugin[0].row[row].of, *other = b->plugin[k].row[row].of;
-	double v[ROUNDS_MAX];
-	for (unsigned i = 0; i < b->o.rounds; i++)
-		v[i] = b->row[row].kind == STREAM ? first[i] / other[i] : other[i] / first[i];
-	return rpwi_perf_median(v, b->o.rounds);
-}
-
-/* Of each plugin its figure, then the first one's ratios to the others. */
-static void print_row(const struct bench *b, unsigned row)
-{
-	static const char *const heads[] = {[TRIPS] = "\nlatency: half a round trip",
-		[CONNECT] = ("\na connection: listen and accept, while the other side polls "
-			     "connect; close")};
-	const struct row *w = &b->row[row];
-	char label[CLI_SIZE_LEN] = "0 bytes";
-	if (row && w->kind != b->row[row - 1].kind && w->kind != CLOSE)
-		puts(heads[w->kind]);
-	if (w->size)
-		rpwi_cli_size(w->size, label);
-	else if (w->kind >= CONNECT)
-		snprintf(label, sizeof(label), "%s", w->kind == CONNECT ? "connect" : "close");
-	printf("%-10s", label);
-	for (unsigned k = 0; k < b->o.plugins; k++) {
-		double v = middle(b, k, row);
-		char rate[24] = "", bytes[24];
-		if (w->kind == STREAM) {
-			rpwi_perf_show_rate(v, "/s", rate);
-			rpwi_perf_show_rate(v * (double)w->size, "B/s", bytes);
-		} else
-			rpwi_perf_show_seconds(v, bytes);
-		printf("  %11s %11s", rate, bytes);
-	}
-	for (unsigned k = 1; k < b->o.plugins; k++)
-		printf("  %6.2f", ratio(b, k, row));
-	putchar('\n');
-}
-
-static void print_table(const struct bench *b)
-{
-	const struct options *o = &b->o;
-	for (unsigned k = 0; k < o->plugins; k++) {
-		const struct result *r = &b->plugin[k].opened;
-		printf("%c  %s: %s v%d, device %d (%s) of %d\n", 'A' + (int)k, o->path[k], r->name,
-			r->abi, o->device, r->device, r->devices);
-	}
-	printf("%u comm%s%s, %u send%s under way on each; ", o->comms, rpwi_cli_plural(o->comms),
-		o->both ? ", every other one back" : "", o->under_way,
-		rpwi_cli_plural(o->under_way));
-	if (b->core[1] >= 0)
-		printf("cores %d and %d; ", b->core[0], b->core[1]);
-	printf("median of %u round%s\n\n%-10s", o->rounds, rpwi_cli_plural(o->rounds), "size");
-	for (unsigned k = 0; k < o->plugins; k++)
-		printf("  %9s %c %11s", "messages", o->plugins > 1 ? 'A' + (int)k : ' ', "bytes");
-	for (unsigned k = 1; k < o->plugins; k++)
-		printf("  %4s/%c", "A", 'A' + (int)k);
-	putchar('\n');
-	for (unsigned i = 0; i < b->rows; i++)
-		print_row(b, i);
-	puts("\nContents verified before the first and after the last round.");
-}
+/* ---- for programs ---- */
 
 static json_t *row_json(const struct bench *b, unsigned k, unsigned row)
 {
 	const struct row *w = &b->row[row];
 	double v = middle(b, k, row);
 	json_t *rounds = json_array(), *j = json_pack("{s:f}", "first_to_this", ratio(b, k, row));
-	for (unsigned i = 0; i < b->o.rounds; i++)
+	for (unsigned i = 0; i < b->done; i++)
 		json_array_append_new(rounds, json_real(b->plugin[k].row[row].of[i]));
 	json_object_set_new(j, "rounds", rounds);
 	if (w->kind <= TRIPS)
@@ -685,10 +720,14 @@ int rpwi_plugin_bench(int argc, char **argv)
 		o->rounds = o->plugins > 1 ? 5 : 3;
 	rpwi_perf_cores(b->core);
 	bool ok = run_all(b);
-	if (ok && o->json)
+	rpwi_cli_stop_is_late();
+	if (ok && o->json) {
 		ok = !print_json(b);
-	else if (ok)
-		print_table(b);
+	} else if (ok) {
+		print_table(b, stdout);
+		puts("\nContents verified before the first and after the last round.");
+	}
+	free(b->shown);
 	for (unsigned k = 0; k < o->plugins; k++)
 		if (b->plugin[k].started)
 			pair_end(&b->plugin[k].pair);

@@ -12,7 +12,7 @@
 #define CHECK_NAME "ropeway plugin check"
 
 enum {
-	COLUMNS = 110,
+	COLUMNS = CLI_HELP_COLUMNS,
 	TEXT_AT = 23,
 	SIZE_LEAST = 4096,
 	SIZE_MOST = 1 << 30,
@@ -198,10 +198,14 @@ int rpwi_plugin_check(int argc, char **argv)
 		s.root = json_pack("{s:s}", "path", path);
 		s.lines = json_array();
 	}
+	rpwi_cli_when_stopped(CHECK_NAME, "stopped: %s",
+		o.json ? "no JSON before all properties are tested"
+		       : "the lines above are whole; --only picks others");
 	if (conform_run(&o.conform, count, why, sizeof(why))) {
 		json_decref(s.lines);
 		json_decref(s.root);
 		return rpwi_cli_fail(CLI_FAILED, CHECK_NAME, "%s", why);
 	}
+	rpwi_cli_stop_is_late();
 	return finish(&s, count) || count[CONFORM_FAIL] ? CLI_FAILED : CLI_OK;
 }
