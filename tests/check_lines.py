@@ -1,14 +1,18 @@
 #!/usr/bin/python3
 """Lines of C sources: at most 100 columns (a tab is 8, a Chinese sign 2), the licence in the first, and of a test at most 700.
+What we ship prints no address by %p and no other "(nil)": RPWI_AT does it.
 
 Usage: check_lines.py FILE... Prints one line for each that is wrong; exit status 0 when there is none.
 """
 import pathlib
+import re
 import sys
 import unicodedata
 
 COLUMNS = 100
 TEST_LINES = 700
+# Not a name of a file, in which %p is the process ID.
+ADDRESS = re.compile(r'^(?!.*(strstr\(|A %p in FILE|^ \*|/\*)).*"[^"]*(%p|\(nil\))')
 LICENCE = "/* SPDX-License-Identifier: BSD-3-Clause */"
 
 
@@ -23,6 +27,8 @@ def wrong_lines(path):
     for number, line in enumerate(lines, 1):
         if number == 1 and line != LICENCE:
             yield number, f"the first line is not {LICENCE}"
+        if path.parts[0] == "src" and ADDRESS.search(line):
+            yield number, 'an address by %p, or a "(nil)": give RPWI_AT(address) to a %s'
         if width(line) > COLUMNS:
             yield number, f"{width(line)} columns, {COLUMNS} are the most"
 

@@ -107,6 +107,12 @@ static inline void rpwi_put_be24(uint8_t *p, uint32_t v)
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 	"the loads above are written for little-endian machines");
 
+/* An address for people, "0x7f0c4f1fd000" or "NULL", where printf's p has a "(nil)" that says
+ * nothing. Valid to the end of the block. */
+enum { RPWI_AT_LEN = 2 + 2 * sizeof(void *) + 1 };
+const char *rpwi_at(const volatile void *p, char out[RPWI_AT_LEN]);
+#define RPWI_AT(p) rpwi_at(p, (char[RPWI_AT_LEN]){""})
+
 /* Log. Level from ROPEWAY_LOG=error|warn|info|debug|trace (default warn), to stderr, one line each:
  * "ropeway: <level>: <text>". printf-style; any thread; async-signal-unsafe. */
 enum rpwi_log_level {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* log.c - the log: one line an event, to stderr, filtered by ROPEWAY_LOG. */
+/* log.c - the log: one line an event, to stderr, filtered by ROPEWAY_LOG; addresses in it. */
 #include "base/base.h"
 #include "base/file.h"
 
@@ -11,6 +11,15 @@
 int rpwi_log_level_cached = -1;
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
+
+const char *rpwi_at(const volatile void *p, char out[RPWI_AT_LEN])
+{
+	if (p)
+		snprintf(out, RPWI_AT_LEN, "0x%zx", (size_t)(uintptr_t)p);
+	else
+		snprintf(out, RPWI_AT_LEN, "NULL");
+	return out;
+}
 
 int rpwi_log_level_load(void)
 {

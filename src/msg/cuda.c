@@ -208,15 +208,15 @@ int gpu_of(struct rpwi_list *gpus, const void *addr, size_t len, struct gpu **ou
 	int result = cu.pointer_get(&type, POINTER_MEMORY_TYPE, p);
 	if (result || type != MEMORY_TYPE_DEVICE)
 		return rpwi_fail(RPW_ERR_INVALID,
-			"%p is not memory of a GPU (the CUDA driver says: %s): register host "
+			"%s is not memory of a GPU (the CUDA driver says: %s): register host "
 			"memory as RPW_MEMORY_HOST",
-			addr, result ? error_name(result) : "host memory");
+			RPWI_AT(addr), result ? error_name(result) : "host memory");
 	if (!cu.pointer_get(&start, POINTER_RANGE_START, p) &&
 		!cu.pointer_get(&size, POINTER_RANGE_SIZE, p) &&
 		(p < start || p - start > size || len > size - (p - start)))
 		return rpwi_fail(RPW_ERR_INVALID,
-			"%zu bytes at %p are more than the GPU's allocation has: %zu from there on",
-			len, addr, (size_t)(size - (p - start)));
+			"%zu bytes at %s are more than the GPU's allocation has: %zu from there on",
+			len, RPWI_AT(addr), (size_t)(size - (p - start)));
 	void *context = NULL;
 	result = context_of(p, &context);
 	if (result)

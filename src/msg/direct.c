@@ -34,8 +34,8 @@ static int add_either(rpw_memory *m, int i, unsigned access)
 	if (!rc)
 		return 0;
 	if (m->dmabuf >= 0) {
-		rpwi_debug(
-			"%zu bytes of a GPU at %p: %s", m->len, m->addr, rpwi_last_error()->text);
+		rpwi_debug("%zu bytes of a GPU at %s: %s", m->len, RPWI_AT(m->addr),
+			rpwi_last_error()->text);
 		close(m->dmabuf);
 	}
 	m->dmabuf = what.dmabuf = -1;
@@ -53,7 +53,7 @@ bool direct_memory(rpw_memory *m, int i)
 		return false;
 	m->staged[i] = add_either(m, i, memory_tran_access(m->access)) != 0;
 	if (m->staged[i])
-		rpwi_debug("%zu bytes of a GPU at %p are staged: %s", m->len, m->addr,
+		rpwi_debug("%zu bytes of a GPU at %s are staged: %s", m->len, RPWI_AT(m->addr),
 			rpwi_last_error()->text);
 	else
 		m->mem[i]->kept = true;

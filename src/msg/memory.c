@@ -59,8 +59,8 @@ static int memory_of_program(rpw_context *c, void *addr, size_t len, enum rpw_me
 			(int)kind);
 	if (len > UINTPTR_MAX - (uintptr_t)addr)
 		return rpwi_fail(RPW_ERR_INVALID,
-			"rpw_memory_register: %zu bytes from %p on reach beyond the address space",
-			len, addr);
+			"rpw_memory_register: %zu bytes from %s on reach beyond the address space",
+			len, RPWI_AT(addr));
 	rpw_memory *m = NULL;
 	int rc = memory_new(c, len, access, has_out, &m);
 	if (rc)
@@ -193,8 +193,8 @@ static int register_all(rpw_memory *m)
 				   : RPW_ERR_NOT_SUPPORTED;
 			if (rc) {
 				m->mem[i] = NULL;
-				rpwi_debug("%zu bytes at %p are not reachable by %s: %s", m->len,
-					m->addr, c->t[i].ops->name,
+				rpwi_debug("%zu bytes at %s are not reachable by %s: %s", m->len,
+					RPWI_AT(m->addr), c->t[i].ops->name,
 					t ? rpwi_last_error()->text : why);
 			} else {
 				m->mem[i]->kept = true;
@@ -226,8 +226,8 @@ int rpw_rkey_pack(const rpw_memory *given, void *out, size_t room)
 			m->gpu->exposed |= choice_wanted(m->c, i) && direct_memory(m, i);
 	} else if (!register_all(m))
 		return rpwi_fail(RPW_ERR_NOT_SUPPORTED,
-			"no transport of this context can give peers access to %zu bytes at %p",
-			m->len, m->addr);
+			"no transport of this context can give peers access to %zu bytes at %s",
+			m->len, RPWI_AT(m->addr));
 	for (int i = 0; i < m->c->tn; i++) {
 		if (!m->mem[i])
 			continue;

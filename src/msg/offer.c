@@ -52,8 +52,9 @@ static bool registrations_make(rpw_request *r)
 		if (rc) {
 			v->mem[i] = NULL;
 			rndv_unregister(r);
-			rpwi_fail(rc, "%zu bytes at %p cannot be given to the peer: %.350s",
-				v->iov[i].iov_len, v->iov[i].iov_base, rpwi_last_error()->text);
+			rpwi_fail(rc, "%zu bytes at %s cannot be given to the peer: %.350s",
+				v->iov[i].iov_len, RPWI_AT(v->iov[i].iov_base),
+				rpwi_last_error()->text);
 			req_note(r, rpwi_last_error());
 			return false;
 		}

@@ -45,8 +45,8 @@ int plugin_comm_check(const void *comm, int kind, int abi, const char *call)
 			(kind < 0 ? c->kind != PLUGIN_LISTEN : (int)c->kind == kind)))
 		return NCCL_SUCCESS;
 	if (!c || c->magic != comm_magic) {
-		plugin_warn("%s of v%d was given %p, which is not a comm of this plugin%s", call,
-			abi, comm, c ? " (was it closed already?)" : "");
+		plugin_warn("%s of v%d was given %s, which is not a comm of this plugin%s", call,
+			abi, RPWI_AT(comm), c ? " (was it closed already?)" : "");
 		return NCCL_INVALID_ARGUMENT;
 	}
 	if (c->abi != abi) {

@@ -104,8 +104,8 @@ static int check_request(const struct plugin_request *q, int abi, const int *don
 {
 	if (!q || !done) {
 		plugin_warn(
-			"test of v%d was given a request of %p and done of %p: neither may be NULL",
-			abi, (const void *)q, (const void *)done);
+			"test of v%d was given a request of %s and done of %s: neither may be NULL",
+			abi, RPWI_AT(q), RPWI_AT(done));
 		return NCCL_INVALID_ARGUMENT;
 	}
 	int rc = plugin_comm_check(q->comm, -1, abi, "test");
@@ -212,7 +212,7 @@ int plugin_isend(
 	if (RPWI_UNLIKELY(rc))
 		return rc;
 	if (RPWI_UNLIKELY(size > PTRDIFF_MAX || (size && !data))) {
-		plugin_warn("isend was given %zd bytes at %p", (ssize_t)size, data);
+		plugin_warn("isend was given %zd bytes at %s", (ssize_t)size, RPWI_AT(data));
 		return NCCL_INVALID_ARGUMENT;
 	}
 	if (RPWI_UNLIKELY(!comm_context_enter_to_post(c->cc)))
@@ -245,8 +245,8 @@ static int check_group(int n, void **data, const size_t *sizes)
 	}
 	for (int i = 0; i < n; i++)
 		if (sizes[i] > PTRDIFF_MAX || (sizes[i] && !data[i])) {
-			plugin_warn("irecv was given %zd bytes at %p (receive %d of %d)",
-				(ssize_t)sizes[i], data[i], i, n);
+			plugin_warn("irecv was given %zd bytes at %s (receive %d of %d)",
+				(ssize_t)sizes[i], RPWI_AT(data[i]), i, n);
 			return NCCL_INVALID_ARGUMENT;
 		}
 	return NCCL_SUCCESS;

@@ -67,8 +67,8 @@ int plugin_init(int abi, nccl_logger log, struct plugin_ctx **ctx)
 int plugin_finalize(int abi, struct plugin_ctx *ctx)
 {
 	if (!ctx || ctx->magic != ctx_magic || ctx->abi != abi) {
-		plugin_warn("finalize of v%d was given %p, which init of v%d did not give", abi,
-			(void *)ctx, abi);
+		plugin_warn("finalize of v%d was given %s, which init of v%d did not give", abi,
+			RPWI_AT(ctx), abi);
 		return NCCL_INVALID_ARGUMENT;
 	}
 	ctx->magic = 0;

@@ -51,7 +51,7 @@ static int memory_open(struct plugin_memory *m, uint64_t offset, int fd)
 		staged_say(m->comm);
 		return NCCL_SUCCESS;
 	}
-	plugin_warn("%zu bytes of a GPU at %p cannot be registered: %s", m->size, m->data,
+	plugin_warn("%zu bytes of a GPU at %s cannot be registered: %s", m->size, RPWI_AT(m->data),
 		rpw_last_error());
 	return plugin_result(status);
 }
@@ -90,7 +90,7 @@ static int check_range(const void *data, size_t size)
 {
 	if (size <= PTRDIFF_MAX && size <= UINTPTR_MAX - (uintptr_t)data && (data || !size))
 		return NCCL_SUCCESS;
-	plugin_warn("regMr was given %zd bytes at %p", (ssize_t)size, data);
+	plugin_warn("regMr was given %zd bytes at %s", (ssize_t)size, RPWI_AT(data));
 	return NCCL_INVALID_ARGUMENT;
 }
 
@@ -157,7 +157,8 @@ int plugin_dereg(int abi, void *comm, void *mhandle)
 	comm_context_leave(c->cc);
 	if (m)
 		return NCCL_SUCCESS;
-	plugin_warn("deregMr was given %p, which regMr of this comm did not give", mhandle);
+	plugin_warn(
+		"deregMr was given %s, which regMr of this comm did not give", RPWI_AT(mhandle));
 	return NCCL_INVALID_ARGUMENT;
 }
 

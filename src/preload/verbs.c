@@ -248,7 +248,7 @@ static struct ibv_mr *reg_mr(
 {
 	struct ibv_mr *mr = rpwi_dev_reg_mr(pd, addr, length, iova, access);
 	char text[96];
-	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_reg_mr %p, %zu bytes%s", addr, length,
+	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_reg_mr %s, %zu bytes%s", RPWI_AT(addr), length,
 		outcome(access, mr, text));
 	return mr;
 }

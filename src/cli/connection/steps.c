@@ -38,8 +38,8 @@ static int show_device(struct connection *c, int dev)
 			"the plugin counts device %d, and says nothing of it (%s)", dev,
 			ncclnet_result_name(rc));
 	}
-	const char *name = p.name ? p.name : "(nil)";
-	const char *path = p.pci_path ? p.pci_path : "(nil)";
+	const char *name = p.name ? p.name : "none";
+	const char *path = p.pci_path ? p.pci_path : "none";
 	connection_call(c, rc,
 		"device %d: %s, PCI path %s, %d Mbit/s, memory: %s (0x%x), device type %s", dev,
 		name, path, p.speed, memory_words(p.ptr_support, memory, sizeof(memory)),
@@ -104,7 +104,8 @@ int step_listen(struct connection *c)
 			"%s on device %d: has its interface an address? NCCL_DEBUG=INFO shows the "
 			"plugin's own messages",
 			c->side.text, c->o.device);
-	connection_call(c, 0, "listen on device %d: listen comm %p", c->o.device, l->listen);
+	connection_call(
+		c, 0, "listen on device %d: listen comm %s", c->o.device, RPWI_AT(l->listen));
 	where_listens(&c->side.p, c->o.device, c->where, sizeof(c->where));
 	show_where(c, "the plugin", c->where);
 	show_handle(c, "own", l->handle);
@@ -151,15 +152,15 @@ static int comm_make(struct connection *c, bool connects)
 		return connection_fail(
 			c, "%s: NCCL_DEBUG=INFO shows the plugin's own messages", c->side.text);
 	unsigned calls = c->watch.count - before;
-	connection_call(c, NCCL_SUCCESS, "%s: comm %p after %u call%s", call, end_comm(e), calls,
-		rpwi_cli_plural(calls));
+	connection_call(c, NCCL_SUCCESS, "%s: comm %s after %u call%s", call, RPWI_AT(end_comm(e)),
+		calls, rpwi_cli_plural(calls));
 	if (c->side.n->abi >= 7)
 		connection_say(c,
-			"%s: device handle %p%s: type %d (%s), version %d, handle %p, %zu bytes, "
+			"%s: device handle %s%s: type %d (%s), version %d, handle %s, %zu bytes, "
 			"proxy progress %d",
-			call, (void *)e->link.device,
+			call, RPWI_AT(e->link.device),
 			e->link.device == d ? "" : " (the plugin's own)", d->type,
-			device_words(d->type), d->version, d->handle, d->size,
+			device_words(d->type), d->version, RPWI_AT(d->handle), d->size,
 			d->needs_proxy_progress);
 	return 0;
 }
@@ -184,8 +185,8 @@ static int buffer_make(struct connection *c, struct end *e)
 			"%s on the %s comm: how much may be locked (ulimit -l)? --max-size makes "
 			"it less",
 			c->side.text, which(e));
-	return connection_call(c, 0, "regMr, %s comm, %zu bytes of NCCL_PTR_HOST: mhandle %p",
-		which(e), e->bytes, e->mhandle);
+	return connection_call(c, 0, "regMr, %s comm, %zu bytes of NCCL_PTR_HOST: mhandle %s",
+		which(e), e->bytes, RPWI_AT(e->mhandle));
 }
 
 /* NCCL never asks for it; a plugin that takes it will take a wrong one of NCCL's, too, and fail
@@ -202,9 +203,9 @@ static void register_nonsense(struct connection *c)
 		return;
 	}
 	connection_say(c,
-		"regMr with memory type 0, which is none: ACCEPTED (mhandle %p): the plugin does "
+		"regMr with memory type 0, which is none: ACCEPTED (mhandle %s): the plugin does "
 		"not look at it, and would take CUDA memory for the host's",
-		mhandle);
+		RPWI_AT(mhandle));
 	end_dereg(&c->side, &c->out, mhandle);
 }
 

@@ -49,7 +49,7 @@ static unsigned addresses(const char *interface, char *out, size_t len)
 void where_listens(const struct ncclnet_properties *p, int device, char *out, size_t len)
 {
 	char list[4 * 64], port[32] = "";
-	const char *name = p->name ? p->name : "(nil)";
+	const char *name = p->name ? p->name : "none";
 	unsigned found = addresses(name, list, sizeof(list));
 	/* the device's own, counted from 1; plugins of network interfaces leave it 0 */
 	if (p->port > 0)

@@ -217,8 +217,8 @@ static int register_file(struct peer *p)
 	if (need(p, p->mr, "ibv_reg_mr"))
 		return -1;
 	uint32_t key = p->sender ? p->mr->lkey : p->mr->rkey;
-	step("mapped and registered its file: %s at %p, %s 0x%x", rpwi_cli_size(p->len, size),
-		(void *)p->file, p->sender ? "lkey" : "rkey", key);
+	step("mapped and registered its file: %s at %s, %s 0x%x", rpwi_cli_size(p->len, size),
+		RPWI_AT(p->file), p->sender ? "lkey" : "rkey", key);
 	return 0;
 }
 

@@ -293,7 +293,7 @@ int ncclnet_init(const struct ncclnet *n, void **ctx, nccl_logger log)
 {
 	*ctx = NULL;
 	int rc = n->calls->init(n->table, ctx, log ? log : ncclnet_log);
-	TRACE(rc, "init(), ctx %p", *ctx);
+	TRACE(rc, "init(), ctx %s", RPWI_AT(*ctx));
 }
 
 int ncclnet_devices(const struct ncclnet *n, int *ndev)
@@ -308,7 +308,7 @@ int ncclnet_properties(const struct ncclnet *n, int dev, struct ncclnet_properti
 	memset(p, 0, sizeof(*p));
 	int rc = n->calls->properties(n->table, dev, p);
 	TRACE(rc, "getProperties(device %d), name %s, memory types 0x%x, %d Mbit/s, device type %d",
-		dev, p->name ? p->name : "(nil)", p->ptr_support, p->speed, p->device_type);
+		dev, p->name ? p->name : "none", p->ptr_support, p->speed, p->device_type);
 }
 
 int ncclnet_listen(const struct ncclnet *n, void *ctx, int dev, void *handle, void **listen_comm)
@@ -316,7 +316,8 @@ int ncclnet_listen(const struct ncclnet *n, void *ctx, int dev, void *handle, vo
 	memset(handle, 0, n->handle_bytes);
 	*listen_comm = NULL;
 	int rc = n->calls->listen(n->table, ctx, dev, handle, listen_comm);
-	TRACE(rc, "listen(device %d, handle %p), listen comm %p", dev, handle, *listen_comm);
+	TRACE(rc, "listen(device %d, handle %s), listen comm %s", dev, RPWI_AT(handle),
+		RPWI_AT(*listen_comm));
 }
 
 int ncclnet_connect(const struct ncclnet *n, void *ctx, int dev, void *handle, void **send_comm,
@@ -325,8 +326,8 @@ int ncclnet_connect(const struct ncclnet *n, void *ctx, int dev, void *handle, v
 	struct nccl_net_device_handle *none = NULL;
 	*send_comm = NULL;
 	int rc = n->calls->connect(n->table, ctx, dev, handle, send_comm, device ? device : &none);
-	TRACE(rc, "connect(device %d, handle %p), send comm %p, device handle %p", dev, handle,
-		*send_comm, (void *)(device ? *device : none));
+	TRACE(rc, "connect(device %d, handle %s), send comm %s, device handle %s", dev,
+		RPWI_AT(handle), RPWI_AT(*send_comm), RPWI_AT(device ? *device : none));
 }
 
 int ncclnet_accept(const struct ncclnet *n, void *listen_comm, void **recv_comm,
@@ -335,8 +336,8 @@ int ncclnet_accept(const struct ncclnet *n, void *listen_comm, void **recv_comm,
 	struct nccl_net_device_handle *none = NULL;
 	*recv_comm = NULL;
 	int rc = n->calls->accept(n->table, listen_comm, recv_comm, device ? device : &none);
-	TRACE(rc, "accept(listen comm %p), recv comm %p, device handle %p", listen_comm, *recv_comm,
-		(void *)(device ? *device : none));
+	TRACE(rc, "accept(listen comm %s), recv comm %s, device handle %s", RPWI_AT(listen_comm),
+		RPWI_AT(*recv_comm), RPWI_AT(device ? *device : none));
 }
 
 int ncclnet_reg(
@@ -344,8 +345,8 @@ int ncclnet_reg(
 {
 	*mhandle = NULL;
 	int rc = n->calls->reg(n->table, comm, data, size, type, mhandle);
-	TRACE(rc, "regMr(comm %p, data %p, size %zu, type %d), mhandle %p", comm, data, size, type,
-		*mhandle);
+	TRACE(rc, "regMr(comm %s, data %s, size %zu, type %d), mhandle %s", RPWI_AT(comm),
+		RPWI_AT(data), size, type, RPWI_AT(*mhandle));
 }
 
 int ncclnet_reg_dmabuf(const struct ncclnet *n, void *comm, void *data, size_t size, int type,
@@ -354,14 +355,15 @@ int ncclnet_reg_dmabuf(const struct ncclnet *n, void *comm, void *data, size_t s
 	*mhandle = NULL;
 	int rc = n->calls->reg_dmabuf(n->table, comm, data, size, type, offset, fd, mhandle);
 	TRACE(rc,
-		"regMrDmaBuf(comm %p, data %p, size %zu, type %d, offset %llu, fd %d), mhandle %p",
-		comm, data, size, type, (unsigned long long)offset, fd, *mhandle);
+		"regMrDmaBuf(comm %s, data %s, size %zu, type %d, offset %llu, fd %d), mhandle %s",
+		RPWI_AT(comm), RPWI_AT(data), size, type, (unsigned long long)offset, fd,
+		RPWI_AT(*mhandle));
 }
 
 int ncclnet_dereg(const struct ncclnet *n, void *comm, void *mhandle)
 {
 	int rc = n->calls->dereg(n->table, comm, mhandle);
-	TRACE(rc, "deregMr(comm %p, mhandle %p)", comm, mhandle);
+	TRACE(rc, "deregMr(comm %s, mhandle %s)", RPWI_AT(comm), RPWI_AT(mhandle));
 }
 
 int ncclnet_isend(const struct ncclnet *n, void *comm, void *data, size_t size, int tag,
@@ -370,8 +372,8 @@ int ncclnet_isend(const struct ncclnet *n, void *comm, void *data, size_t size, 
 	if (!n->stale)
 		*request = NULL;
 	int rc = n->calls->isend(n->table, comm, data, size, tag, mhandle, request);
-	TRACE(rc, "isend(send comm %p, data %p, size %zu, tag %d, mhandle %p), request %p", comm,
-		data, size, tag, mhandle, *request);
+	TRACE(rc, "isend(send comm %s, data %s, size %zu, tag %d, mhandle %s), request %s",
+		RPWI_AT(comm), RPWI_AT(data), size, tag, RPWI_AT(mhandle), RPWI_AT(*request));
 }
 
 int ncclnet_irecv(const struct ncclnet *n, void *comm, int count, void **data, const size_t *sizes,
@@ -380,8 +382,9 @@ int ncclnet_irecv(const struct ncclnet *n, void *comm, int count, void **data, c
 	if (!n->stale)
 		*request = NULL;
 	int rc = n->calls->irecv(n->table, comm, count, data, sizes, tags, mhandles, request);
-	TRACE(rc, "irecv(recv comm %p, %d, data %p, size %zu, tag %d, mhandle %p), request %p",
-		comm, count, data[0], sizes[0], tags[0], mhandles[0], *request);
+	TRACE(rc, "irecv(recv comm %s, %d, data %s, size %zu, tag %d, mhandle %s), request %s",
+		RPWI_AT(comm), count, RPWI_AT(data[0]), sizes[0], tags[0], RPWI_AT(mhandles[0]),
+		RPWI_AT(*request));
 }
 
 int ncclnet_iflush(const struct ncclnet *n, void *comm, int count, void **data, const int *sizes,
@@ -390,8 +393,8 @@ int ncclnet_iflush(const struct ncclnet *n, void *comm, int count, void **data, 
 	if (!n->stale)
 		*request = NULL;
 	int rc = n->calls->iflush(n->table, comm, count, data, sizes, mhandles, request);
-	TRACE(rc, "iflush(recv comm %p, %d, data %p, size %d), request %p", comm, count, data[0],
-		sizes[0], *request);
+	TRACE(rc, "iflush(recv comm %s, %d, data %s, size %d), request %s", RPWI_AT(comm), count,
+		RPWI_AT(data[0]), sizes[0], RPWI_AT(*request));
 }
 
 int ncclnet_test(const struct ncclnet *n, void *request, int *done, int *sizes)
@@ -399,31 +402,32 @@ int ncclnet_test(const struct ncclnet *n, void *request, int *done, int *sizes)
 	int own[NCCL_NET_GROUP_MAX] = {0}, *into = sizes ? sizes : own;
 	*done = 0;
 	int rc = n->calls->test(n->table, request, done, n->stale ? sizes : into);
-	TRACE(rc, "test(request %p), done %d, size %d", request, *done, *done ? *into : 0);
+	TRACE(rc, "test(request %s), done %d, size %d", RPWI_AT(request), *done, *done ? *into : 0);
 }
 
 int ncclnet_close_send(const struct ncclnet *n, void *comm)
 {
 	int rc = n->calls->close_send(n->table, comm);
-	TRACE(rc, "closeSend(%p)", comm);
+	TRACE(rc, "closeSend(%s)", RPWI_AT(comm));
 }
 
 int ncclnet_close_recv(const struct ncclnet *n, void *comm)
 {
 	int rc = n->calls->close_recv(n->table, comm);
-	TRACE(rc, "closeRecv(%p)", comm);
+	TRACE(rc, "closeRecv(%s)", RPWI_AT(comm));
 }
 
 int ncclnet_close_listen(const struct ncclnet *n, void *comm)
 {
 	int rc = n->calls->close_listen(n->table, comm);
-	TRACE(rc, "closeListen(%p)", comm);
+	TRACE(rc, "closeListen(%s)", RPWI_AT(comm));
 }
 
 int ncclnet_irecv_consumed(const struct ncclnet *n, void *comm, int count, void *request)
 {
 	int rc = n->calls->irecv_consumed(n->table, comm, count, request);
-	TRACE(rc, "irecvConsumed(recv comm %p, %d, request %p)", comm, count, request);
+	TRACE(rc, "irecvConsumed(recv comm %s, %d, request %s)", RPWI_AT(comm), count,
+		RPWI_AT(request));
 }
 
 int ncclnet_make_vdevice(const struct ncclnet *n, int *dev, const struct nccl_net_vdevice_v12 *v)
@@ -436,5 +440,5 @@ int ncclnet_make_vdevice(const struct ncclnet *n, int *dev, const struct nccl_ne
 int ncclnet_finalize(const struct ncclnet *n, void *ctx)
 {
 	int rc = n->calls->finalize(n->table, ctx);
-	TRACE(rc, "finalize(ctx %p)", ctx);
+	TRACE(rc, "finalize(ctx %s)", RPWI_AT(ctx));
 }

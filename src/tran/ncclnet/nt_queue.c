@@ -149,9 +149,10 @@ struct nt_reg *nt_queue_register(struct nt_queue *l, struct tran_home *home, voi
 	int rc = ncclnet_reg(l->load->n, l->comm, data, len, NCCL_PTR_HOST, &r->mhandle);
 	if (rc) {
 		rpwi_fail(RPW_ERR_SYSTEM,
-			"plugin %s v%d: %zu bytes of host memory at %p cannot be registered: %d "
+			"plugin %s v%d: %zu bytes of host memory at %s cannot be registered: %d "
 			"(%s)",
-			l->load->name, l->load->n->abi, len, data, rc, ncclnet_result_name(rc));
+			l->load->name, l->load->n->abi, len, RPWI_AT(data), rc,
+			ncclnet_result_name(rc));
 		free(r);
 		return NULL;
 	}

@@ -108,10 +108,10 @@ int rpwi_verbs_mem_add(
 		any |= m->mr[i] != NULL;
 		if (!m->mr[i])
 			rc = rpwi_fail(rpwi_status_of_errno(errno),
-				"verbs: %zu bytes at %p cannot be registered with %s: %s; is all "
+				"verbs: %zu bytes at %s cannot be registered with %s: %s; is all "
 				"of it mapped, and the limit of locked memory (ulimit -l) high "
 				"enough?",
-				len, addr, p->name, strerror(errno));
+				len, RPWI_AT(addr), p->name, strerror(errno));
 	}
 	if (!any) {
 		free(m);
