@@ -113,7 +113,8 @@ static rpw_context *context_new(const rpw_context_options *o)
 	c->epfd = c->timerfd = -1;
 	c->debug = rpwi_log_on(RPWI_LOG_DEBUG);
 	c->pid = getpid();
-	c->born = rpwi_born();
+	c->born_here = rpwi_born();
+	c->born = c->debug ? BORN_LOOKED_AT : c->born_here;
 	c->classes = 1;
 	c->class[0].mask = UINT64_MAX;
 	c->unexpected_max = o->unexpected_bytes_max ? o->unexpected_bytes_max : 64 << 20;
@@ -234,14 +235,14 @@ void rpw_context_destroy(rpw_context *c)
 		return;
 	}
 	if (c->in_progress) {
-		rpwi_fail(RPW_ERR_INVALID,
-			"rpw_context_destroy from inside a callback: nothing was destroyed; do it "
-			"after rpw_context_progress has returned");
+		owner_inside(c, "rpw_context_destroy",
+			"nothing was destroyed; do it after rpw_context_progress has returned");
 		rpwi_error("%s", rpw_last_error());
 		return;
 	}
 	all_end(c);
 	c->in_progress = true;
+	c->mover = pthread_self();
 	msg_deliver_callbacks(c);
 	c->in_progress = false;
 	all_end(c); /* what these callbacks posted; nobody is called any more */
@@ -337,9 +338,8 @@ static int progress_control(rpw_context *c)
 int rpw_context_progress(rpw_context *c)
 {
 	if (RPWI_UNLIKELY(!c || c->in_progress))
-		return rpwi_fail(RPW_ERR_INVALID,
-			c ? "rpw_context_progress from inside a callback: it is under way already"
-			  : "rpw_context_progress: the context is NULL");
+		return c ? owner_inside(c, "rpw_context_progress", "it is under way already")
+			 : msg_wrong("rpw_context_progress", "the context is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	c->in_progress = true;
@@ -393,7 +393,7 @@ static void timer_set(rpw_context *c, uint64_t deadline_ns)
 
 void rpw_context_wake(rpw_context *c)
 {
-	if (!c || !msg_is_ours(c))
+	if (!c || !msg_is_ours_anywhere(c))
 		return;
 	int saved = errno;
 	/* The flag first: arm sets the timer, and then looks at the flag. So either that sees it,
@@ -493,8 +493,7 @@ static int wait_for(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	if (c->in_progress)
-		return rpwi_fail(
-			RPW_ERR_INVALID, "waiting from inside a callback: return from it first");
+		return owner_inside(c, "waiting", "return from it first");
 	uint64_t now = rpwi_now_ns(),
 		 deadline =
 			 timeout_ms < 0 ? RPWI_NEVER : now + (uint64_t)timeout_ms * RPWI_NS_PER_MS,

@@ -22,6 +22,7 @@
 #include "msg/link/link.h"
 #include "msg/ids.h"
 #include "msg/match.h"
+#include "msg/owner.h"
 #include "msg/wire.h"
 #include "tran/tran.h"
 
@@ -366,7 +367,7 @@ struct rpw_context {
 	bool in_progress, debug, closes; /* closes: an endpoint has TODO_CLOSE */
 	pthread_t mover;                 /* who made progress last */
 	pid_t pid;
-	uint64_t born; /* a forked child is refused */
+	uint64_t born; /* a forked child is refused; BORN_LOOKED_AT */
 	bool polled;   /* rpw_context_options */
 	unsigned polls;
 	struct rpwi_turn turn;
@@ -416,9 +417,18 @@ struct rpw_context {
 	rpw_statistics stat;
 	unsigned arriving;
 	char host[64];
+	uint64_t born_here; /* `born`, whoever looks */
+	struct owner owner;
 };
 
-static inline bool msg_is_ours(const rpw_context *c) { return rpwi_is_ours(c->born); }
+/* Also where each call looks at its thread (ROPEWAY_LOG=debug): then the comparison fails. */
+#define BORN_LOOKED_AT UINT64_MAX
+static inline bool msg_is_ours(const rpw_context *c)
+{
+	return RPWI_LIKELY(rpwi_is_ours(c->born)) || owner_look((rpw_context *)c);
+}
+/* From any thread. */
+static inline bool msg_is_ours_anywhere(const rpw_context *c) { return rpwi_is_ours(c->born_here); }
 static inline int msg_inherited(const rpw_context *c)
 {
 	return rpwi_fail(RPW_ERR_INVALID,
