@@ -312,7 +312,7 @@ struct tran_ep {
 	struct tran_limits limits;
 	struct emulated_ep *emulated;
 	bool closed;    /* of a transport that is emulated for: nothing more is asked for */
-	char path[160]; /* for people: "4 streams to 10.0.0.2", "rpw_eth0, GID 1 ..., MTU 1024" */
+	char path[192]; /* for people: "4 streams to 10.0.0.2", "rpw_eth0, GID 1 ..., MTU 1024" */
 };
 struct tran_mem {
 	void *addr;

@@ -105,6 +105,10 @@ class Alone(Rows):
         self.assertRegex(text, rf"(?m)^line   \d+ ns: .* between cores {cores[0]} and {cores[1]}$")
         self.assertNotRegex(self.good("-s", 8, "-n", 5, "--no-bare"), r"(?m)^line")
 
+    def test_the_path_by_shared_memory_says_which_side_copies_when(self):
+        path = json.loads(self.good("-t", "shm", "-s", 8, "-n", 5, "--no-bare", "--json"))["path"]
+        self.assertRegex(path, r"^shared memory with process \d+: large data: both sides copy (while the peer polls, else process_vm \(or where that is faster\)|\(process_vm: .+\))$")
+
     def test_stopped_it_leaves_whole_rows_and_says_so(self):
         run = subprocess.Popen(command("-t", "shm", "-s", "8,16,32,64", "-d", "1", "--no-bare"), env=environment(), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # ignored in what a script starts with &

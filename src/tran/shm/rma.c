@@ -49,8 +49,10 @@ const char *rpwi_shm_rma_path(const struct shm_link *l, char text[RPWI_SHM_WAY])
 	if (l->local)
 		return "the same process, plain copies";
 	if (l->pvm)
-		return "both sides copy, or one by process_vm";
-	snprintf(text, RPWI_SHM_WAY, "both sides copy (process_vm: %s)", l->pvm_why);
+		return "large data: both sides copy while the peer polls, else process_vm (or "
+		       "where "
+		       "that is faster)";
+	snprintf(text, RPWI_SHM_WAY, "large data: both sides copy (process_vm: %s)", l->pvm_why);
 	return text;
 }
 

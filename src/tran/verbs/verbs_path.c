@@ -287,7 +287,7 @@ void rpwi_verbs_choice_text(const struct verbs_offer *own, const struct verbs_of
 	};
 	const struct verbs_port *a = &own->port[c->own_port], *b = &peer->port[c->peer_port];
 	const struct verbs_gid *x = &a->gid[c->own_gid], *y = &b->gid[c->peer_gid];
-	char from[VERBS_GID_TEXT], to[VERBS_GID_TEXT], ways[40] = "";
+	char from[VERBS_GID_TEXT], to[VERBS_GID_TEXT], others[48] = "";
 	/* The control path's own pair counts as much as one on a subnet; but what it is is told. */
 	unsigned bits = x->prefix && y->prefix ? RPWI_MIN(x->prefix, y->prefix)
 					       : RPWI_MAX(x->prefix, y->prefix);
@@ -295,8 +295,9 @@ void rpwi_verbs_choice_text(const struct verbs_offer *own, const struct verbs_of
 	if (reach == VERBS_REACH_SUBNET && bits && !same_prefix(x->raw, y->raw, bits))
 		reach = VERBS_REACH_ROUTED;
 	if (c->ways > 1)
-		snprintf(ways, sizeof(ways), ", the best of %u ways", c->ways);
+		snprintf(others, sizeof(others), " (%u other pair%s of GIDs would do)", c->ways - 1,
+			c->ways == 2 ? "" : "s");
 	snprintf(out, room, "%s, GID %u %s, MTU %u, to %s %s %s%s", a->name, x->index,
 		rpwi_verbs_gid_text(x->raw, from, sizeof(from)), 128u << RPWI_MIN(a->mtu, b->mtu),
-		b->name, rpwi_verbs_gid_text(y->raw, to, sizeof(to)), where[reach], ways);
+		b->name, rpwi_verbs_gid_text(y->raw, to, sizeof(to)), where[reach], others);
 }

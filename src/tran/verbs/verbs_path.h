@@ -66,7 +66,7 @@ bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *
 	bool own_active, bool same_host, struct verbs_choice *out);
 
 /* The choice for people: "rpw_eth0, GID 1 ::ffff:10.0.0.1, MTU 1024, to rxe0 ::ffff:10.0.0.2 on one
- * subnet, the best of 3 ways". */
+ * subnet (2 other pairs of GIDs would do)". */
 void rpwi_verbs_choice_text(const struct verbs_offer *own, const struct verbs_offer *peer,
 	const struct verbs_choice *c, char *out, size_t room);
 
