@@ -198,6 +198,15 @@ class Run(Case):
             self.assertEqual(ropeway("run", "--", "sh", "-c", f"exit {status}").returncode, status)
         self.assertEqual(ropeway("run", "sh", "-c", "kill -TERM $$").returncode, -signal.SIGTERM)
 
+    def test_a_stock_program_that_is_missing_is_told_with_its_package(self):
+        programs = {"ibv_rc_pingpong": "ibverbs-utils", "ibv_devinfo": "ibverbs-utils", "rping": "rdmacm-utils", "rstream": "rdmacm-utils", "rdma_xserver": "rdmacm-utils", "ucmatose": "rdmacm-utils",
+                    "ib_write_lat": "perftest", "ib_send_bw": "perftest", "raw_ethernet_bw": "perftest", "ib_made_up": None, "./rping": None, "rdma": None}
+        for program, package in programs.items():
+            got = ropeway("run", "--", program, env={**os.environ, "PATH": str(self.dir)})
+            self.assertEqual(got.returncode, 127, got)
+            self.assertIn(f"{program}: there is no such program", got.stderr)
+            self.assertEqual(re.findall(r"apt install (\S+)", got.stderr), [package] if package else [], got.stderr)
+
     def test_arguments_after_the_program_are_the_programs(self):
         got = ropeway("run", "printf", "%s|", "--stats", "a b", "", "--", "--help")
         self.assertEqual((got.returncode, got.stdout, got.stderr), (0, "--stats|a b||--|--help|", ""))

@@ -18,6 +18,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -480,12 +481,43 @@ static int enter_namespace(void)
 	return CLI_OK;
 }
 
+/* Programs of rdma-core and perftest, and the packages of Debian and Ubuntu that have them. */
+static const struct {
+	const char *names, *package;
+} PACKAGES[] = {
+	{"ibv_*", "ibverbs-utils"},
+	{"ib_*_bw", "perftest"},
+	{"ib_*_lat", "perftest"},
+	{"raw_ethernet_*", "perftest"},
+	{"cmtime", "rdmacm-utils"},
+	{"mckey", "rdmacm-utils"},
+	{"r*stream", "rdmacm-utils"},
+	{"rcopy", "rdmacm-utils"},
+	{"rdma_[cx]*", "rdmacm-utils"},
+	{"rdma_server", "rdmacm-utils"},
+	{"rping", "rdmacm-utils"},
+	{"ucmatose", "rdmacm-utils"},
+	{"udaddy", "rdmacm-utils"},
+	{"udpong", "rdmacm-utils"},
+};
+
+static const char *package_of(const char *program)
+{
+	for (size_t i = 0; i < sizeof(PACKAGES) / sizeof(PACKAGES[0]); i++)
+		if (!fnmatch(PACKAGES[i].names, program, 0))
+			return PACKAGES[i].package;
+	return NULL;
+}
+
 /* An errno of finding or starting a program, as the shell has it. */
 static int cannot_run(const char *program, int err)
 {
+	const char *package = package_of(program);
+
 	if (err == ENOENT || err == ENOTDIR)
 		return rpwi_cli_fail(CLI_NOT_FOUND, NAME,
-			"%s: there is no such program (or its interpreter is missing)", program);
+			"%s: there is no such program (or its interpreter is missing)%s%s", program,
+			package ? ". To install it: apt install " : "", package ? package : "");
 	return rpwi_cli_fail(CLI_CANNOT_RUN, NAME, "cannot run %s: %s", program, strerror(err));
 }
 
