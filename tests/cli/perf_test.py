@@ -273,6 +273,20 @@ class Against(Case):
         self.assertIsNone(row["ratio"])
         self.assertGreater(row["ours"], 0)
 
+    def test_peers_that_are_not_installed_are_told_with_their_packages(self):
+        measure = ("--against", "ucx", "--rounds", 1, "-d", "0.005", "--only", "shm_lat_8")
+        for place, said in (("bin", "ucx_perftest and fi_pingpong not found in PATH"), ("with", "fi_pingpong not found in PATH")):
+            if place == "with":
+                self.peer(PEER, place)
+            (self.dir / place).mkdir(exist_ok=True)
+            (self.dir / place / "python3").symlink_to(sys.executable)
+            got = perf(*measure, PATH=str(self.dir / place))
+            self.assertEqual(got.returncode, 0, got)
+            self.assertIn(said, got.stderr)
+            self.assertIn("apt install " + ("ucx-utils libfabric-bin" if place == "bin" else "libfabric-bin"), got.stderr)
+            row = next(line for line in got.stdout.splitlines() if line.startswith("shm_lat_8"))
+            self.assertEqual(row.split()[2] == "-", place == "bin", row)
+
     def test_of_several_installations_the_best_one_counts(self):
         self.peer(PEER)
         self.peer(PEER.replace("2000000", "3000000"), "fast-9.9/bin")

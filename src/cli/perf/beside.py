@@ -14,6 +14,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import statistics
@@ -70,7 +71,7 @@ class Peer:
 
     def __init__(self, peer, prefix=None):
         self.transport, self.label, self.env, self.fabric = peer
-        self.program = "fi_pingpong" if self.fabric else "ucx_perftest"
+        self.program, self.package = ("fi_pingpong", "libfabric-bin") if self.fabric else ("ucx_perftest", "ucx-utils")
         self.failures = 0
         if prefix:
             self.label += f" ({os.path.basename(prefix)})"
@@ -135,7 +136,11 @@ class Peer:
 
 def find_peers(prefixes):
     found = [Peer(p) for p in PEERS]
+    missing = {p.program: p.package for p in found if not shutil.which(p.program)}
     prefixes = [p.rstrip("/") or "/" for p in prefixes.split(":")] if prefixes else []
+    if missing and not prefixes:
+        print(f"ropeway perf: {' and '.join(missing)} not found in PATH, so there is nothing of {'theirs' if len(missing) > 1 else 'its'} to compare with. "
+              f"To install {'them' if len(missing) > 1 else 'it'}: apt install {' '.join(missing.values())}", file=sys.stderr)
     if len(prefixes) >= PLACES_MOST:
         usage(f"--peers: more than {PLACES_MOST - 1} installations")
     for prefix in prefixes:
@@ -230,7 +235,8 @@ def show(o, name, figure, mine, theirs, goal, label):
     if goal:
         verdict = "-" if not ratio else "pass" if (ratio <= goal if lower else ratio >= goal) else "short"
         aim = f"{'at most ' if lower else 'at least'} {goal:<5g} {verdict:5}"
-    print(f"{name:15} {(mine or 0) * scale:10.2f} {(theirs or 0) * scale:10.2f} {unit:5} {ratio:6.2f}  {aim} {label or 'no peer reported a figure'}", flush=True)
+    mine, theirs, ratio = (f"{number:.2f}" if number else "-" for number in ((mine or 0) * scale, (theirs or 0) * scale, ratio))
+    print(f"{name:15} {mine:>10} {theirs:>10} {unit:5} {ratio:>6}  {aim} {label or 'no peer reported a figure'}", flush=True)
 
 
 def sweep(o, peers, cores):
