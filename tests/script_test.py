@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """What script/test says and counts when something cannot run here."""
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -129,6 +131,36 @@ class Skipped(unittest.TestCase):
                                           "SKIPPED test_b (__main__.A.test_b): none here\n"), "SKIPPED port: none here (2 cases)\n")
         self.assertEqual(self.said(), "SKIPPED port: it gave no reason\n")
         self.assertEqual(self.said(result="OK", stdout="ok 1 - a\n"), "")
+
+
+class Setup(unittest.TestCase):
+    """Of a folder that has nothing but the scripts, on a machine where dpkg-query and apt are ours."""
+
+    def run_setup(self, *options):
+        with tempfile.TemporaryDirectory() as folder:
+            place, tools = pathlib.Path(folder), pathlib.Path(folder, "tools")
+            shutil.copytree(ROOT / "script", place / "script")
+            tools.mkdir()
+            for name, says in (("dpkg-query", ""), ("apt-get", "echo apt-get \"$@\" >>calls"), ("env", 'shift; exec "$@"'), ("sudo", "exit 1"), ("id", "echo 0"),
+                               ("meson", "echo meson \"$@\" >>calls; exit 1")):
+                (tools / name).write_text(f"#!/bin/sh\n{says}\n")
+                (tools / name).chmod(0o755)
+            got = subprocess.run([place / "script/setup", *options], env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}, capture_output=True, text=True, timeout=60, check=False)
+            calls = (place / "calls").read_text() if (place / "calls").exists() else ""
+            return got.returncode, calls
+
+    def test_packages_alone_are_installed_and_nothing_is_built(self):
+        status, calls = self.run_setup("--packages")
+        self.assertEqual(status, 0)
+        self.assertRegex(calls, r"apt-get install .* meson .* python3-venv")
+        self.assertNotIn("meson setup", calls)
+        self.assertNotIn("tshark", calls)
+        self.assertIn("tshark", self.run_setup("--packages", "--test")[1])
+
+    def test_without_the_option_it_builds(self):
+        status, calls = self.run_setup()
+        self.assertEqual(status, 1)
+        self.assertIn("meson setup", calls)
 
 
 if __name__ == "__main__":
