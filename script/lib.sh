@@ -84,8 +84,10 @@ build_dir() {
 
 # In a folder that is configured: build_targets DIR [TARGET...], by default everything. On a terminal ninja counts.
 build_targets() {
-	local dir=$1
+	local dir=$1 log
 	shift
+	# What meson says where its files or options have changed is of no use to those who build.
+	log=$(ninja -C "$dir" build.ninja 2>&1) || { say "$log"; return 1; }
 	if [ -t 1 ]; then
 		ninja -C "$dir" -n "$@" 2>/dev/null | grep -q '^ninja: no work to do\.$' || NINJA_STATUS='[%f of %t] ' ninja -C "$dir" -j "$NPROC" "$@"
 		return
