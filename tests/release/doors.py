@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """README's doors where ropeway is installed: the console of README itself, then docs/install.md, docs/ci.md, docs/messaging and docs/nccl, command by command, by docs/learn/check.py.
 
-The documents say build/ropeway: here `build` is a folder of links to what is installed. Run in a tree of script/release --check.
+  doors.py [CHAPTER...]     of these chapters alone, as install.md, and not README's console
+
+The documents say build/ropeway: here `build` is a folder of links to what is installed. Run in a tree of script/release --check, or of the stage install.
 """
 import contextlib
 import glob
@@ -88,22 +90,29 @@ def readme_console(folder):
     return wrong
 
 
-def main():
+def readmes(folder):
+    """Whether one of them failed."""
+    with one_interface():
+        wrong = readme_console(folder)
+    print("\n".join(wrong) or "pass README.md", flush=True)
+    wrong += python_readme(folder)
+    print("\n".join(wrong) or "pass python/README.md", flush=True)
+    return bool(wrong)
+
+
+def main(only):
     with tempfile.TemporaryDirectory() as temp:
         build = pathlib.Path(temp, "build")
         build.mkdir()
         fill(build)
-        with one_interface():
-            wrong = readme_console(temp)
-        print("\n".join(wrong) or "pass README.md", flush=True)
-        wrong += python_readme(temp)
-        print("\n".join(wrong) or "pass python/README.md", flush=True)
-        failed = bool(wrong)
+        failed = False if only else readmes(temp)
         for folder, name in CHAPTERS:
+            if only and name not in only:
+                continue
             done = subprocess.run([sys.executable, "-B", ROOT / "docs/learn/check.py", "--build", build, "--only", name, ROOT / folder], env={**os.environ, check.INSIDE: "1"})
             failed |= done.returncode != 0
         return failed
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
