@@ -275,7 +275,7 @@ class Against(Case):
 
     def test_peers_that_are_not_installed_are_told_with_their_packages(self):
         measure = ("--against", "ucx", "--rounds", 1, "-d", "0.005", "--only", "shm_lat_8")
-        for place, said in (("bin", "ucx_perftest and fi_pingpong not found in PATH"), ("with", "fi_pingpong not found in PATH")):
+        for place, said in (("bin", "ucx_perftest and fi_pingpong are not in PATH"), ("with", "fi_pingpong is not in PATH")):
             if place == "with":
                 self.peer(PEER, place)
             (self.dir / place).mkdir(exist_ok=True)

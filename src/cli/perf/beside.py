@@ -139,8 +139,8 @@ def find_peers(prefixes):
     missing = {p.program: p.package for p in found if not shutil.which(p.program)}
     prefixes = [p.rstrip("/") or "/" for p in prefixes.split(":")] if prefixes else []
     if missing and not prefixes:
-        print(f"ropeway perf: {' and '.join(missing)} not found in PATH, so there is nothing of {'theirs' if len(missing) > 1 else 'its'} to compare with. "
-              f"To install {'them' if len(missing) > 1 else 'it'}: apt install {' '.join(missing.values())}", file=sys.stderr)
+        are, their, them = ("are", "their", "them") if len(missing) > 1 else ("is", "its", "it")
+        print(f"ropeway perf: {' and '.join(missing)} {are} not in PATH, so {their} figures are missing. To install {them}: apt install {' '.join(missing.values())}", file=sys.stderr)
     if len(prefixes) >= PLACES_MOST:
         usage(f"--peers: more than {PLACES_MOST - 1} installations")
     for prefix in prefixes:
