@@ -51,6 +51,7 @@ class Visit:
         # A mirror may be a snapshot. Whoever types answers apt's question with yes.
         (self.tree / "etc/apt/apt.conf.d/00install").write_text('Acquire::Check-Valid-Until "false";\nAPT::Get::Assume-Yes "true";\n')
         # Whom this machine trusts, where it reaches PyPI by a proxy. Not in the place of the package ca-certificates, which python3-venv brings.
+        (self.tree / "etc/ssl").mkdir(parents=True, exist_ok=True)
         shutil.copy(os.environ.get("PIP_CERT") or CERTIFICATES, self.tree / "etc/ssl/host.crt")
         self.clone = self.home / "ropeway"
         subprocess.run(["git", "clone", "-q", ROOT, self.clone], check=True)
