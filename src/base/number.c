@@ -2,8 +2,13 @@
 /* number.c - see number.h. */
 #include "base/number.h"
 
+#include <stdbool.h>
 #include <string.h>
 #include <strings.h>
+
+#include "base/base.h"
+
+enum { WORD_MAX = 32, SLIPS_MOST = 2 };
 
 const char *rpwi_digits(const char *s, uint64_t *v)
 {
@@ -47,4 +52,57 @@ size_t rpwi_alike(const char *a, const char *b)
 	while (a[n] && !strncasecmp(a, b, n + 1))
 		n++;
 	return n;
+}
+
+/* ---- near words ---- */
+
+/* Damerau-Levenshtein distance, its restricted form: letters that are wrong, missing, too many, or
+ * swapped with their neighbor. */
+static unsigned distance(const char *a, const char *b)
+{
+	size_t la = strlen(a), lb = strlen(b);
+	unsigned d[WORD_MAX + 1][WORD_MAX + 1];
+
+	if (la > WORD_MAX || lb > WORD_MAX)
+		return WORD_MAX;
+	for (size_t i = 0; i <= la; i++)
+		for (size_t j = 0; j <= lb; j++) {
+			if (!i || !j) {
+				d[i][j] = (unsigned)(i + j);
+				continue;
+			}
+			unsigned replaced = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]),
+				 shorter = RPWI_MIN(d[i - 1][j], d[i][j - 1]) + 1;
+			d[i][j] = RPWI_MIN(replaced, shorter);
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+				d[i][j] = RPWI_MIN(d[i][j], d[i - 2][j - 2] + 1);
+		}
+	return d[la][lb];
+}
+
+static bool begins_with(const char *text, const char *beginning)
+{
+	return !strncmp(text, beginning, strlen(beginning));
+}
+
+const char *rpwi_word_near(const char *word, const char *const *names)
+{
+	const char *nearest = NULL;
+	unsigned least = SLIPS_MOST + 1;
+
+	for (const char *const *n = names; *n && *word; n++)
+		if (begins_with(*n, word))
+			return *n;
+	for (const char *const *n = names; *n; n++) {
+		unsigned d = distance(word, *n);
+		if (d < least && 2 * d <= RPWI_MAX(strlen(word), strlen(*n))) {
+			/* two slips in a word of three letters make any other one */
+			least = d;
+			nearest = *n;
+		}
+	}
+	for (const char *const *n = names; *n && !nearest; n++)
+		if (begins_with(word, *n))
+			nearest = *n;
+	return nearest;
 }

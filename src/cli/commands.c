@@ -2,6 +2,7 @@
 /* commands.c - see options.h: a command whose first operand is the name of another one. */
 #include "cli/options.h"
 
+#include "base/number.h"
 #include "cli/cli.h"
 
 enum { COMMANDS_MAX = 32 };
@@ -28,7 +29,7 @@ static int unknown(const struct cli_command *c, const struct cli_subcommand *of,
 	for (const struct cli_subcommand *s = of; s->name; s++)
 		if (s->summary && n < COMMANDS_MAX)
 			name[n++] = s->name;
-	const char *near = cli_options_near(word, name);
+	const char *near = rpwi_word_near(word, name);
 	if (near)
 		return rpwi_cli_usage(
 			c->name, "unknown command '%s': did you mean '%s'?", word, near);

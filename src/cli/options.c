@@ -3,13 +3,14 @@
  * reported here, so that it is said alike of every command. */
 #include "cli/options.h"
 
+#include "base/number.h"
 #include "cli/cli.h"
 
 #include <getopt.h>
 #include <stdio.h>
 
 /* from LONG_BASE on: positions in the table, as getopt_long gives them */
-enum { WORD_MAX = 32, SLIPS_MOST = 2, LONG_BASE = 256 };
+enum { WORD_MAX = 32, LONG_BASE = 256 };
 
 /* The table of a command, and what every command has, as getopt_long wants them. */
 struct parser {
@@ -23,57 +24,9 @@ struct parser {
 
 const struct cli_visitor *cli_options_visitor;
 
-/* ---- near words ---- */
-
-/* Damerau-Levenshtein distance, its restricted form: letters that are wrong, missing, too many, or
- * swapped with their neighbor. */
-static unsigned distance(const char *a, const char *b)
-{
-	size_t la = strlen(a), lb = strlen(b);
-	unsigned d[WORD_MAX + 1][WORD_MAX + 1];
-
-	if (la > WORD_MAX || lb > WORD_MAX)
-		return WORD_MAX;
-	for (size_t i = 0; i <= la; i++)
-		for (size_t j = 0; j <= lb; j++) {
-			if (!i || !j) {
-				d[i][j] = (unsigned)(i + j);
-				continue;
-			}
-			unsigned replaced = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]),
-				 shorter = RPWI_MIN(d[i - 1][j], d[i][j - 1]) + 1;
-			d[i][j] = RPWI_MIN(replaced, shorter);
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-				d[i][j] = RPWI_MIN(d[i][j], d[i - 2][j - 2] + 1);
-		}
-	return d[la][lb];
-}
-
 static bool begins_with(const char *text, const char *beginning)
 {
 	return !strncmp(text, beginning, strlen(beginning));
-}
-
-const char *cli_options_near(const char *word, const char *const *names)
-{
-	const char *nearest = NULL;
-	unsigned least = SLIPS_MOST + 1;
-
-	for (const char *const *n = names; *n && *word; n++)
-		if (begins_with(*n, word))
-			return *n;
-	for (const char *const *n = names; *n; n++) {
-		unsigned d = distance(word, *n);
-		if (d < least && 2 * d <= RPWI_MAX(strlen(word), strlen(*n))) {
-			/* two slips in a word of three letters make any other one */
-			least = d;
-			nearest = *n;
-		}
-	}
-	for (const char *const *n = names; *n && !nearest; n++)
-		if (begins_with(word, *n))
-			nearest = *n;
-	return nearest;
 }
 
 /* ---- what is wrong ---- */
@@ -88,7 +41,7 @@ static int invalid(const struct parser *p, const struct cli_option *o, const cha
 {
 	char expected[CLI_EXPECTED_LEN], why[CLI_EXPECTED_LEN + 64];
 
-	const char *near = o->kind == CLI_CHOICE ? cli_options_near(value, o->words) : NULL;
+	const char *near = o->kind == CLI_CHOICE ? rpwi_word_near(value, o->words) : NULL;
 	snprintf(why, sizeof(why), "expected %s", cli_value_expected(o, expected));
 	if (near)
 		snprintf(why, sizeof(why), "did you mean '%s'? Expected %s", near,
@@ -121,7 +74,7 @@ static int unknown_name(const struct parser *p, const char *argument)
 	if (candidates > 1)
 		return rpwi_cli_usage(p->c->name, "ambiguous option '--%s': '--%s' or '--%s'", word,
 			candidate[0], candidate[1]);
-	const char *near = cli_options_near(word, p->name);
+	const char *near = rpwi_word_near(word, p->name);
 	if (near)
 		return rpwi_cli_usage(
 			p->c->name, "unknown option '--%s': did you mean '--%s'?", word, near);

@@ -117,9 +117,6 @@ void cli_options_set(const struct cli_command *c, const char *name, const char *
  * CLI_USAGE. */
 int cli_options_invalid(
 	const struct cli_command *c, const char *name, const char *value, const char *why);
-/* Which of `names`, up to a NULL, was meant by a word that is none of them: one that begins with
- * it, or is up to two slips of the keyboard away, or that it begins with. NULL: none. */
-const char *cli_options_near(const char *word, const char *const *names);
 
 /* ---- options_value.c ---- */
 /* 0, or -EINVAL and the target as it was. */

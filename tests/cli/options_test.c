@@ -196,40 +196,6 @@ static void what_is_expected(void **state)
 	}
 }
 
-static void near_words(void **state)
-{
-	static const char *const names[] = {
-		"json", "listen", "key-file", "links", "run", "once", "transport", NULL};
-	static const struct {
-		const char *word, *meant;
-	} meant[] = {
-		{"jsno", "json"},  /* swapped */
-		{"jsn", "json"},   /* missing */
-		{"jason", "json"}, /* too many */
-		{"joson", "json"}, /* an insertion */
-		{"keyfiel", "key-file"},
-		{"lsiten", "listen"},
-		{"lsietns", NULL}, /* three slips */
-		{"rnu", "run"},
-		{"rum", "run"},
-		{"rot", NULL}, /* two slips of three letters */
-		{"oncee", "once"},
-		{"transportation", "transport"},
-		{"trans", "transport"},
-		{"li", "listen"},
-		{"", NULL},
-		{"something-that-is-much-longer-than-any-name-of-an-option-may-be", NULL},
-	};
-
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(meant); i++) {
-		IN_CASE("row", i);
-		const char *got = cli_options_near(meant[i].word, names);
-		if (!got != !meant[i].meant || (got && strcmp(got, meant[i].meant) != 0))
-			fail_msg("'%s': '%s', not '%s'", meant[i].word, got ? got : "",
-				meant[i].meant ? meant[i].meant : "");
-	}
-}
-
 static int parse(struct all *a, int *argc, char ***argv)
 {
 	for (*argc = 0; (*argv)[*argc]; ++*argc)
@@ -315,7 +281,6 @@ int main(void)
 		cmocka_unit_test(words_and_texts),
 		cmocka_unit_test(addresses),
 		cmocka_unit_test(what_is_expected),
-		cmocka_unit_test(near_words),
 		cmocka_unit_test(presets_and_operands),
 		cmocka_unit_test(the_help_has_every_row_and_80_columns),
 	};

@@ -6,6 +6,7 @@
  * the program get it too.
  */
 #include "base/choice.h"
+#include "base/number.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "fault/fault.h"
@@ -322,7 +323,7 @@ static const char *near_setting(const char *spec)
 		len = strcspn(spec, ",");
 		snprintf(name, sizeof(name), "%.*s",
 			(int)RPWI_MIN(strcspn(spec, ",="), sizeof(name) - 1), spec);
-		const char *near = cli_options_near(name, rpwi_fault_names);
+		const char *near = rpwi_word_near(name, rpwi_fault_names);
 		if (near && strcmp(near, name) != 0)
 			return near;
 	}
