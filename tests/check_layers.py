@@ -12,6 +12,7 @@ import sys
 MAY = {
     "base": set(),
     "near": {"base"},
+    "check": {"base"},
     "wire": {"base"},
     "rc": {"base", "wire"},
     "explain": {"base", "near", "wire", "rc"},
@@ -42,6 +43,7 @@ MAY = {
 WHAT = {
     "base": "log, errors, time, locks, lists, guarded copies",
     "near": "what two processes of one host share: who the other is, names, descriptors, memory",
+    "check": "the rules of `ropeway run --check`, and how a finding is written",
     "wire": "packet formats, opcodes, PSN arithmetic, ICRC, management datagrams",
     "rc": "the transport: RC, UC, UD",
     "explain": "packets, states and calls as events, which `ropeway` prints in words",
