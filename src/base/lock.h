@@ -52,6 +52,7 @@ enum rpwi_lock {
 	RPWI_LOCK_TAP,     /* io/pcapng.c */
 	RPWI_LOCK_PLAN,    /* fault/plan.c */
 	RPWI_LOCK_EXPLAIN, /* explain/trace.c */
+	RPWI_LOCK_CHECK,   /* check/check.h; it shields itself where it makes system calls */
 	RPWI_LOCKS,
 	RPWI_LOCK_CQ = RPWI_LOCKS, /* no mutex: the section of a CQ's ring */
 };
@@ -116,7 +117,8 @@ static inline void rpwi_whole_end(const int *was) { pthread_setcancelstate(*was,
 
 static inline bool rpwi_lock_shields(enum rpwi_lock l)
 {
-	return l <= RPWI_LOCK_DEVICES || l == RPWI_LOCK_EVENTS || l >= RPWI_LOCK_TAP;
+	return l <= RPWI_LOCK_DEVICES || l == RPWI_LOCK_EVENTS ||
+	       (l >= RPWI_LOCK_TAP && l != RPWI_LOCK_CHECK);
 }
 
 static inline void rpwi_lock(enum rpwi_lock l)

@@ -31,7 +31,7 @@ struct rpwi_site {
 };
 
 struct rpwi_finding {
-	enum rpwi_rule rule;
+	enum rpwi_check_rule rule;
 	uint32_t qpn, peer_qpn;   /* 0: of no QP */
 	const char *type, *state; /* of the QP: "RC", "RTS" */
 	bool has_wr, has_memory;

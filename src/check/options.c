@@ -108,7 +108,7 @@ static int take_rule(const struct parser *p, struct text t)
 		turn_group(p->o, g, on);
 		return 0;
 	}
-	enum rpwi_rule r = rpwi_rule_named(t.at, t.len);
+	enum rpwi_check_rule r = rpwi_rule_named(t.at, t.len);
 	if (r == RPWI_RULES)
 		return unknown_rule(p, &t);
 	p->o->on[r] = on;

@@ -58,22 +58,20 @@ const struct rpwi_rule_info rpwi_rules[RPWI_RULES] = {
 		"IBV_EVENT_CQ_ERR, and every QP of the CQ ends in ERR",
 		"create the CQ with as many entries as all queues that complete into it",
 		"IB 11.6.3.2; ibv_create_cq(3)"},
-	[RPWI_RULE_INLINE_LUCK] = {110, "inline-luck", WARNING, false,
+	[RPWI_RULE_INLINE_LUCK] = {110, "inline-luck", NOTE, false,
 		"inline data is longer than the program asked for in max_inline_data",
 		"drivers round up by different amounts: ibv_post_send fails with EINVAL on "
 		"another one",
 		"ask for the size in cap.max_inline_data, or read what ibv_create_qp gave",
 		"ibv_create_qp(3)"},
-	[RPWI_RULE_SGE_LUCK] = {111, "sge-luck", WARNING, false,
+	[RPWI_RULE_SGE_LUCK] = {111, "sge-luck", NOTE, false,
 		"a request has more scatter/gather elements than the program asked for",
 		"drivers round up by different amounts: the post fails with EINVAL on another one",
-		"ask for the number in cap.max_send_sge or cap.max_recv_sge",
-		"ibv_create_qp(3)"},
+		"ask for the number in cap.max_send_sge or cap.max_recv_sge", "ibv_create_qp(3)"},
 	[RPWI_RULE_WR_ID_TWICE] = {112, "wr-id-twice", NOTE, false,
 		"two requests in flight on one queue have the same wr_id",
 		"nothing: but their completions cannot be told apart by wr_id",
-		"give each request that is in flight a wr_id of its own",
-		"ibv_poll_cq(3)"},
+		"give each request that is in flight a wr_id of its own", "ibv_poll_cq(3)"},
 	[RPWI_RULE_EVENTS_UNACKED] = {113, "events-unacked", ERROR, false,
 		"a CQ is destroyed while events of it are not acknowledged",
 		"ibv_destroy_cq waits for ever",
@@ -87,8 +85,7 @@ const struct rpwi_rule_info rpwi_rules[RPWI_RULES] = {
 	[RPWI_RULE_ARMED_TWICE] = {115, "armed-twice", NOTE, false,
 		"the CQ is armed while it is armed already",
 		"nothing: but the second call costs a register write and changes nothing",
-		"arm once for each event",
-		"ibv_req_notify_cq(3)"},
+		"arm once for each event", "ibv_req_notify_cq(3)"},
 	[RPWI_RULE_SOLICITED_NEVER] = {116, "solicited-never", WARNING, false,
 		"the program waits for solicited completions, and the peer never sets the bit",
 		"no event comes: the program sleeps although data arrived",
@@ -118,12 +115,10 @@ const struct rpwi_rule_info rpwi_rules[RPWI_RULES] = {
 	[RPWI_RULE_TIMEOUT_0] = {205, "timeout-0", WARNING, false,
 		"timeout is 0: the QP waits for an acknowledgement for ever",
 		"after one lost packet nothing more happens, and no error is told",
-		"use timeout 14 (67 ms) or so",
-		"IB 9.7.6.1.3; ibv_modify_qp(3)"},
+		"use timeout 14 (67 ms) or so", "IB 9.7.6.1.3; ibv_modify_qp(3)"},
 	[RPWI_RULE_RETRY_0] = {206, "retry-0", WARNING, false,
 		"retry_cnt is 0: the first lost packet ends the connection",
-		"one packet dropped by a switch is IBV_WC_RETRY_EXC_ERR",
-		"use retry_cnt 7",
+		"one packet dropped by a switch is IBV_WC_RETRY_EXC_ERR", "use retry_cnt 7",
 		"IB 9.7.6.1.3; ibv_modify_qp(3)"},
 	[RPWI_RULE_RNR_FOREVER] = {207, "rnr-forever", WARNING, false,
 		"rnr_retry is 7, for ever, and the peer posts no receive",
@@ -141,10 +136,8 @@ const struct rpwi_rule_info rpwi_rules[RPWI_RULES] = {
 		"exchange both numbers: max_rd_atomic of one side is at most max_dest_rd_atomic of "
 		"the other",
 		"IB 9.7.4.1.8; ibv_modify_qp(3)"},
-	[RPWI_RULE_QKEY] = {210, "qkey", ERROR, false,
-		"a datagram's Q_Key is not this QP's",
-		"the datagram is dropped in silence",
-		"use the Q_Key that the receiver gave its QP",
+	[RPWI_RULE_QKEY] = {210, "qkey", ERROR, false, "a datagram's Q_Key is not this QP's",
+		"the datagram is dropped in silence", "use the Q_Key that the receiver gave its QP",
 		"IB 10.2.5; ibv_modify_qp(3)"},
 	[RPWI_RULE_GID_TYPE] = {211, "gid-type", WARNING, false,
 		"the GID index is not that of a RoCEv2 GID",
@@ -189,8 +182,7 @@ const struct rpwi_rule_info rpwi_rules[RPWI_RULES] = {
 	[RPWI_RULE_KEY_ACCESS] = {218, "key-access", ERROR, false,
 		"the memory region does not permit this operation",
 		"the request fails with a protection error",
-		"register the region with the flag that is missing",
-		"IB 10.6.3.1; ibv_reg_mr(3)"},
+		"register the region with the flag that is missing", "IB 10.6.3.1; ibv_reg_mr(3)"},
 	[RPWI_RULE_KEY_BOUNDS] = {219, "key-bounds", ERROR, false,
 		"a request reaches beyond its memory region",
 		"the request fails with a protection error",
@@ -214,8 +206,7 @@ const struct rpwi_rule_info rpwi_rules[RPWI_RULES] = {
 	[RPWI_RULE_CHILD_USES] = {223, "child-uses", ERROR, false,
 		"a child process uses verbs objects that it inherited by fork",
 		"the NIC's queues are the parent's: both write to one doorbell and one ring",
-		"open the device again in the child",
-		"ibv_fork_init(3)"},
+		"open the device again in the child", "ibv_fork_init(3)"},
 	[RPWI_RULE_DESTROY_ORDER] = {224, "destroy-order", ERROR, false,
 		"an object is destroyed while others use it",
 		"the call fails with EBUSY, and the object lives on",
@@ -223,8 +214,7 @@ const struct rpwi_rule_info rpwi_rules[RPWI_RULES] = {
 		"IB 11.2; ibv_destroy_cq(3), ibv_dealloc_pd(3)"},
 	[RPWI_RULE_LEAK] = {225, "leak", NOTE, false,
 		"the program ended with objects that it did not destroy",
-		"the kernel takes them back, but the peer is not told",
-		"destroy what was created",
+		"the kernel takes them back, but the peer is not told", "destroy what was created",
 		"ibv_destroy_qp(3)"},
 	[RPWI_RULE_CM_UNACKED] = {226, "cm-unacked", ERROR, false,
 		"an rdma_cm id is destroyed while events of it are not acknowledged",
@@ -243,10 +233,8 @@ const struct rpwi_rule_info rpwi_rules[RPWI_RULES] = {
 		"before rdma_disconnect",
 		"IB 10.3.1.5; rdma_disconnect(3)"},
 	[RPWI_RULE_FIRST_CAUSE] = {301, "first-cause", NOTE, false,
-		"work failed or was flushed: what came first",
-		"the same, as completions in error",
-		"mend the first cause; the flushed completions are its consequence",
-		"IB 10.3.1.5"},
+		"work failed or was flushed: what came first", "the same, as completions in error",
+		"mend the first cause; the flushed completions are its consequence", "IB 10.3.1.5"},
 	[RPWI_RULE_RACE] = {401, "race", ERROR, true,
 		"two operations on the same bytes, and nothing orders them",
 		"either may come last, and bytes of both may be mixed",
@@ -261,8 +249,7 @@ const struct rpwi_rule_info rpwi_rules[RPWI_RULES] = {
 	[RPWI_RULE_MSG_LEAK] = {602, "rpw-leak", WARNING, false,
 		"a context is destroyed with requests that were never released",
 		"their memory is lost until the process ends",
-		"release each request after it is done",
-		"rpw_request_release(3)"},
+		"release each request after it is done", "rpw_request_release(3)"},
 	[RPWI_RULE_MSG_THREAD] = {603, "rpw-thread", ERROR, false,
 		"a context is used by two threads",
 		"its state is not locked: messages are lost or mixed",
@@ -270,14 +257,14 @@ const struct rpwi_rule_info rpwi_rules[RPWI_RULES] = {
 		"rpw_context_create(3)"},
 };
 
-enum rpwi_rule rpwi_rule_named(const char *name, size_t len)
+enum rpwi_check_rule rpwi_rule_named(const char *name, size_t len)
 {
-	for (enum rpwi_rule r = 0; r < RPWI_RULES; r++)
+	for (enum rpwi_check_rule r = 0; r < RPWI_RULES; r++)
 		if (strlen(rpwi_rules[r].name) == len && !memcmp(rpwi_rules[r].name, name, len))
 			return r;
 	char *end;
 	unsigned long n = strtoul(name, &end, 10);
-	for (enum rpwi_rule r = 0; r < RPWI_RULES && end == name + len; r++)
+	for (enum rpwi_check_rule r = 0; r < RPWI_RULES && end == name + len; r++)
 		if (rpwi_rules[r].number == n)
 			return r;
 	return RPWI_RULES;

@@ -15,7 +15,7 @@
  * or under load. NOTE: no finding; told, and not counted for the exit status. */
 enum rpwi_severity { RPWI_SEVERITY_NOTE, RPWI_SEVERITY_WARNING, RPWI_SEVERITY_ERROR };
 
-enum rpwi_rule {
+enum rpwi_check_rule {
 	/* posts and completions */
 	RPWI_RULE_ERROR_IGNORED,
 	RPWI_RULE_ERROR_UNREAD,
@@ -85,7 +85,7 @@ struct rpwi_rule_info {
 extern const struct rpwi_rule_info rpwi_rules[RPWI_RULES];
 
 /* By name or number ("recv-late", "201"), `len` characters; RPWI_RULES: there is none. */
-enum rpwi_rule rpwi_rule_named(const char *name, size_t len);
+enum rpwi_check_rule rpwi_rule_named(const char *name, size_t len);
 const char *rpwi_severity_name(enum rpwi_severity s);
 
 #endif

@@ -7,6 +7,8 @@
  * time and is kept. An idle QP holds none of it. */
 #include <stdlib.h>
 
+#include "check/check.h"
+#include "device/checked.h"
 #include "device/hca.h"
 #include "device/qp.h"
 
@@ -319,6 +321,8 @@ void build_attach(struct dqp *q)
 	ex->wr_set_sge_list = wr_set_sge_list;
 	ex->wr_set_inline_data = wr_set_inline;
 	ex->wr_set_inline_data_list = wr_set_inline_list;
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		checked_qp_ex(ex);
 }
 
 struct ibv_qp_ex *rpwi_dev_qp_to_qp_ex(struct ibv_qp *ibv)

@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "check/check.h"
+#include "device/checked.h"
 #include "device/cq.h"
 #include "device/devices.h"
 #include "device/fault.h"
@@ -174,6 +176,8 @@ static void context_ops(struct dctx *c)
 	c->v.modify_cq = op_modify_cq;
 	c->v.alloc_null_mr = dev_alloc_null_mr;
 	refusals(&c->v);
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		checked_context(&c->v);
 }
 
 struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)

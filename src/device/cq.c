@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "check/queue.h"
 #include "device/devices.h"
 #include "device/fault.h"
 #include "device/cq.h"
@@ -282,6 +283,8 @@ struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context, struct ibv_
 			RPWI_CONTAINER_OF(ch, struct dchannel, ibv)->refs++;
 	}
 	hca_unlock();
+	if (!rc && RPWI_UNLIKELY(rpwi_check_on))
+		check_cq_made(&cq->ibv, (uint32_t)cqe);
 	if (!rc)
 		return cq;
 	free(cq->ring);
@@ -343,6 +346,8 @@ int rpwi_dev_resize_cq(struct ibv_cq *ibv, int cqe)
 	hca_unlock();
 	free(old);
 	free(old_stamps);
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		check_cq_resized(ibv, (uint32_t)cqe);
 	return 0;
 }
 
@@ -361,6 +366,8 @@ int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
 	tally_one(ibv->context, cqs, -1);
 	live_del(&cq->live);
 	hca_unlock();
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		check_cq_gone(ibv);
 	rpwi_lock(RPWI_LOCK_EVENTS);
 	if (cq->pending_events) {
 		struct dchannel *ch = RPWI_CONTAINER_OF(ibv->channel, struct dchannel, ibv);

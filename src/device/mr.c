@@ -9,6 +9,7 @@
 
 #include "base/guard.h"
 #include "base/mapped.h"
+#include "check/keys.h"
 #include "device/board.h"
 #include "device/hca.h"
 #include "device/mem.h"
@@ -171,6 +172,8 @@ static int mr_new(struct dmr *mr)
 	tally_one(pd->context, mrs, 1);
 out:
 	hca_unlock();
+	if (!rc && RPWI_UNLIKELY(rpwi_check_on))
+		check_mr_made(&mr->ibv, mr->k.addr, mr->k.iova, mr->k.access);
 	return rc;
 }
 
@@ -305,6 +308,7 @@ int rpwi_dev_rereg_mr(
 		errno = rc;
 		return input ? IBV_REREG_MR_ERR_INPUT : IBV_REREG_MR_ERR_CMD;
 	}
+	const uint32_t was = mr->k.key;
 	mr_key_del(&mr->k); /* who reads or fetches by it now has to look again */
 	if (RPWI_UNLIKELY(!board_writers_end())) {
 		key_put(&mr->k);
@@ -334,6 +338,10 @@ int rpwi_dev_rereg_mr(
 		key_put(&mr->k); /* the same, as kernel rxe and NICs have it */
 	}
 	hca_unlock();
+	if (RPWI_UNLIKELY(rpwi_check_on)) {
+		check_mr_gone(was);
+		check_mr_made(ibv, mr->k.addr, mr->k.iova, mr->k.access);
+	}
 	return 0;
 }
 
@@ -362,6 +370,8 @@ int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
 	live_del(&mr->live);
 	tally_one(ibv->context, mrs, -1);
 	hca_unlock();
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		check_mr_gone(mr->k.key);
 	if (mr->map)
 		munmap(mr->map, mr->map_len);
 	free(mr);

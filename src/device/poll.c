@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "base/turn.h"
+#include "check/check.h"
+#include "device/checked.h"
 #include "device/cq.h"
 #include "device/fault.h"
 #include "device/path.h"
@@ -307,5 +309,7 @@ struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_att
 	ex->read_dlid_path_bits = ex_path_bits;
 	ex->read_completion_ts = ex_ts;
 	ex->read_completion_wallclock_ns = ex_wallclock;
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		checked_cq_ex(ex);
 	return ex;
 }

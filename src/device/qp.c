@@ -3,8 +3,10 @@
  * Numbers are qpn.c's, posting is post.c's and build.c's. */
 #include <stdlib.h>
 
+#include "check/queue.h"
 #include "device/alive.h"
 #include "device/board.h"
+#include "device/checked.h"
 #include "device/comp_cntr.h"
 #include "device/cq.h"
 #include "device/devices.h"
@@ -185,7 +187,8 @@ static int qp_numbered(struct dqp *q, const struct ibv_qp_init_attr_ex *a)
 		return rc;
 	q->pd = to_dpd(a->pd);
 	const struct rpwi_qp_bounds bound = bounds();
-	struct rpwi_qp_init init = {.ops = &device_qp_ops,
+	struct rpwi_qp_init init = {
+		.ops = RPWI_UNLIKELY(rpwi_check_on) ? checked_qp_ops() : &device_qp_ops,
 		.bounds = &bound,
 		.user = q,
 		.type = type,
@@ -237,6 +240,7 @@ static void qp_shown(struct dqp *q, const struct ibv_qp_init_attr_ex *a)
 /* NULL and errno, as the verb. */
 static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 {
+	const struct ibv_qp_cap asked = a->cap;
 	int rc = caps_check(a);
 	if (!rc)
 		rc = -rpwi_plan_call(RPWI_CALL_CREATE_QP);
@@ -257,6 +261,8 @@ static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 	}
 	a->cap = q->cap;
 	qp_shown(q, a);
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		check_qp_made(&q->ibv, &q->t, &asked, &q->cap);
 	return q;
 }
 
@@ -372,6 +378,8 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 		send_kick(q, false, rpwi_now_ns());
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_state(&q->t);
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		check_qp_gone(ibv);
 	live_del(&q->live);
 	send_forget(q);
 	revoke(q);
@@ -532,6 +540,8 @@ static void change_made(struct dqp *q, struct change *c, enum ibv_qp_state was, 
 		q->peer = c->peer;
 	}
 	if (becomes(c, IBV_QPS_RESET) && was != IBV_QPS_RESET) {
+		if (RPWI_UNLIKELY(rpwi_check_on))
+			check_qp_reset(&q->ibv);
 		send_forget(q);
 		cq_purge_qp(q->scq, q->t.qpn);
 		cq_purge_qp(q->rcq, q->t.qpn);

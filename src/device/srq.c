@@ -2,6 +2,7 @@
 /* srq.c - shared receive queues. */
 #include <stdlib.h>
 
+#include "check/queue.h"
 #include "device/fault.h"
 #include "device/hca.h"
 #include "device/mem.h"
@@ -45,6 +46,8 @@ struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 		tally_one(pd->context, srqs, 1);
 	}
 	hca_unlock();
+	if (!rc && RPWI_UNLIKELY(rpwi_check_on))
+		check_srq_made(&s->ibv, a, s->rq.wr_max);
 	if (!rc)
 		return &s->ibv;
 	rpwi_rq_fini(&s->rq);
@@ -120,6 +123,8 @@ int rpwi_dev_destroy_srq(struct ibv_srq *ibv)
 	tally_one(ibv->context, srqs, -1);
 	live_del(&s->live);
 	hca_unlock();
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		check_srq_gone(ibv);
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->events_completed != s->events_got)
 		pthread_cond_wait(&ibv->cond, &ibv->mutex);

@@ -2,56 +2,10 @@
 /* verbs.c - see verbs.h. Only words: nothing of the device is changed here. */
 #include "explain/verbs.h"
 
+#include "rc/names.h"
+
 #include <inttypes.h>
 #include <stdio.h>
-
-static const char *const state_name[] = {
-	[IBV_QPS_RESET] = "RESET",
-	[IBV_QPS_INIT] = "INIT",
-	[IBV_QPS_RTR] = "RTR",
-	[IBV_QPS_RTS] = "RTS",
-	[IBV_QPS_SQD] = "SQD",
-	[IBV_QPS_SQE] = "SQE",
-	[IBV_QPS_ERR] = "ERR",
-};
-static const char *state(enum ibv_qp_state s)
-{
-	return s < RPWI_ARRAY_LEN(state_name) && state_name[s] ? state_name[s] : "?";
-}
-
-static const char *const wr_name[] = {
-	[IBV_WR_RDMA_WRITE] = "RDMA_WRITE",
-	[IBV_WR_RDMA_WRITE_WITH_IMM] = "RDMA_WRITE with immediate",
-	[IBV_WR_SEND] = "SEND",
-	[IBV_WR_SEND_WITH_IMM] = "SEND with immediate",
-	[IBV_WR_RDMA_READ] = "RDMA_READ",
-	[IBV_WR_ATOMIC_CMP_AND_SWP] = "ATOMIC_CMP_AND_SWP",
-	[IBV_WR_ATOMIC_FETCH_AND_ADD] = "ATOMIC_FETCH_AND_ADD",
-	[IBV_WR_LOCAL_INV] = "LOCAL_INV",
-	[IBV_WR_BIND_MW] = "BIND_MW",
-	[IBV_WR_SEND_WITH_INV] = "SEND with invalidate",
-	[RPWI_WR_ATOMIC_WRITE] = "ATOMIC_WRITE",
-};
-
-static const char *const status_name[] = {
-	[IBV_WC_SUCCESS] = "success",
-	[IBV_WC_LOC_LEN_ERR] = "local length error",
-	[IBV_WC_LOC_QP_OP_ERR] = "local QP operation error",
-	[IBV_WC_LOC_PROT_ERR] = "local protection error",
-	[IBV_WC_WR_FLUSH_ERR] = "flushed",
-	[IBV_WC_MW_BIND_ERR] = "memory window bind error",
-	[IBV_WC_BAD_RESP_ERR] = "bad response",
-	[IBV_WC_LOC_ACCESS_ERR] = "local access error",
-	[IBV_WC_REM_INV_REQ_ERR] = "remote invalid request",
-	[IBV_WC_REM_ACCESS_ERR] = "remote access error",
-	[IBV_WC_REM_OP_ERR] = "remote operation error",
-	[IBV_WC_RETRY_EXC_ERR] = "retries exceeded",
-	[IBV_WC_RNR_RETRY_EXC_ERR] = "RNR retries exceeded",
-};
-static const char *status(enum ibv_wc_status s)
-{
-	return s < RPWI_ARRAY_LEN(status_name) && status_name[s] ? status_name[s] : "error";
-}
 
 static const char *wc_op(const struct ibv_wc *wc)
 {
@@ -100,9 +54,7 @@ static bool is_remote(enum ibv_wr_opcode op)
 void rpwi_explain_post_send(const struct rpwi_qp *q, const struct ibv_send_wr *wr)
 {
 	for (; wr; wr = wr->next) {
-		const char *op = wr->opcode < RPWI_ARRAY_LEN(wr_name) && wr_name[wr->opcode]
-					 ? wr_name[wr->opcode]
-					 : "?";
+		const char *op = rpwi_wr_name(wr->opcode);
 		char remote[64] = "";
 		if (is_remote(wr->opcode))
 			snprintf(remote, sizeof(remote), ", peer's 0x%" PRIx64 ", rkey 0x%x",
@@ -149,7 +101,7 @@ void rpwi_explain_polled(const struct ibv_wc *wc, int got)
 		else
 			rpwi_explain(RPWI_EXPLAIN_WC,
 				"ibv_poll_cq: wr_id %" PRIu64 " %s (status %d)", wc[i].wr_id,
-				status(wc[i].status), wc[i].status);
+				rpwi_status_name(wc[i].status), wc[i].status);
 	}
 }
 
@@ -185,7 +137,7 @@ void rpwi_explain_state(const struct rpwi_qp *q)
 	if (seen[i].state == q->state)
 		return;
 	rpwi_explain(RPWI_EXPLAIN_STATE, "QP 0x%06x: %s -> %s by itself", q->qpn,
-		state(seen[i].state), state(q->state));
+		rpwi_state_name(seen[i].state), rpwi_state_name(q->state));
 	remember(q);
 }
 
@@ -198,18 +150,18 @@ void rpwi_explain_modify(const struct rpwi_qp *q, enum ibv_qp_state was,
 	}
 	if (!(mask & IBV_QP_STATE))
 		return;
-	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_modify_qp to %s", state(attr->qp_state));
+	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_modify_qp to %s", rpwi_state_name(attr->qp_state));
 	remember(q);
 	if (attr->qp_state == IBV_QPS_RTR && q->type != IBV_QPT_UD)
 		rpwi_explain(RPWI_EXPLAIN_STATE,
 			"QP 0x%06x: %s -> RTR, peer QPN 0x%06x, expects PSN 0x%06x", q->qpn,
-			state(was), attr->dest_qp_num, attr->rq_psn);
+			rpwi_state_name(was), attr->dest_qp_num, attr->rq_psn);
 	else if (attr->qp_state == IBV_QPS_RTS && was == IBV_QPS_RTR)
 		rpwi_explain(RPWI_EXPLAIN_STATE, "QP 0x%06x: RTR -> RTS, first PSN 0x%06x", q->qpn,
 			attr->sq_psn);
 	else
-		rpwi_explain(RPWI_EXPLAIN_STATE, "QP 0x%06x: %s -> %s", q->qpn, state(was),
-			state(attr->qp_state));
+		rpwi_explain(RPWI_EXPLAIN_STATE, "QP 0x%06x: %s -> %s", q->qpn, rpwi_state_name(was),
+			rpwi_state_name(attr->qp_state));
 	if (attr->qp_state == IBV_QPS_ERR)
 		rpwi_explain_fact(RPWI_FACT_TO_ERROR, q->qpn, 1);
 }

@@ -4,6 +4,7 @@
 #include "device/refused.h"
 #include "preload/preload.h"
 
+#include "check/check.h"
 #include "explain/trace.h"
 #include "base/lock.h"
 
@@ -21,19 +22,23 @@ static inline bool ours(const struct ibv_context *c) { return c && rpwi_dev_owns
 #define CALL_ON(context, result, name, params, args, says) \
 	RPWI_EXPORT result name params \
 	{ \
+		RPWI_CHECK_HERE(); \
 		return ours(context) ? says : rpwi_others(context)->name args; \
 	}
 #define CALL_OF(object, result, name, params, args, says) \
 	RPWI_EXPORT result name params \
 	{ \
+		RPWI_CHECK_HERE(); \
 		return OURS(object) ? says : rpwi_others(CONTEXT_OF(object))->name args; \
 	}
 
 /* The account (ROPEWAY_EXPLAIN) begins before the first call. */
 __attribute__((constructor)) static void begin_account(void)
 {
-	if (!rpwi_handed_on())
-		rpwi_explain_init();
+	if (rpwi_handed_on())
+		return;
+	rpwi_explain_init();
+	rpwi_check_init();
 }
 
 /* ---- queries ---- */
@@ -55,6 +60,7 @@ _Static_assert(
 RPWI_EXPORT int ibv_query_port(
 	struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *port_attr)
 {
+	RPWI_CHECK_HERE();
 	if (!ours(context))
 		return rpwi_others(context)->ibv_query_port(context, port_num, port_attr);
 	struct ibv_port_attr all = {0};
@@ -86,6 +92,7 @@ static void copy_gid_entry(
 RPWI_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num,
 	uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
+	RPWI_CHECK_HERE();
 	if (!ours(context))
 		return rpwi_others(context)->_ibv_query_gid_ex(
 			context, port_num, gid_index, entry, flags, entry_size);
@@ -103,6 +110,7 @@ enum { GID_TABLE_MAX = 256 };
 RPWI_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
 	size_t max_entries, uint32_t flags, size_t entry_size)
 {
+	RPWI_CHECK_HERE();
 	if (!ours(context))
 		return rpwi_others(context)->_ibv_query_gid_table(
 			context, entries, max_entries, flags, entry_size);
@@ -122,6 +130,7 @@ RPWI_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv
 RPWI_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
 	unsigned int index, enum ibv_gid_type_sysfs *type)
 {
+	RPWI_CHECK_HERE();
 	if (!ours(context))
 		return rpwi_others(context)->ibv_query_gid_type(context, port_num, index, type);
 	struct ibv_gid_entry e = {0};
@@ -140,6 +149,7 @@ CALL_ON(context, int, ibv_query_pkey,
 
 RPWI_EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
 {
+	RPWI_CHECK_HERE();
 	if (!ours(context))
 		return rpwi_others(context)->ibv_get_pkey_index(context, port_num, pkey);
 	__be16 have;
@@ -153,6 +163,7 @@ RPWI_EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num
 
 RPWI_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
+	RPWI_CHECK_HERE();
 	if (ours(context)) {
 		int rc = rpwi_dev_get_async_event(context, event);
 		if (!rc)
@@ -191,6 +202,7 @@ static const struct ibv_context *event_context(const struct ibv_async_event *eve
 
 RPWI_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
+	RPWI_CHECK_HERE();
 	const struct ibv_context *c = event ? event_context(event) : NULL;
 	if (!c)
 		return;
@@ -204,6 +216,7 @@ RPWI_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 
 RPWI_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
+	RPWI_CHECK_HERE();
 	if (!ours(context))
 		return rpwi_others(context)->ibv_alloc_pd(context);
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_alloc_pd");
@@ -269,6 +282,7 @@ CALL_OF(pd, struct ibv_mr *, ibv_reg_mr_iova2,
 RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(
 	struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
+	RPWI_CHECK_HERE();
 	if (!OURS(pd))
 		return rpwi_others(CONTEXT_OF(pd))
 			->ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
@@ -287,6 +301,7 @@ CALL_OF(mr, int, ibv_rereg_mr,
 
 RPWI_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
+	RPWI_CHECK_HERE();
 	if (!OURS(mr))
 		return rpwi_others(CONTEXT_OF(mr))->ibv_dereg_mr(mr);
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_dereg_mr");
@@ -312,6 +327,7 @@ static bool is_buf(const struct ibv_buf *buf) { return buf && buf->ours == &is_o
 
 RPWI_EXPORT void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf)
 {
+	RPWI_CHECK_HERE();
 	if (!OURS(pd))
 		return rpwi_others(CONTEXT_OF(pd))->ibv_alloc_buf(pd, size, buf);
 	struct ibv_buf *b = calloc(1, sizeof(*b));
@@ -327,6 +343,7 @@ RPWI_EXPORT void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf *
 
 RPWI_EXPORT void ibv_free_buf(struct ibv_buf *buf)
 {
+	RPWI_CHECK_HERE();
 	if (!is_buf(buf)) {
 		of_buf(buf)->ibv_free_buf(buf);
 		return;
@@ -337,6 +354,7 @@ RPWI_EXPORT void ibv_free_buf(struct ibv_buf *buf)
 
 RPWI_EXPORT int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
 {
+	RPWI_CHECK_HERE();
 	if (!is_buf(buf))
 		return of_buf(buf)->ibv_export_buf_dmabuf_fd(buf);
 	errno = ENODATA; /* it is no dma-buf */
@@ -375,6 +393,7 @@ static bool is_within(const struct ibv_buf *b, const struct ibv_pd *pd, const st
 
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
 {
+	RPWI_CHECK_HERE();
 	if (!OURS(pd))
 		return rpwi_others(CONTEXT_OF(pd))->ibv_reg_mr_ex(pd, attr);
 	const struct how *how = (const void *)attr;
@@ -404,6 +423,7 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_a
 RPWI_EXPORT struct ibv_mr *ibv_reg_buf_mr(
 	struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, int access)
 {
+	RPWI_CHECK_HERE();
 	if (!OURS(pd))
 		return rpwi_others(CONTEXT_OF(pd))->ibv_reg_buf_mr(pd, buf, addr, length, access);
 	struct how how = {.length = length,
@@ -424,6 +444,7 @@ CALL_ON(context, struct ibv_dm *, ibv_import_dm, (struct ibv_context * context, 
 
 RPWI_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
+	RPWI_CHECK_HERE();
 	if (!ours(CONTEXT_OF(dm)))
 		rpwi_others(CONTEXT_OF(dm))->ibv_unimport_dm(dm);
 }
@@ -437,6 +458,7 @@ CALL_ON(context, struct ibv_dmah *, ibv_alloc_dmah,
 /* Ours are never made. It begins with its context. */
 RPWI_EXPORT int ibv_dealloc_dmah(struct ibv_dmah *dmah)
 {
+	RPWI_CHECK_HERE();
 	const struct ibv_context *context = dmah ? *(struct ibv_context **)dmah : NULL;
 	return ours(context) ? rpwi_dev_told(EINVAL) : rpwi_others(context)->ibv_dealloc_dmah(dmah);
 }
@@ -452,6 +474,7 @@ CALL_OF(channel, int, ibv_destroy_comp_channel, (struct ibv_comp_channel * chann
 RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 	struct ibv_comp_channel *channel, int comp_vector)
 {
+	RPWI_CHECK_HERE();
 	if (ours(context)) {
 		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_cq for %d completions%s", cqe,
 			channel ? ", with a channel" : "");
@@ -468,6 +491,7 @@ CALL_OF(cq, int, ibv_destroy_cq, (struct ibv_cq * cq), (cq), rpwi_dev_told(rpwi_
 RPWI_EXPORT int ibv_get_cq_event(
 	struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
 {
+	RPWI_CHECK_HERE();
 	if (ours(CONTEXT_OF(channel))) {
 		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_get_cq_event: waits on the channel");
 		return rpwi_dev_get_cq_event(channel, cq, cq_context);
@@ -482,6 +506,7 @@ CALL_ON(CONTEXT_OF(cq), void, ibv_ack_cq_events, (struct ibv_cq * cq, unsigned i
 
 RPWI_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
+	RPWI_CHECK_HERE();
 	if (!OURS(pd))
 		return rpwi_others(CONTEXT_OF(pd))->ibv_create_srq(pd, attr);
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_srq for %u receives", attr->attr.max_wr);
@@ -501,6 +526,7 @@ CALL_OF(srq, int, ibv_destroy_srq, (struct ibv_srq * srq), (srq),
 
 RPWI_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
+	RPWI_CHECK_HERE();
 	static const char *const types[] = {
 		[IBV_QPT_RC] = "RC", [IBV_QPT_UC] = "UC", [IBV_QPT_UD] = "UD"};
 	if (!OURS(pd))
@@ -545,6 +571,7 @@ CALL_ON(CONTEXT_OF(qp), int, ibv_set_ece, (struct ibv_qp * qp, struct ibv_ece *e
 unsigned ropeway_path_word(struct ibv_qp *qp, unsigned *mtu, char *text, size_t room);
 RPWI_EXPORT unsigned ropeway_path_word(struct ibv_qp *qp, unsigned *mtu, char *text, size_t room)
 {
+	RPWI_CHECK_HERE();
 	__typeof__(&ropeway_path_word) first = rpwi_first_symbol("ropeway_path_word");
 	*mtu = 0;
 	if (room)
@@ -556,6 +583,7 @@ RPWI_EXPORT unsigned ropeway_path_word(struct ibv_qp *qp, unsigned *mtu, char *t
 
 RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
+	RPWI_CHECK_HERE();
 	if (!OURS(qp))
 		return rpwi_others(CONTEXT_OF(qp))->ibv_destroy_qp(qp);
 	return rpwi_dev_told(rpwi_dev_destroy_qp(qp));
@@ -565,6 +593,7 @@ RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 
 RPWI_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
+	RPWI_CHECK_HERE();
 	if (!OURS(pd))
 		return rpwi_others(CONTEXT_OF(pd))->ibv_create_ah(pd, attr);
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_ah");
@@ -580,6 +609,7 @@ CALL_ON(context, int, ibv_init_ah_from_wc,
 RPWI_EXPORT struct ibv_ah *ibv_create_ah_from_wc(
 	struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port_num)
 {
+	RPWI_CHECK_HERE();
 	if (!ours(CONTEXT_OF(pd)))
 		return rpwi_others(CONTEXT_OF(pd))->ibv_create_ah_from_wc(pd, wc, grh, port_num);
 	struct ibv_ah_attr attr = {0};
@@ -619,6 +649,7 @@ static inline struct rpwi_comp_cntr *counter(struct ibv_comp_cntr *c) { return (
 RPWI_EXPORT int _ibv_query_comp_cntr_caps(
 	struct ibv_context *context, struct ibv_comp_cntr_caps *caps, size_t caps_size)
 {
+	RPWI_CHECK_HERE();
 	struct rpwi_comp_cntr_caps all;
 	if (!ours(context))
 		return rpwi_others(context)->_ibv_query_comp_cntr_caps(context, caps, caps_size);
@@ -632,6 +663,7 @@ RPWI_EXPORT int _ibv_query_comp_cntr_caps(
 RPWI_EXPORT struct ibv_comp_cntr *ibv_create_comp_cntr(
 	struct ibv_context *context, struct ibv_comp_cntr_init_attr *attr)
 {
+	RPWI_CHECK_HERE();
 	const struct counter_init *a = (const void *)attr;
 	if (!ours(context))
 		return rpwi_others(context)->ibv_create_comp_cntr(context, attr);
@@ -663,6 +695,7 @@ CALL_OF_COUNTER(ibv_read_err_comp_cntr, (struct ibv_comp_cntr * cntr, uint64_t *
 RPWI_EXPORT int ibv_qp_attach_comp_cntr(
 	struct ibv_qp *qp, struct ibv_comp_cntr *cntr, struct ibv_qp_attach_comp_cntr_attr *attr)
 {
+	RPWI_CHECK_HERE();
 	const struct counter_attach *a = (const void *)attr;
 	if (!OURS(qp))
 		return rpwi_others(CONTEXT_OF(qp))->ibv_qp_attach_comp_cntr(qp, cntr, attr);

@@ -47,6 +47,8 @@ static uint32_t crc32_zlib(uint32_t crc, const uint8_t *data, size_t len)
 }
 static uint32_t (*crc32_of)(uint32_t crc, const uint8_t *data, size_t len) = crc32_isal;
 
+uint32_t rpwi_crc32(uint32_t crc, const void *data, size_t len) { return crc32_of(crc, data, len); }
+
 const char *rpwi_icrc_choose(uint64_t (*now_ns)(void))
 {
 	const uint8_t sample[1024] = {0};

@@ -23,6 +23,9 @@ uint32_t rpwi_icrc(const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *
  * rpwi_icrc. */
 const char *rpwi_icrc_choose(uint64_t (*now_ns)(void));
 
+/* Its CRC-32 of anything; `crc`: of what came before, or 0. */
+uint32_t rpwi_crc32(uint32_t crc, const void *data, size_t len);
+
 enum rpwi_icrc_verdict {
 	RPWI_ICRC_OK,
 	RPWI_ICRC_OK_ID /* right with another ID than expected, see *ip_id */,

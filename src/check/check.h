@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* check.h - `ropeway run --check` inside the program: findings, and the site of the call that is
+ * under way. What is checked stands in queue.h and the files beside it.
+ *
+ * Data path: nothing of it runs without --check. With it, the tables of calls that contexts and QPs
+ * get have checked functions in them (device/checked.c), which note a request before the device
+ * takes it and a completion before the program gets it. So the device's own code has no branch for
+ * it but where something goes wrong.
+ *
+ * Threads: any. The state of the checker is under RPWI_LOCK_CHECK, the innermost lock, which
+ * is held for moments and never over a call of the device. A signal handler that interrupts
+ * such a moment checks nothing. Nothing is allocated but when an object is made.
+ *
+ * Bounds: 256 bytes for each request that can be in flight, 64 for each registration, and
+ * RPWI_CHECK_KINDS kinds of findings in a process.
+ */
+#ifndef ROPEWAY_CHECK_CHECK_H
+#define ROPEWAY_CHECK_CHECK_H
+
+#include "base/base.h"
+#include "base/lock.h"
+#include "check/finding.h"
+#include "check/options.h"
+
+enum { RPWI_CHECK_KINDS = 256 };
+
+extern bool rpwi_check_on;                       /* set by rpwi_check_init */
+extern struct rpwi_check_options rpwi_check_how; /* read once */
+
+/* Reads ROPEWAY_CHECK, before the first call; idempotent. */
+void rpwi_check_init(void);
+
+/* ---- the call that is under way in this thread ---- */
+
+extern __thread struct rpwi_site rpwi_check_site __attribute__((tls_model("initial-exec")));
+void rpwi_check_site_note(const void *pc, const void *frame);
+/* At the top of each function that programs call. */
+#define RPWI_CHECK_HERE() \
+	do { \
+		if (RPWI_UNLIKELY(rpwi_check_on)) \
+			rpwi_check_site_note( \
+				__builtin_return_address(0), __builtin_frame_address(0)); \
+	} while (0)
+
+/* ---- the lock ---- */
+
+/* False in a signal handler that interrupted a section: then nothing is checked. */
+static inline bool rpwi_check_lock(void)
+{
+	if (RPWI_UNLIKELY(rpwi_lock_is_mine(RPWI_LOCK_CHECK)))
+		return false;
+	rpwi_lock(RPWI_LOCK_CHECK);
+	return true;
+}
+static inline void rpwi_check_unlock(void) { rpwi_unlock(RPWI_LOCK_CHECK); }
+
+/* ---- findings; the lock is held ---- */
+
+static inline bool rpwi_check_wants(enum rpwi_check_rule r) { return rpwi_check_how.on[r]; }
+/* Reports it, or counts it where the same rule was found at the same sites. With halt=1 it does not
+ * return, unless it is a note. */
+void rpwi_check_report(struct rpwi_finding *f);
+/* No finding, but something that the first cause of a failure is found by: of the file alone. */
+void rpwi_check_event(const char *what, uint32_t qpn, uint32_t peer_qpn, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+/* Something is not checked from now on: a sentence for the end of the report; the last one stays. */
+void rpwi_check_unwatched(const char *why);
+
+/* Called at the end of the process, before the report ends: for what is left. */
+void rpwi_check_at_end(void (*fn)(void));
+
+#endif

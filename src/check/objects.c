@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* objects.c - see queue.h: the queues, QPs and CQs that are watched, found by address or number,
+ * and how they come and go. */
+#include "check/queue.h"
+
+#include "base/hash.h"
+
+#include <stdlib.h>
+
+enum { BUCKETS = 1024 };
+static struct {
+	struct check_qp *qp[BUCKETS]; /* by number */
+	struct check_cq *cq[BUCKETS]; /* by address, and so the others */
+	struct check_srq *srq[BUCKETS];
+} all;
+
+static unsigned bucket(const void *object)
+{
+	return rpwi_mix(0, (uintptr_t)object) >> 32 & (BUCKETS - 1);
+}
+
+struct check_qp *check_qpn_find(uint32_t qpn)
+{
+	struct check_qp *q = all.qp[qpn & (BUCKETS - 1)];
+	while (q && q->t->qpn != qpn)
+		q = q->next;
+	return q;
+}
+
+struct check_qp *check_qp_find(const struct ibv_qp *qp)
+{
+	struct check_qp *q = check_qpn_find(qp->qp_num);
+	return q && q->ibv == qp ? q : NULL;
+}
+
+struct check_cq *check_cq_find(const struct ibv_cq *cq)
+{
+	struct check_cq *c = all.cq[bucket(cq)];
+	while (c && c->ibv != cq)
+		c = c->next;
+	return c;
+}
+
+struct check_srq *check_srq_find(const struct ibv_srq *srq)
+{
+	struct check_srq *s = all.srq[bucket(srq)];
+	while (s && s->ibv != srq)
+		s = s->next;
+	return s;
+}
+
+void check_qps_each(void (*fn)(struct check_qp *q, void *arg), void *arg)
+{
+	for (unsigned i = 0; i < BUCKETS; i++)
+		for (struct check_qp *q = all.qp[i], *next; q; q = next) {
+			next = q->next;
+			fn(q, arg);
+		}
+}
+
+/* ---- made and gone ---- */
+
+/* Twice what the queue has room for: slots become free in the device before the program polls. */
+static int queue_init(struct check_queue *q, uint32_t max)
+{
+	uint32_t n = 2;
+	while (n < 2 * max)
+		n *= 2;
+	q->ring = malloc(n * sizeof(*q->ring));
+	q->mask = n - 1;
+	q->max = max;
+	return q->ring ? 0 : -ENOMEM;
+}
+
+static void no_room(void)
+{
+	rpwi_check_unwatched("there was no memory to watch one of the queues");
+}
+
+void check_cq_made(const struct ibv_cq *cq, uint32_t cqe)
+{
+	struct check_cq *c = calloc(1, sizeof(*c));
+	if (!rpwi_check_lock()) {
+		free(c);
+		return;
+	}
+	if (c) {
+		unsigned at = bucket(cq);
+		*c = (struct check_cq){
+			.next = all.cq[at], .ibv = cq, .cqe = cqe, .made = rpwi_check_site};
+		all.cq[at] = c;
+	} else {
+		no_room();
+	}
+	rpwi_check_unlock();
+}
+
+void check_cq_resized(const struct ibv_cq *cq, uint32_t cqe)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct check_cq *c = check_cq_find(cq);
+	if (c)
+		c->cqe = cqe;
+	rpwi_check_unlock();
+}
+
+void check_cq_gone(const struct ibv_cq *cq)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct check_cq **at = &all.cq[bucket(cq)], *c;
+	while (*at && (*at)->ibv != cq)
+		at = &(*at)->next;
+	c = *at;
+	if (c)
+		*at = c->next;
+	rpwi_check_unlock();
+	free(c);
+}
+
+void check_srq_made(const struct ibv_srq *srq, const struct ibv_srq_attr *asked, uint32_t room)
+{
+	struct check_srq *s = calloc(1, sizeof(*s));
+	bool good = s && !queue_init(&s->q, room);
+	if (!rpwi_check_lock())
+		good = false;
+	else {
+		if (good) {
+			unsigned at = bucket(srq);
+			s->next = all.srq[at];
+			s->ibv = srq;
+			s->sge_max = asked->max_sge;
+			s->made = rpwi_check_site;
+			s->q.shared = true;
+			all.srq[at] = s;
+		} else {
+			no_room();
+		}
+		rpwi_check_unlock();
+	}
+	if (!good)
+		free(s);
+}
+
+static void forget_srq(struct check_qp *q, void *srq)
+{
+	if (q->srq == srq)
+		q->srq = NULL;
+}
+
+void check_srq_gone(const struct ibv_srq *srq)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct check_srq **at = &all.srq[bucket(srq)], *s;
+	while (*at && (*at)->ibv != srq)
+		at = &(*at)->next;
+	s = *at;
+	if (s) {
+		*at = s->next;
+		check_qps_each(forget_srq, s);
+	}
+	rpwi_check_unlock();
+	if (s)
+		free(s->q.ring);
+	free(s);
+}
+
+void check_qp_made(const struct ibv_qp *qp, const struct rpwi_qp *t, const struct ibv_qp_cap *asked,
+	const struct ibv_qp_cap *got)
+{
+	struct check_qp *q = calloc(1, sizeof(*q));
+	bool good = q && !queue_init(&q->sq, got->max_send_wr) &&
+		    (qp->srq || !queue_init(&q->rq, RPWI_MAX(got->max_recv_wr, 1u)));
+	bool mine = rpwi_check_lock();
+	if (mine && good) {
+		q->ibv = qp;
+		q->t = t;
+		q->asked = *asked;
+		q->made = rpwi_check_site;
+		q->sq.is_send = true;
+		q->scq = check_cq_find(qp->send_cq);
+		q->rcq = check_cq_find(qp->recv_cq);
+		q->srq = qp->srq ? check_srq_find(qp->srq) : NULL;
+		pthread_mutex_init(&q->posting, NULL);
+		q->next = all.qp[t->qpn & (BUCKETS - 1)];
+		all.qp[t->qpn & (BUCKETS - 1)] = q;
+	} else if (mine) {
+		no_room();
+	}
+	if (mine)
+		rpwi_check_unlock();
+	if ((!mine || !good) && q) {
+		free(q->sq.ring);
+		free(q->rq.ring);
+		free(q);
+	}
+}
+
+/* Takes it out of the table: before the device frees it. */
+void check_qp_gone(const struct ibv_qp *qp)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct check_qp *q = check_qp_find(qp), **at = &all.qp[qp->qp_num & (BUCKETS - 1)];
+	if (q) {
+		check_unread(q);
+		check_queues_drop(q);
+		while (*at != q)
+			at = &(*at)->next;
+		*at = q->next;
+	}
+	rpwi_check_unlock();
+	if (!q)
+		return;
+	pthread_mutex_destroy(&q->posting);
+	free(q->sq.ring);
+	free(q->rq.ring);
+	free(q);
+}
+
+void check_qp_reset(const struct ibv_qp *qp)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct check_qp *q = check_qp_find(qp);
+	if (q) {
+		check_unread(q);
+		check_queues_drop(q);
+		q->failed = 0;
+		q->posts_since = 0;
+	}
+	rpwi_check_unlock();
+}

@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* queue.c - see queue.h: requests from the post to the poll, and the rules about them. */
+#include "check/queue.h"
+
+#include "base/hash.h"
+#include "check/keys.h"
+#include "rc/names.h"
+
+#include <stdio.h>
+
+const char *check_op_name(const struct check_queue *q, const struct check_wr *w)
+{
+	if (!q->is_send)
+		return "RECV";
+	return rpwi_wr_name((enum ibv_wr_opcode)w->opcode);
+}
+
+struct rpwi_finding check_finding(
+	enum rpwi_check_rule rule, const struct check_qp *q, const struct check_wr *w)
+{
+	struct rpwi_finding f = {.rule = rule};
+	if (q) {
+		f.qpn = q->t->qpn;
+		f.peer_qpn = q->t->type == IBV_QPT_UD ? 0 : q->t->attr.dest_qp_num;
+		f.type = rpwi_type_name(q->t->type);
+		f.state = rpwi_state_name(q->t->state);
+	}
+	if (q && w) {
+		bool is_send = w >= q->sq.ring && w <= q->sq.ring + q->sq.mask;
+		f.has_wr = true;
+		f.wr_id = w->wr_id;
+		f.op = check_op_name(is_send ? &q->sq : &q->rq, w);
+		f.has_memory = w->nsge;
+		f.addr = w->nsge ? w->sge[0].addr : 0;
+		f.len = w->len;
+		f.key = w->nsge ? w->sge[0].lkey : 0;
+		f.site[0].what = "posted here";
+		f.site[0].at = w->site;
+	}
+	return f;
+}
+
+static struct check_wr *at(const struct check_queue *q, uint32_t i)
+{
+	return &q->ring[i & q->mask];
+}
+
+static uint16_t *id_count(struct check_queue *q, uint64_t wr_id)
+{
+	return &q->ids[rpwi_mix(0, wr_id) >> 32 & (RPWI_ARRAY_LEN(q->ids) - 1)];
+}
+
+static struct check_queue *recv_queue(struct check_qp *q) { return q->srq ? &q->srq->q : &q->rq; }
+
+/* ---- what is in the buffers ---- */
+
+static bool reads_memory(unsigned opcode)
+{
+	return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
+	       opcode == IBV_WR_SEND_WITH_INV || opcode == IBV_WR_RDMA_WRITE ||
+	       opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+/* False: its memory is not there, or its key is not ours to read. */
+static bool sum(const struct check_wr *w, uint32_t *out)
+{
+	*out = 0;
+	for (unsigned i = 0; i < w->nsge; i++)
+		if (!check_key_sum(&w->sge[i], out))
+			return false;
+	return true;
+}
+
+/* Where the program, or somebody, has changed what was posted. */
+static void look_for_change(
+	struct check_qp *q, struct check_wr *w, enum rpwi_check_rule rule, const char *when)
+{
+	uint32_t now;
+	if (!w->summed || !sum(w, &now) || now == w->sum)
+		return;
+	struct rpwi_finding f = check_finding(rule, q, w);
+	w->summed = false;
+	uint32_t by = check_key_wrote(w->sge, w->nsge, w->posted_ns);
+	if (by)
+		snprintf(f.text, sizeof(f.text),
+			"the bytes differ from those at the post; a WRITE or an atomic of the "
+			"peer, "
+			"through QP 0x%06x, has reached them since",
+			by);
+	else
+		snprintf(f.text, sizeof(f.text), "the bytes were other ones at the post than %s%s",
+			when,
+			w->len > CHECK_SUM_ALL ? " (a sample: the request is longer than 64 KiB)"
+					       : "");
+	if (rpwi_check_site.pc[0] && rule == RPWI_RULE_BUFFER_CHANGED_LATE) {
+		f.site[1].what = "seen here, as the completion is polled";
+		f.site[1].at = rpwi_check_site;
+	}
+	rpwi_check_report(&f);
+}
+
+/* ---- posting ---- */
+
+static void wr_note(struct check_queue *q, struct check_wr *w, uint64_t wr_id,
+	const struct ibv_sge *sge, int nsge)
+{
+	w->wr_id = wr_id;
+	w->posted_ns = rpwi_now_ns();
+	w->site = rpwi_check_site;
+	w->phase = CHECK_POSTED;
+	w->status = IBV_WC_SUCCESS;
+	w->summed = false;
+	w->raddr = w->rkey = w->opcode = w->flags = 0;
+	w->nsge = (uint8_t)RPWI_MIN(RPWI_MAX(nsge, 0), (int)CHECK_SGES);
+	w->len = 0;
+	for (int i = 0; sge && i < nsge; i++) {
+		if (i < w->nsge)
+			w->sge[i] = sge[i];
+		w->len += sge[i].length;
+	}
+	++*id_count(q, wr_id);
+}
+
+/* Said once for a queue: most programs that do it do it always. */
+static void ids_look(struct check_qp *q, struct check_queue *of, const struct check_wr *w)
+{
+	if (of->ids_told || *id_count(of, w->wr_id) < 2)
+		return;
+	for (uint32_t i = of->tail - 1; i != of->head - 1; i--) {
+		const struct check_wr *v = at(of, i);
+		if (v == w || v->wr_id != w->wr_id || v->phase == CHECK_POLLED)
+			continue;
+		of->ids_told = true;
+		struct rpwi_finding f = check_finding(RPWI_RULE_WR_ID_TWICE, q, w);
+		snprintf(f.text, sizeof(f.text),
+			"another %s with wr_id %llu is in flight on the same queue",
+			check_op_name(of, v), (unsigned long long)w->wr_id);
+		f.site[1].what = "the other one, posted here";
+		f.site[1].at = v->site;
+		rpwi_check_report(&f);
+		return;
+	}
+}
+
+/* A slot for one more; the oldest of those that the device is done with go where there is none. */
+static struct check_wr *slot(struct check_queue *q)
+{
+	if (q->tail - q->head > q->mask) {
+		if (q->shared || q->done == q->head)
+			q->head++;
+		else
+			q->head = q->done;
+	}
+	return at(q, q->tail++);
+}
+
+static bool makes_completion(const struct check_qp *q, const struct check_wr *w)
+{
+	return q->t->sig_all || w->flags & IBV_SEND_SIGNALED;
+}
+
+static void cq_more(struct check_qp *q, struct check_cq *cq, const struct check_wr *w)
+{
+	if (!cq || ++cq->outstanding <= cq->cqe)
+		return;
+	struct rpwi_finding f = check_finding(RPWI_RULE_CQ_SMALL, q, w);
+	snprintf(f.text, sizeof(f.text), "%u requests can complete into a CQ that was made for %u",
+		cq->outstanding, cq->cqe);
+	f.site[1].what = "the CQ was created here";
+	f.site[1].at = cq->made;
+	rpwi_check_report(&f);
+}
+
+static void posts_after_error(struct check_qp *q, const struct check_wr *w)
+{
+	/* one more may be a marker, by which programs know that all is flushed */
+	if (!q->failed || q->posts_since++ != 1)
+		return;
+	struct rpwi_finding f = check_finding(RPWI_RULE_ERROR_IGNORED, q, w);
+	snprintf(f.text, sizeof(f.text),
+		"the completion of wr_id %llu had status %u (%s), and requests are still posted",
+		(unsigned long long)q->failed_wr_id, q->failed,
+		rpwi_status_name((enum ibv_wc_status)q->failed));
+	f.site[1].what = "that completion was polled here";
+	f.site[1].at = q->failed_at;
+	rpwi_check_report(&f);
+}
+
+/* What drivers give beyond what was asked for differs. */
+static void limits_look(struct check_qp *q, const struct check_wr *w, int nsge)
+{
+	bool is_inline = w->flags & IBV_SEND_INLINE;
+	if (is_inline && w->len > q->asked.max_inline_data) {
+		struct rpwi_finding f = check_finding(RPWI_RULE_INLINE_LUCK, q, w);
+		snprintf(f.text, sizeof(f.text),
+			"%u bytes inline, and ibv_create_qp was asked for %u", w->len,
+			q->asked.max_inline_data);
+		f.site[1].what = "the QP was created here";
+		f.site[1].at = q->made;
+		rpwi_check_report(&f);
+	}
+	if (!is_inline && nsge > (int)RPWI_MAX(q->asked.max_send_sge, 1u)) {
+		struct rpwi_finding f = check_finding(RPWI_RULE_SGE_LUCK, q, w);
+		snprintf(f.text, sizeof(f.text), "%d elements, and ibv_create_qp was asked for %u",
+			nsge, q->asked.max_send_sge);
+		f.site[1].what = "the QP was created here";
+		f.site[1].at = q->made;
+		rpwi_check_report(&f);
+	}
+}
+
+static void send_note(struct check_qp *q, const struct ibv_send_wr *wr)
+{
+	struct check_wr *w = slot(&q->sq);
+	wr_note(&q->sq, w, wr->wr_id, wr->sg_list, wr->num_sge);
+	w->opcode = (uint8_t)wr->opcode;
+	w->flags = (uint8_t)wr->send_flags;
+	if (wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+		wr->opcode == IBV_WR_RDMA_READ || (int)wr->opcode == RPWI_WR_ATOMIC_WRITE) {
+		w->raddr = wr->wr.rdma.remote_addr;
+		w->rkey = wr->wr.rdma.rkey;
+	} else if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+		   wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		w->raddr = wr->wr.atomic.remote_addr;
+		w->rkey = wr->wr.atomic.rkey;
+	}
+	posts_after_error(q, w);
+	limits_look(q, w, wr->num_sge);
+	if (rpwi_check_wants(RPWI_RULE_WR_ID_TWICE))
+		ids_look(q, &q->sq, w);
+	if (makes_completion(q, w))
+		cq_more(q, q->scq, w);
+	if (w->flags & IBV_SEND_INLINE)
+		w->nsge = 0; /* the bytes are the device's by now */
+	else if (reads_memory(w->opcode) && rpwi_check_wants(RPWI_RULE_BUFFER_CHANGED))
+		w->summed = sum(w, &w->sum);
+}
+
+struct check_qp *check_sends_begin(const struct ibv_qp *qp, const struct ibv_send_wr *wr)
+{
+	if (!rpwi_check_lock())
+		return NULL;
+	struct check_qp *q = check_qp_find(qp);
+	rpwi_check_unlock();
+	if (!q)
+		return NULL;
+	pthread_mutex_lock(&q->posting);
+	rpwi_lock(RPWI_LOCK_CHECK);
+	for (; wr; wr = wr->next)
+		send_note(q, wr);
+	rpwi_check_unlock();
+	return q;
+}
+
+static void drop(struct check_qp *q, struct check_queue *of, const struct check_wr *w)
+{
+	--*id_count(of, w->wr_id);
+	struct check_cq *cq = of->is_send ? q->scq : q->rcq;
+	if (cq && cq->outstanding && (!of->is_send || makes_completion(q, w)))
+		cq->outstanding--;
+}
+
+/* The queue has no slot that the program has polled free. */
+static void full(struct check_qp *q, const struct check_wr *last, bool refused)
+{
+	const struct check_wr *first = NULL;
+	uint32_t n = q->sq.tail - q->sq.head;
+	for (uint32_t i = q->sq.head; i != q->sq.tail; i++) {
+		const struct check_wr *w = at(&q->sq, i);
+		if (makes_completion(q, w))
+			first = NULL;
+		else if (!first)
+			first = w;
+	}
+	/* the requests before `first` make a completion: polling it is all that is missing */
+	bool never = first == at(&q->sq, q->sq.head);
+	if (refused && !never)
+		return; /* the program is told */
+	struct rpwi_finding f =
+		check_finding(never ? RPWI_RULE_NEVER_SIGNALED : RPWI_RULE_SQ_OVERFLOW, q, last);
+	snprintf(f.text, sizeof(f.text),
+		never ? "%u requests are outstanding in a send queue of %u, and none of them makes "
+			"a completion"
+		      : "%u requests are outstanding in a send queue of %u: the program has polled "
+			"no completion that gives a slot back",
+		n, q->sq.max);
+	f.site[1].what = never ? "the first of them, posted here" : "the QP was created here";
+	f.site[1].at = never ? first->site : q->made;
+	rpwi_check_report(&f);
+}
+
+void check_sends_end(struct check_qp *q, const struct ibv_send_wr *bad, int rc)
+{
+	if (!q)
+		return;
+	rpwi_lock(RPWI_LOCK_CHECK);
+	if (rc == ENOMEM)
+		full(q, at(&q->sq, q->sq.tail - 1), true);
+	for (; rc && bad; bad = bad->next)
+		drop(q, &q->sq, at(&q->sq, --q->sq.tail));
+	if (!rc && q->sq.tail - q->sq.head > q->sq.max) {
+		full(q, at(&q->sq, q->sq.tail - 1), false);
+		q->sq.head = q->sq.done;
+	}
+	rpwi_check_unlock();
+	pthread_mutex_unlock(&q->posting);
+}
+
+static void recv_note(struct check_qp *q, struct check_queue *of, const struct ibv_recv_wr *wr)
+{
+	struct check_wr *w = slot(of);
+	wr_note(of, w, wr->wr_id, wr->sg_list, wr->num_sge);
+	if (!q)
+		return;
+	posts_after_error(q, w);
+	if (rpwi_check_wants(RPWI_RULE_WR_ID_TWICE))
+		ids_look(q, of, w);
+	if (wr->num_sge > (int)RPWI_MAX(q->asked.max_recv_sge, 1u)) {
+		struct rpwi_finding f = check_finding(RPWI_RULE_SGE_LUCK, q, w);
+		snprintf(f.text, sizeof(f.text), "%d elements, and ibv_create_qp was asked for %u",
+			wr->num_sge, q->asked.max_recv_sge);
+		f.site[1].what = "the QP was created here";
+		f.site[1].at = q->made;
+		rpwi_check_report(&f);
+	}
+	cq_more(q, q->rcq, w);
+}
+
+void check_recvs_begin(const struct ibv_qp *qp, const struct ibv_recv_wr *wr)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct check_qp *q = check_qp_find(qp);
+	for (; q && q->rq.ring && wr; wr = wr->next)
+		recv_note(q, &q->rq, wr);
+	rpwi_check_unlock();
+}
+
+static void recvs_end(struct check_qp *q, struct check_queue *of, const struct ibv_recv_wr *bad)
+{
+	for (; bad; bad = bad->next) {
+		struct check_wr *w = at(of, --of->tail);
+		if (q)
+			drop(q, of, w);
+		else
+			--*id_count(of, w->wr_id);
+	}
+	/* the device takes a slot back when a message comes, a driver when it is polled */
+	if (of->tail - of->head > of->max && !of->shared) {
+		struct rpwi_finding f =
+			check_finding(RPWI_RULE_RQ_OVERFLOW, q, at(of, of->tail - 1));
+		snprintf(f.text, sizeof(f.text),
+			"%u receives are outstanding in a receive queue of %u: the program has "
+			"polled no completion that gives a slot back",
+			of->tail - of->head, of->max);
+		f.site[1].what = "the QP was created here";
+		f.site[1].at = q->made;
+		rpwi_check_report(&f);
+		of->head = of->done;
+	}
+}
+
+void check_recvs_end(const struct ibv_qp *qp, const struct ibv_recv_wr *bad)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct check_qp *q = check_qp_find(qp);
+	if (q && q->rq.ring)
+		recvs_end(q, &q->rq, bad);
+	rpwi_check_unlock();
+}
+
+void check_srq_recvs_begin(const struct ibv_srq *srq, const struct ibv_recv_wr *wr)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct check_srq *s = check_srq_find(srq);
+	for (; s && wr; wr = wr->next)
+		recv_note(NULL, &s->q, wr);
+	rpwi_check_unlock();
+}
+
+void check_srq_recvs_end(const struct ibv_srq *srq, const struct ibv_recv_wr *bad)
+{
+	if (!bad || !rpwi_check_lock())
+		return;
+	struct check_srq *s = check_srq_find(srq);
+	if (s)
+		recvs_end(NULL, &s->q, bad);
+	rpwi_check_unlock();
+}
+
+/* ---- completing ---- */
+
+/* The first request in `phase` with this number, from `from` on; NULL: it is not known. */
+static struct check_wr *with_id(
+	struct check_queue *q, uint32_t from, uint64_t wr_id, enum check_phase phase)
+{
+	for (uint32_t i = from; i != q->tail; i++)
+		if (at(q, i)->phase == phase && at(q, i)->wr_id == wr_id)
+			return at(q, i);
+	return NULL;
+}
+
+static void done(struct check_qp *q, struct check_wr *w, enum ibv_wc_status status)
+{
+	w->phase = CHECK_DONE;
+	w->status = (uint8_t)status;
+	if (status == IBV_WC_SUCCESS)
+		look_for_change(q, w, RPWI_RULE_BUFFER_CHANGED,
+			"when the peer had acknowledged all of them");
+	else
+		w->summed = false;
+}
+
+/* Completions of a QP's own queues come in the order of the posts; those before it that make none
+ * are done, too. */
+void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct check_qp *q = check_qpn_find(t->qpn);
+	struct check_queue *of = q && recv ? recv_queue(q) : NULL;
+	if (q && !recv)
+		of = &q->sq;
+	if (of && of->shared) {
+		struct check_wr *w = with_id(of, of->head, wc->wr_id, CHECK_POSTED);
+		if (w)
+			done(q, w, wc->status);
+	} else if (of && of->ring) {
+		bool found = false;
+		while (!found && of->done != of->tail) {
+			struct check_wr *w = at(of, of->done++);
+			bool makes = recv || makes_completion(q, w);
+			found = wc->status == IBV_WC_SUCCESS ? makes : w->wr_id == wc->wr_id;
+			done(q, w, found ? wc->status : IBV_WC_SUCCESS);
+			if (found && !makes && q->scq)
+				q->scq->outstanding++; /* an error shows whatever it asked for */
+		}
+	}
+	rpwi_check_unlock();
+}
+
+static void retire(struct check_qp *q, struct check_queue *of, struct check_wr *w)
+{
+	w->phase = CHECK_POLLED;
+	--*id_count(of, w->wr_id);
+	look_for_change(q, w, RPWI_RULE_BUFFER_CHANGED_LATE, "when their completion was polled");
+}
+
+static void polled_one(struct check_qp *q, struct check_cq *cq, const struct ibv_wc *wc)
+{
+	if (cq && cq->outstanding)
+		cq->outstanding--;
+	if (wc->status != IBV_WC_SUCCESS && !q->failed) {
+		q->failed = (uint8_t)wc->status;
+		q->posts_since = 0;
+		q->failed_wr_id = wc->wr_id;
+		q->failed_at = rpwi_check_site;
+	}
+	/* of a failed one the opcode means nothing: it is the queue that has it done and unpolled */
+	bool recv = wc->status == IBV_WC_SUCCESS
+			    ? wc->opcode & IBV_WC_RECV
+			    : !with_id(&q->sq, q->sq.head, wc->wr_id, CHECK_DONE);
+	struct check_queue *of = recv ? recv_queue(q) : &q->sq;
+	if (of->shared || wc->status != IBV_WC_SUCCESS) {
+		struct check_wr *w = with_id(of, of->head, wc->wr_id, CHECK_DONE);
+		if (w)
+			retire(q, of, w);
+		while (of->head != of->tail && at(of, of->head)->phase == CHECK_POLLED)
+			of->head++;
+		return;
+	}
+	for (bool last = false; !last && of->head != of->done; of->head++) {
+		struct check_wr *w = at(of, of->head);
+		last = recv || makes_completion(q, w);
+		if (w->phase != CHECK_POLLED)
+			retire(q, of, w);
+	}
+}
+
+void check_polled(const struct ibv_cq *ibv, const struct ibv_wc *wc, int n)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct check_cq *cq = check_cq_find(ibv);
+	for (int i = 0; i < n; i++) {
+		struct check_qp *q = check_qpn_find(wc[i].qp_num);
+		if (q)
+			polled_one(q, cq, &wc[i]);
+	}
+	rpwi_check_unlock();
+}
+
+/* ---- the end of a QP ---- */
+
+static void unread_of(struct check_qp *q, struct check_queue *of)
+{
+	for (uint32_t i = of->head; i != of->done; i++) {
+		struct check_wr *w = at(of, i);
+		if (w->phase != CHECK_DONE || w->status == IBV_WC_SUCCESS ||
+			w->status == IBV_WC_WR_FLUSH_ERR)
+			continue;
+		struct rpwi_finding f = check_finding(RPWI_RULE_ERROR_UNREAD, q, w);
+		snprintf(f.text, sizeof(f.text),
+			"it completed with status %u (%s), and the QP is destroyed or reset before "
+			"the program has polled that",
+			w->status, rpwi_status_name((enum ibv_wc_status)w->status));
+		f.site[1].what = "destroyed or reset here";
+		f.site[1].at = rpwi_check_site;
+		rpwi_check_report(&f);
+	}
+}
+
+void check_unread(struct check_qp *q)
+{
+	unread_of(q, &q->sq);
+	if (!q->srq)
+		unread_of(q, &q->rq);
+}
+
+static void drop_all(struct check_qp *q, struct check_queue *of)
+{
+	for (; of->head != of->tail; of->head++)
+		if (at(of, of->head)->phase != CHECK_POLLED)
+			drop(q, of, at(of, of->head));
+	of->done = of->head;
+	memset(of->ids, 0, sizeof(of->ids));
+}
+
+void check_queues_drop(struct check_qp *q)
+{
+	drop_all(q, &q->sq);
+	if (!q->srq && q->rq.ring)
+		drop_all(q, &q->rq);
+}

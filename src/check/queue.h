@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* queue.h - what the checker knows of queues: which requests are in flight, where they were posted,
+ * what was in their buffers, and whether the program has seen how they ended.
+ *
+ * A send queue is a ring with three cursors: [head, done) has completed in the device and was not
+ * polled yet, [done, tail) is in flight. A slot becomes free when a completion behind it is polled,
+ * as in a driver. A shared receive queue completes in any order, so its requests have a phase
+ * each.
+ *
+ * The device tells: made and gone, before a post and after it, a completion as it is made, and one
+ * as the program gets it. RPWI_LOCK_CHECK is taken inside; the objects are known by their address.
+ */
+#ifndef ROPEWAY_CHECK_QUEUE_H
+#define ROPEWAY_CHECK_QUEUE_H
+
+#include <infiniband/verbs.h>
+
+#include "check/check.h"
+#include "rc/rc.h"
+
+enum { CHECK_SGES = 8 }; /* of a request are watched */
+
+enum check_phase { CHECK_POSTED, CHECK_DONE, CHECK_POLLED };
+
+struct check_wr {
+	uint64_t wr_id, posted_ns, raddr;
+	struct rpwi_site site;
+	uint32_t rkey, len;
+	uint32_t sum;   /* of its buffers when it was posted; of one that only reads them */
+	uint8_t opcode; /* enum ibv_wr_opcode; of a send queue */
+	uint8_t flags;  /* enum ibv_send_flags */
+	uint8_t phase;  /* enum check_phase */
+	uint8_t status; /* enum ibv_wc_status, from CHECK_DONE on */
+	uint8_t nsge;   /* of `sge` */
+	bool summed;
+	struct ibv_sge sge[CHECK_SGES];
+};
+_Static_assert(sizeof(struct check_wr) <= 256, "the bound that check.h promises");
+
+struct check_queue {
+	struct check_wr *ring; /* NULL: not watched */
+	uint32_t mask, max;    /* max: what the program asked for */
+	uint32_t head, done, tail;
+	bool is_send, shared;
+	uint16_t ids[64]; /* so many in flight, by a hash of wr_id */
+	bool ids_told;
+};
+
+/* What completes into a CQ. */
+struct check_cq {
+	struct check_cq *next;
+	const struct ibv_cq *ibv;
+	uint32_t cqe, outstanding; /* cqe: asked for */
+	struct rpwi_site made;
+	/* for the rules about events (events.c) */
+	bool armed, armed_solicited, polled_empty, polled_since, waits;
+	uint32_t got;            /* events handed out and not acknowledged */
+	struct rpwi_site arm_at; /* of the last ibv_req_notify_cq */
+};
+
+struct check_srq {
+	struct check_srq *next;
+	const struct ibv_srq *ibv;
+	uint32_t sge_max;
+	struct rpwi_site made;
+	struct check_queue q;
+};
+
+struct check_qp {
+	struct check_qp *next;
+	const struct ibv_qp *ibv;
+	const struct rpwi_qp *t; /* the device's */
+	struct ibv_qp_cap asked;
+	struct rpwi_site made;
+	struct check_queue sq, rq;
+	struct check_srq *srq; /* or NULL */
+	struct check_cq *scq, *rcq;
+	pthread_mutex_t posting; /* of the sends: the ring's order is the device's */
+	/* the first completion with an error that was polled, and requests posted since */
+	uint8_t failed; /* enum ibv_wc_status, or 0 */
+	uint32_t posts_since;
+	uint64_t failed_wr_id;
+	struct rpwi_site failed_at;
+};
+
+/* ---- objects. Made: the program has them; asked: what it asked for, before it was rounded up ---- */
+void check_cq_made(const struct ibv_cq *cq, uint32_t cqe);
+void check_cq_resized(const struct ibv_cq *cq, uint32_t cqe);
+void check_cq_gone(const struct ibv_cq *cq);
+void check_srq_made(const struct ibv_srq *srq, const struct ibv_srq_attr *asked, uint32_t room);
+void check_srq_gone(const struct ibv_srq *srq);
+void check_qp_made(const struct ibv_qp *qp, const struct rpwi_qp *t, const struct ibv_qp_cap *asked,
+	const struct ibv_qp_cap *got);
+void check_qp_gone(const struct ibv_qp *qp);
+void check_qp_reset(const struct ibv_qp *qp); /* its requests are dropped without completions */
+
+/* ---- requests ---- */
+
+/* Before the device gets them; and after: `bad` is the first that it did not take, NULL: it took
+ * all. What check_sends_begin gives is passed on; NULL: they are not checked. */
+struct check_qp *check_sends_begin(const struct ibv_qp *qp, const struct ibv_send_wr *wr);
+void check_sends_end(struct check_qp *q, const struct ibv_send_wr *bad, int rc);
+void check_recvs_begin(const struct ibv_qp *qp, const struct ibv_recv_wr *wr);
+void check_recvs_end(const struct ibv_qp *qp, const struct ibv_recv_wr *bad);
+void check_srq_recvs_begin(const struct ibv_srq *srq, const struct ibv_recv_wr *wr);
+void check_srq_recvs_end(const struct ibv_srq *srq, const struct ibv_recv_wr *bad);
+/* The device makes a completion; the program gets some. The lock of the HCA may be held. */
+void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc);
+void check_polled(const struct ibv_cq *cq, const struct ibv_wc *wc, int n);
+
+/* ---- for the other files; the lock is held ---- */
+struct check_qp *check_qp_find(const struct ibv_qp *qp);
+struct check_qp *check_qpn_find(uint32_t qpn);
+struct check_cq *check_cq_find(const struct ibv_cq *cq);
+struct check_srq *check_srq_find(const struct ibv_srq *srq);
+/* A finding about a QP, and about a request of it (or NULL), which is its first site. */
+struct rpwi_finding check_finding(
+	enum rpwi_check_rule rule, const struct check_qp *q, const struct check_wr *w);
+const char *check_op_name(const struct check_queue *q, const struct check_wr *w);
+/* Errors of its requests that the program has not polled; then all of them go. */
+void check_unread(struct check_qp *q);
+void check_queues_drop(struct check_qp *q);
+/* All QPs in turn. */
+void check_qps_each(void (*fn)(struct check_qp *q, void *arg), void *arg);
+
+#endif

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* checked.c - see checked.h. The calls themselves are the device's; before and behind them the
+ * checker is told. */
+#include "device/checked.h"
+
+#include "check/keys.h"
+#include "check/queue.h"
+#include "device/cq.h"
+#include "device/mem.h"
+#include "device/qp.h"
+
+/* ---- the data path ---- */
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	/* of ibv_wr_complete the site is known already */
+	if (to_dqp(qp)->batch != wr || !wr)
+		RPWI_CHECK_HERE();
+	struct check_qp *q = check_sends_begin(qp, wr);
+	int rc = dev_post_send(qp, wr, bad);
+	check_sends_end(q, rc ? *bad : NULL, rc);
+	return rc;
+}
+
+static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	RPWI_CHECK_HERE();
+	check_recvs_begin(qp, wr);
+	int rc = dev_post_recv(qp, wr, bad);
+	check_recvs_end(qp, rc ? *bad : NULL);
+	return rc;
+}
+
+static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	RPWI_CHECK_HERE();
+	check_srq_recvs_begin(srq, wr);
+	int rc = dev_post_srq_recv(srq, wr, bad);
+	check_srq_recvs_end(srq, rc ? *bad : NULL);
+	return rc;
+}
+
+static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	RPWI_CHECK_HERE();
+	int got = dev_poll_cq(cq, n, wc);
+	if (got > 0)
+		check_polled(cq, wc, got);
+	return got;
+}
+
+void checked_context(struct verbs_context *v)
+{
+	struct ibv_context_ops *o = &v->context.ops;
+	o->poll_cq = poll_cq;
+	o->post_send = post_send;
+	o->post_recv = post_recv;
+	o->post_srq_recv = post_srq_recv;
+}
+
+/* ---- extended CQs and QPs ---- */
+
+/* Those of all CQs, and of all QPs, are the same. */
+static struct {
+	int (*start)(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr);
+	int (*next)(struct ibv_cq_ex *cq);
+	int (*complete)(struct ibv_qp_ex *qp);
+} device;
+
+static int polled_ex(struct ibv_cq_ex *ex, int rc)
+{
+	struct dcq *cq = RPWI_CONTAINER_OF(ex, struct dcq, ex);
+	if (!rc)
+		check_polled(&cq->ibv, &cq->cur, 1);
+	return rc;
+}
+
+static int ex_start(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
+{
+	RPWI_CHECK_HERE();
+	return polled_ex(cq, device.start(cq, attr));
+}
+
+static int ex_next(struct ibv_cq_ex *cq)
+{
+	RPWI_CHECK_HERE();
+	return polled_ex(cq, device.next(cq));
+}
+
+void checked_cq_ex(struct ibv_cq_ex *cq)
+{
+	device.start = cq->start_poll;
+	device.next = cq->next_poll;
+	cq->start_poll = ex_start;
+	cq->next_poll = ex_next;
+}
+
+static int wr_complete(struct ibv_qp_ex *qp)
+{
+	RPWI_CHECK_HERE();
+	return device.complete(qp);
+}
+
+void checked_qp_ex(struct ibv_qp_ex *qp)
+{
+	device.complete = qp->wr_complete;
+	qp->wr_complete = wr_complete;
+}
+
+/* ---- what the transport calls ---- */
+
+static void completes(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, bool solicited)
+{
+	check_completes(t, recv, wc);
+	device_qp_ops.complete(t, recv, wc, solicited);
+}
+
+static void written(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint64_t len)
+{
+	if (!rpwi_check_lock())
+		return;
+	check_key_written(t->qpn, rkey, addr, len);
+	rpwi_check_unlock();
+}
+
+static int write_memory(
+	struct rpwi_qp *t, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote)
+{
+	int rc = mem_write(t, key, addr, src, len, remote);
+	if (remote && !rc && len)
+		written(t, key, addr, len);
+	return rc;
+}
+
+static int atomic(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare,
+	uint64_t swap_add, uint64_t *orig)
+{
+	int rc = mem_atomic(t, rkey, addr, cmp_swap, compare, swap_add, orig);
+	if (!rc)
+		written(t, rkey, addr, 8);
+	return rc;
+}
+
+static int atomic_write(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, const void *value)
+{
+	int rc = mem_atomic_write(t, rkey, addr, value);
+	if (!rc)
+		written(t, rkey, addr, 8);
+	return rc;
+}
+
+const struct rpwi_qp_ops *checked_qp_ops(void)
+{
+	static struct rpwi_qp_ops ops;
+	ops = device_qp_ops;
+	ops.complete = completes;
+	ops.mem_write = write_memory;
+	ops.mem_atomic = atomic;
+	ops.mem_atomic_write = atomic_write;
+	return &ops;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* checked.h - the device under --check: its tables of calls with the checker before and behind each
+ * of them. Without --check none of this is called. Private to device/. */
+#ifndef ROPEWAY_DEVICE_CHECKED_H
+#define ROPEWAY_DEVICE_CHECKED_H
+
+#include "device/hca.h"
+
+/* In the place of what is there: of a context, of a CQ and a QP for the calls of verbs.h that have
+ * tables of their own. */
+void checked_context(struct verbs_context *v);
+void checked_cq_ex(struct ibv_cq_ex *cq);
+void checked_qp_ex(struct ibv_qp_ex *qp);
+/* What the transport calls. */
+extern const struct rpwi_qp_ops *checked_qp_ops(void);
+
+#endif
