@@ -27,13 +27,16 @@ enum { RPWI_CHECK_KINDS = 256 };
 extern bool rpwi_check_on;                       /* set by rpwi_check_init */
 extern struct rpwi_check_options rpwi_check_how; /* read once */
 
-/* Reads ROPEWAY_CHECK, before the first call; idempotent. */
+/* Reads ROPEWAY_CHECK, before the first call; idempotent. A second library of the process that
+ * checks, too, has other numbers for its findings. */
 void rpwi_check_init(void);
+extern uint32_t rpwi_check_first_id;
 
 /* ---- the call that is under way in this thread ---- */
 
 extern __thread struct rpwi_site rpwi_check_site __attribute__((tls_model("initial-exec")));
 void rpwi_check_site_note(const void *pc, const void *frame);
+int rpwi_check_sites_init(void); /* after rpwi_check_init, before the first note; 0 or -errno */
 /* At the top of each function that programs call. */
 #define RPWI_CHECK_HERE() \
 	do { \

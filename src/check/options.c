@@ -65,6 +65,7 @@ static const struct {
 	{"posts", HUNDRED, 1},
 	{"order", HUNDRED, 2},
 	{"race", HUNDRED, 4},
+	{"plugin", HUNDRED, 5},
 	{"rpw", HUNDRED, 6},
 };
 

@@ -5,7 +5,8 @@
  *   LIST          the same as rules=LIST
  *   rules=LIST    names or numbers between commas, from left to right, on top of what is on by
  *                 default: NAME turns a rule on, -NAME off; so do groups: all, none, default,
- *                 posts (1xx), order (2xx), race (4xx), rpw (6xx)
+ *                 posts (1xx), order (2xx), race (4xx), plugin (5xx),
+ *                 rpw (6xx)
  *   halt=0|1      1: the program ends at the first error (default 0)
  *   exitcode=N    of a run with findings (default 86)
  *   log=FILE      lines of JSON; a %p becomes the process ID. Default: text to standard error

@@ -4,7 +4,6 @@
 #include "check/check.h"
 
 #include "base/file.h"
-#include "base/guard.h"
 #include "base/hash.h"
 
 #include <fcntl.h>
@@ -16,6 +15,7 @@
 
 bool rpwi_check_on;
 struct rpwi_check_options rpwi_check_how;
+uint32_t rpwi_check_first_id = 1;
 __thread struct rpwi_site rpwi_check_site __attribute__((tls_model("initial-exec")));
 
 enum { AT_END = 8, FRAME_TEXT = 320, FRAMES = RPWI_FINDING_SITES * RPWI_SITE_FRAMES };
@@ -41,27 +41,6 @@ static struct {
 } rep; /* under RPWI_LOCK_CHECK, but before there is a second thread */
 
 /* ---- where a call comes from ---- */
-
-/* Frame pointers lead on where the program's code has them; else what the register holds is no
- * frame, and the copies fail or the chain ends. */
-void rpwi_check_site_note(const void *pc, const void *frame)
-{
-	struct rpwi_site s = {.pc = {(uintptr_t)pc}};
-	uintptr_t at = (uintptr_t)frame, saved[2];
-	for (unsigned i = 0; i < RPWI_SITE_FRAMES; i++) {
-		if (at & 7 || rpwi_guard_copy(saved, (const void *)at, sizeof(saved)))
-			break;
-		if (i && saved[1] < 4096)
-			break;
-		s.pc[i] = saved[1];
-		/* the caller's frame lies above, and not far */
-		if (saved[0] <= at || saved[0] - at > 1 << 16)
-			break;
-		at = saved[0];
-	}
-	s.pc[0] = (uintptr_t)pc;
-	rpwi_check_site = s;
-}
 
 /* One line of /proc/self/maps: "begin-end perms offset dev inode   path". */
 static void map_line(char *line, const uintptr_t *pc, unsigned n)
@@ -323,7 +302,7 @@ static void end_line(void)
 	size_t used = 0;
 	for (uint32_t i = 0; i < rep.kinds; i++)
 		if (rep.kind[i].count != rep.kind[i].told)
-			again(i + 1, &rep.kind[i]);
+			again(i + rpwi_check_first_id, &rep.kind[i]);
 	put(&used, "{\"kind\":\"end\",\"pid\":%d,\"t\":%llu,\"findings\":%u,\"unwatched\":",
 		(int)rep.pid, (unsigned long long)rpwi_now_ns(), rep.findings);
 	put_string(&used, rep.unwatched ? rep.unwatched : "");
@@ -338,7 +317,7 @@ void rpwi_check_report(struct rpwi_finding *f)
 	struct kind *k = kind_of(f);
 	if (!k)
 		return;
-	uint32_t id = (uint32_t)(k - rep.kind) + 1;
+	uint32_t id = (uint32_t)(k - rep.kind) + rpwi_check_first_id;
 	if (++k->count > 1) {
 		if (!(k->count & (k->count - 1)))
 			again(id, k);
@@ -429,8 +408,6 @@ void rpwi_check_init(void)
 		rpwi_error("ROPEWAY_CHECK: %s: nothing is checked", why);
 		return;
 	}
-	if (rpwi_guard_install())
-		return;
 	if (!getcwd(rep.cwd, sizeof(rep.cwd)))
 		rep.cwd[0] = '\0';
 	rpwi_check_on = true;

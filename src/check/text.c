@@ -176,7 +176,7 @@ size_t rpwi_shown_text(
 	put_row(&b, "objects", s->objects);
 	put_row(&b, "peer", s->peer);
 	put_sites(&b, s);
-	put_row(&b, "on a NIC", s->rule->nic);
+	put_row(&b, s->rule->number < 500 ? "on a NIC" : "effect", s->rule->nic);
 	put_row(&b, "remedy", s->rule->remedy);
 	put_row(&b, "source", s->rule->source);
 	out[b.len] = '\0';

@@ -39,6 +39,7 @@ __attribute__((constructor)) static void begin_account(void)
 		return;
 	rpwi_explain_init();
 	rpwi_check_init();
+	rpwi_check_on = rpwi_check_on && !rpwi_check_sites_init();
 }
 
 /* ---- queries ---- */

@@ -2,6 +2,7 @@
 """Each planted program gives exactly the finding of its rule, and its twin without the mistake gives none: over the lane and over UDP.
 
 Usage: planted_test.py BUILD [CASE...]
+       planted_test.py --plugin BUILD [CASE...]     the same for callers of NCCL's plugin API, through `ropeway plugin trace`'s library
 """
 import json
 import os
@@ -10,8 +11,12 @@ import subprocess
 import sys
 import tempfile
 
+PLUGIN = sys.argv[1] == "--plugin"
+if PLUGIN:
+    del sys.argv[1]
 BUILD = pathlib.Path(sys.argv[1]).resolve()
-PLANTED = BUILD / "tests" / "check" / "planted"
+TRACER = BUILD / "libnccl-net-ropeway-trace.so"
+PLANTED = BUILD / "tests" / "check" / ("planted_plugin" if PLUGIN else "planted")
 # What the mistake brings along by its nature; the rule itself must be there.
 ALSO = {}
 
@@ -23,8 +28,12 @@ def cases():
 
 def found(case, kind, wire, folder):
     report = folder / f"{case}-{kind}-{wire}.jsonl"
-    env = dict(os.environ, LD_PRELOAD=str(BUILD / "libropeway-verbs.so.0"), ROPEWAY_CHECK=f"rules=all:log={report}", ROPEWAY_WIRE=wire, ROPEWAY_DEVICES="lo")
-    ran = subprocess.run([PLANTED, case, kind], env=env, capture_output=True, text=True, timeout=100)
+    env = dict(os.environ, ROPEWAY_CHECK=f"rules=all:log={report}")
+    if PLUGIN:
+        env["ROPEWAY_TRACE_PLUGIN"] = str(BUILD / "tests" / "check" / "libplugin_fake.so")
+    else:
+        env.update(LD_PRELOAD=str(BUILD / "libropeway-verbs.so.0"), ROPEWAY_WIRE=wire, ROPEWAY_DEVICES="lo")
+    ran = subprocess.run([PLANTED] + [TRACER] * PLUGIN + [case, kind], env=env, capture_output=True, text=True, timeout=100)
     lines = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
     return ran, [line for line in lines if line["kind"] == "finding"]
 
@@ -49,7 +58,7 @@ def main():
         for case, rule in cases():
             if wanted and case not in wanted:
                 continue
-            for wire in ("auto", "udp"):
+            for wire in (("call",) if PLUGIN else ("auto", "udp")):
                 for kind in ("bad", "good"):
                     total += 1
                     why = verdict(case, rule, kind, wire, pathlib.Path(tmp))

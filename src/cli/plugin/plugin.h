@@ -7,6 +7,7 @@ enum { PLUGIN_DEVICE_MOST = 1023 };
 
 int rpwi_plugin_check(int argc, char **argv);
 int rpwi_plugin_bench(int argc, char **argv);
+int rpwi_plugin_trace(int argc, char **argv);
 int rpwi_plugin_path(int argc, char **argv);
 
 #endif
