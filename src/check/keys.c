@@ -82,17 +82,7 @@ struct job {
 static void sum_job(void *arg)
 {
 	struct job *j = arg;
-	if (j->len <= CHECK_SUM_ALL) {
-		j->sum = rpwi_crc32(j->sum, j->at, j->len);
-		return;
-	}
-	uint32_t between = j->len - 2 * CHECK_SUM_ENDS,
-		 step = (between - CHECK_SUM_PIECE) / (CHECK_SUM_PIECES - 1);
-	j->sum = rpwi_crc32(j->sum, j->at, CHECK_SUM_ENDS);
-	for (uint32_t i = 0; i < CHECK_SUM_PIECES; i++)
-		j->sum = rpwi_crc32(
-			j->sum, j->at + CHECK_SUM_ENDS + (size_t)i * step, CHECK_SUM_PIECE);
-	j->sum = rpwi_crc32(j->sum, j->at + j->len - CHECK_SUM_ENDS, CHECK_SUM_ENDS);
+	j->sum = check_sum(rpwi_crc32, j->sum, j->at, j->len);
 }
 
 bool check_key_sum(const struct ibv_sge *sge, uint32_t *sum)

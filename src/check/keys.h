@@ -7,15 +7,7 @@
 #include <infiniband/verbs.h>
 
 #include "check/check.h"
-
-/* A request of more bytes is summed in parts: CHECK_SUM_ENDS at either end, and CHECK_SUM_PIECES of
- * CHECK_SUM_PIECE bytes between them, at equal distances. */
-enum {
-	CHECK_SUM_ALL = 1 << 16,
-	CHECK_SUM_ENDS = 1 << 14,
-	CHECK_SUM_PIECES = 32,
-	CHECK_SUM_PIECE = 1 << 10
-};
+#include "check/sum.h"
 
 /* Where iova lies in this process. */
 void check_mr_made(const struct ibv_mr *mr, const void *addr, uint64_t iova, int access);

@@ -400,7 +400,7 @@ __attribute__((destructor)) static void ends(void)
 
 void rpwi_check_init(void)
 {
-	const char *spec = getenv("ROPEWAY_CHECK");
+	const char *spec = secure_getenv("ROPEWAY_CHECK");
 	char why[RPWI_WHY_LEN];
 	if (rpwi_check_on || !spec || !strcmp(spec, "0"))
 		return;

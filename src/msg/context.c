@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* context.c - contexts: what they open, how they make progress, what they sleep on. Progress is
  * transports first, then (now and then) the control path, then what up-calls left to do. */
+#include "msg/checked.h"
 #include "msg/choice.h"
 #include "msg/connect.h"
 #include "msg/endpoint.h"
@@ -142,6 +143,7 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 {
 	if (!out)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_create: out is NULL");
+	checked_init();
 	rpw_context_options o = {0};
 	if (given) {
 		if (given->size < sizeof(size_t))
@@ -240,6 +242,9 @@ void rpw_context_destroy(rpw_context *c)
 		rpwi_error("%s", rpw_last_error());
 		return;
 	}
+	MSG_CHECK_HERE();
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		checked_context_ends(c);
 	all_end(c);
 	c->in_progress = true;
 	c->mover = pthread_self();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* post.c - operations that begin: at once where that is possible, else in the order posted. */
+#include "msg/checked.h"
 #include "msg/endpoint.h"
 #include "msg/objects.h"
 #include "msg/request.h"
@@ -53,6 +54,8 @@ int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 		return status;
 	}
 	r->held = true;
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		checked_begins(r);
 	rpwi_list_add_tail(&ep->active_list, &r->active);
 	if (ep->state != EP_UP || !rpwi_list_empty(&ep->link.queue) ||
 		!rpwi_list_empty(&ep->link.replies) || proto_of(r)->begin(r) == RPWI_LATER)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* request.c - requests: made from a free list, completed once, freed when both sides of them (the
  * program, the operation) are done with them. */
+#include "msg/checked.h"
 #include "msg/objects.h"
 #include "msg/request.h"
 
@@ -81,6 +82,8 @@ rpw_request *req_new(rpw_context *c, rpw_endpoint *ep, enum req_kind kind, bool 
 
 void req_drop(rpw_request *r)
 {
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		checked_gone(r);
 	if (!r->complete)
 		r->c->stat.requests--;
 	copies_free(r);
@@ -147,6 +150,8 @@ void req_complete(rpw_request *r, int status)
 	r->complete = true;
 	r->done.status = status;
 	r->where = AT_NONE;
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		checked_ends(r);
 	if (RPWI_UNLIKELY(r->rndv || r->number || r->xfer || r->rts || r->keep.in || r->pipeline ||
 			  r->serves))
 		c->proto_ends(r);
@@ -332,7 +337,7 @@ void rpw_request_destroy(rpw_request *r)
 	r->held = false;
 	if (!r->complete || RPWI_UNLIKELY(r->fn != NULL))
 		return;
-	if (RPWI_LIKELY(r->plain))
+	if (RPWI_LIKELY(r->plain && !rpwi_check_on))
 		req_give_back(r);
 	else
 		req_drop(r);

@@ -7,6 +7,7 @@
  * message looks once into each class that has receives, usually one. Masks beyond CLASSES_MAX - 1
  * different ones share the last class, which is searched in order. Messages without a receive:
  * unexpected.c. */
+#include "msg/checked.h"
 #include "msg/endpoint.h"
 #include "msg/messages.h"
 #include "msg/objects.h"
@@ -317,6 +318,8 @@ static inline __attribute__((always_inline)) int recv_with(rpw_request *r, rpw_r
 	 * tag and sender. */
 	if (!req)
 		return req_return(r, NULL);
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		checked_begins(r);
 	*req = r;
 	return RPW_IN_PROGRESS;
 }
@@ -336,6 +339,7 @@ int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t t
 						 : "the buffer is NULL, and its length is not 0");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
+	MSG_CHECK_HERE();
 	rpw_request *r = req_new_plain(c, ep, req != NULL);
 	if (RPWI_UNLIKELY(!r))
 		return RPW_ERR_NO_MEMORY;
@@ -517,6 +521,7 @@ int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_re
 			}
 		}
 	}
+	MSG_CHECK_HERE();
 	struct iovec iov = {(void *)buf, len};
 	uint32_t units = credit_units(len);
 	if (ep && (buf || !len) && path_is_free(ep, len, units) &&
@@ -531,12 +536,15 @@ int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_re
 			*req = NULL;
 		return RPW_OK;
 	}
-	return rpw_send_iov(ep, &iov, 1, tag, req);
+	if (!ep)
+		return msg_wrong("a send", "the endpoint is NULL");
+	return send_slow(ep, &iov, 1, tag, req);
 }
 
 int rpw_send_iov(
 	rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, rpw_request **req)
 {
+	MSG_CHECK_HERE();
 	if (!ep)
 		return msg_wrong("a send", "the endpoint is NULL");
 	return send_slow(ep, iov, iovcnt, tag, req);

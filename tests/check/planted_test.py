@@ -3,6 +3,7 @@
 
 Usage: planted_test.py BUILD [CASE...]
        planted_test.py --plugin BUILD [CASE...]     the same for callers of NCCL's plugin API, through `ropeway plugin trace`'s library
+       planted_test.py --rpw BUILD [CASE...]        and for programs of the messaging library, over shm and tcp
 """
 import json
 import os
@@ -11,12 +12,13 @@ import subprocess
 import sys
 import tempfile
 
-PLUGIN = sys.argv[1] == "--plugin"
-if PLUGIN:
+PLUGIN, RPW = sys.argv[1] == "--plugin", sys.argv[1] == "--rpw"
+if PLUGIN or RPW:
     del sys.argv[1]
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 TRACER = BUILD / "libnccl-net-ropeway-trace.so"
-PLANTED = BUILD / "tests" / "check" / ("planted_plugin" if PLUGIN else "planted")
+PLANTED = BUILD / "tests" / "check" / ("planted_plugin" if PLUGIN else "planted_rpw" if RPW else "planted")
+WAYS = ("call",) if PLUGIN else ("shm", "tcp") if RPW else ("auto", "udp")
 # What the mistake brings along by its nature; the rule itself must be there.
 ALSO = {}
 
@@ -31,9 +33,9 @@ def found(case, kind, wire, folder):
     env = dict(os.environ, ROPEWAY_CHECK=f"rules=all:log={report}")
     if PLUGIN:
         env["ROPEWAY_TRACE_PLUGIN"] = str(BUILD / "tests" / "check" / "libplugin_fake.so")
-    else:
+    elif not RPW:
         env.update(LD_PRELOAD=str(BUILD / "libropeway-verbs.so.0"), ROPEWAY_WIRE=wire, ROPEWAY_DEVICES="lo")
-    ran = subprocess.run([PLANTED] + [TRACER] * PLUGIN + [case, kind], env=env, capture_output=True, text=True, timeout=100)
+    ran = subprocess.run([PLANTED] + [TRACER] * PLUGIN + [wire] * RPW + [case, kind], env=env, capture_output=True, text=True, timeout=100)
     lines = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
     return ran, [line for line in lines if line["kind"] == "finding"]
 
@@ -58,7 +60,7 @@ def main():
         for case, rule in cases():
             if wanted and case not in wanted:
                 continue
-            for wire in (("call",) if PLUGIN else ("auto", "udp")):
+            for wire in WAYS:
                 for kind in ("bad", "good"):
                     total += 1
                     why = verdict(case, rule, kind, wire, pathlib.Path(tmp))

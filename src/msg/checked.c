@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* checked.c - see checked.h. A table of the requests that the program holds, by address. */
+#include "msg/checked.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <zlib.h>
+
+#include "base/hash.h"
+#include "check/sum.h"
+
+enum { BUCKETS = 1024, FIRST_ID = 2001 };
+
+struct held {
+	struct held *next;
+	const rpw_request *r;
+	const rpw_context *c;
+	struct rpwi_site at;
+	uint32_t sum;
+	bool summed;
+};
+static struct held *held[BUCKETS]; /* under RPWI_LOCK_CHECK */
+
+void checked_init(void)
+{
+	rpwi_check_first_id = FIRST_ID;
+	rpwi_check_init();
+}
+
+static struct held **place_of(const rpw_request *r)
+{
+	struct held **at = &held[rpwi_mix(0, (uintptr_t)r) >> 32 & (BUCKETS - 1)];
+	while (*at && (*at)->r != r)
+		at = &(*at)->next;
+	return at;
+}
+
+static uint32_t crc(uint32_t sum, const void *data, size_t len)
+{
+	return (uint32_t)crc32_z(sum, data, len);
+}
+
+/* Memory of a GPU is not the processor's to read. */
+static bool sum(const rpw_request *r, uint32_t *out)
+{
+	bool reads = r->kind == REQ_SEND || r->kind == REQ_OBJECT || r->kind == REQ_AM,
+	     puts = r->kind == REQ_RMA && r->xfer == &r->one && r->one.is_put;
+	*out = 0;
+	if ((!reads && !puts) || r->gpu)
+		return false;
+	if (puts)
+		*out = check_sum(crc, 0, r->one.local, r->len);
+	else if (r->iovcnt == 1)
+		*out = check_sum(crc, 0, r->buf, r->len);
+	for (int i = 0; r->iovcnt > 1 && i < r->iovcnt; i++)
+		*out = check_sum(crc, *out, r->iov[i].iov_base, r->iov[i].iov_len);
+	return true;
+}
+
+void checked_begins(const rpw_request *r)
+{
+	struct held *h = calloc(1, sizeof(*h));
+	if (!rpwi_check_lock()) {
+		free(h);
+		return;
+	}
+	struct held **at = place_of(r), *old = *at;
+	if (old)
+		*at = old->next;
+	if (h) {
+		*h = (struct held){*at, r, r->c, rpwi_check_site, 0, false};
+		h->summed = rpwi_check_wants(RPWI_RULE_MSG_BUFFER) && sum(r, &h->sum);
+		*at = h;
+	}
+	rpwi_check_unlock();
+	free(old);
+}
+
+void checked_ends(const rpw_request *r)
+{
+	uint32_t now;
+	if (!rpwi_check_lock())
+		return;
+	struct held *h = *place_of(r);
+	if (h && h->summed && r->done.status == RPW_OK && sum(r, &now) && now != h->sum) {
+		struct rpwi_finding f = {.rule = RPWI_RULE_MSG_BUFFER,
+			.has_memory = true,
+			.addr = (uintptr_t)r->buf,
+			.len = r->len,
+			.site = {{"posted here", h->at}}};
+		snprintf(f.text, sizeof(f.text),
+			"%s of %zu bytes with tag 0x%llx: the bytes were other ones when it was "
+			"posted than now that it is done",
+			proto_of(r)->name, r->len, (unsigned long long)r->tag);
+		rpwi_check_report(&f);
+	}
+	if (h)
+		h->summed = false;
+	rpwi_check_unlock();
+}
+
+void checked_gone(const rpw_request *r)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct held **at = place_of(r), *h = *at;
+	if (h)
+		*at = h->next;
+	rpwi_check_unlock();
+	free(h);
+}
+
+void checked_context_ends(const rpw_context *c)
+{
+	const struct held *first = NULL;
+	unsigned n = 0;
+	if (!rpwi_check_lock())
+		return;
+	for (unsigned i = 0; i < BUCKETS; i++)
+		for (struct held *h = held[i]; h; h = h->next)
+			if (h->c == c && h->r->held) {
+				n++;
+				first = h;
+			}
+	if (n) {
+		struct rpwi_finding f = {.rule = RPWI_RULE_MSG_LEAK,
+			.site = {{"one of them, posted here", first->at},
+				{"the context is destroyed here", rpwi_check_site}}};
+		snprintf(f.text, sizeof(f.text),
+			"%u request%s of the context %s never given to rpw_request_destroy", n,
+			rpwi_plural(n), n == 1 ? "was" : "were");
+		rpwi_check_report(&f);
+	}
+	for (unsigned i = 0; i < BUCKETS; i++)
+		for (struct held **at = &held[i]; *at;) {
+			struct held *h = *at;
+			if (h->c != c) {
+				at = &h->next;
+				continue;
+			}
+			*at = h->next;
+			free(h);
+		}
+	rpwi_check_unlock();
+}

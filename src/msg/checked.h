@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* checked.h - the messaging library under ROPEWAY_CHECK: buffers that the program changes too early,
+ * and requests that it never gives back (rules 601 and 602). Called only while rpwi_check_on. */
+#ifndef ROPEWAY_MSG_CHECKED_H
+#define ROPEWAY_MSG_CHECKED_H
+
+#include "check/check.h"
+#include "msg/objects.h"
+
+/* At the top of the part of a public call that makes a request. */
+#define MSG_CHECK_HERE() \
+	do { \
+		if (RPWI_UNLIKELY(rpwi_check_on)) \
+			rpwi_check_site = (struct rpwi_site){ \
+				.pc = {(uintptr_t)__builtin_return_address(0)}}; \
+	} while (0)
+
+void checked_init(void); /* reads the environment; again and again */
+/* It begins now, before its buffers are read; it is complete; it is free again. */
+void checked_begins(const rpw_request *r);
+void checked_ends(const rpw_request *r);
+void checked_gone(const rpw_request *r);
+void checked_context_ends(const rpw_context *c);
+
+#endif
