@@ -66,7 +66,7 @@ void rpwi_check_report(struct rpwi_finding *f);
 /* No finding, but something that the first cause of a failure is found by: of the file alone. */
 void rpwi_check_event(const char *what, uint32_t qpn, uint32_t peer_qpn, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-/* Something is not checked from now on: a sentence for the end of the report; the last one stays. */
+/* Something is not checked from now on: a sentence for the end of the report, the last one. */
 void rpwi_check_unwatched(const char *why);
 
 /* Called at the end of the process, before the report ends: for what is left. */

@@ -458,7 +458,7 @@ static void polled_one(struct check_qp *q, struct check_cq *cq, const struct ibv
 		q->failed_wr_id = wc->wr_id;
 		q->failed_at = rpwi_check_site;
 	}
-	/* of a failed one the opcode means nothing: it is the queue that has it done and unpolled */
+	/* of a failed one the opcode means nothing: it is the queue that has it done */
 	bool recv = wc->status == IBV_WC_SUCCESS
 			    ? wc->opcode & IBV_WC_RECV
 			    : !with_id(&q->sq, q->sq.head, wc->wr_id, CHECK_DONE);

@@ -83,7 +83,7 @@ struct check_qp {
 	struct rpwi_site failed_at;
 };
 
-/* ---- objects. Made: the program has them; asked: what it asked for, before it was rounded up ---- */
+/* ---- objects. Made: the program has them; asked: before it was rounded up ---- */
 void check_cq_made(const struct ibv_cq *cq, uint32_t cqe);
 void check_cq_resized(const struct ibv_cq *cq, uint32_t cqe);
 void check_cq_gone(const struct ibv_cq *cq);
