@@ -44,6 +44,7 @@ struct rpwi_finding {
 	struct {
 		const char *what; /* "posted here"; NULL: no more sites */
 		struct rpwi_site at;
+		int pid; /* of the process whose addresses they are; 0: this one */
 	} site[RPWI_FINDING_SITES];
 };
 

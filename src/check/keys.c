@@ -72,6 +72,12 @@ static const uint8_t *memory_of(const struct ibv_sge *s)
 	return (const uint8_t *)(uintptr_t)(k->addr + (s->addr - k->iova));
 }
 
+uintptr_t check_key_at(uint32_t rkey, uint64_t addr)
+{
+	const struct key *k = *place_of(rkey);
+	return k ? (uintptr_t)(k->addr + (addr - k->iova)) : 0;
+}
+
 /* ---- what is in the memory ---- */
 
 struct job {

@@ -17,6 +17,8 @@ void check_mr_gone(uint32_t key);
 bool check_key_sum(const struct ibv_sge *sge, uint32_t *sum);
 /* A WRITE or an atomic has come in; the newest 256 are kept. */
 void check_key_written(uint32_t qpn, uint32_t rkey, uint64_t addr, uint64_t len);
+/* Where what `rkey` calls addr lies here; 0: the key is not known. */
+uintptr_t check_key_at(uint32_t rkey, uint64_t addr);
 /* The QP through which one has reached these SGEs since then; 0: none. */
 uint32_t check_key_wrote(const struct ibv_sge *sge, unsigned n, uint64_t since_ns);
 

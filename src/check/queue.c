@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "check/keys.h"
+#include "check/race.h"
 #include "rc/names.h"
 
 #include <stdio.h>
@@ -224,6 +225,8 @@ static void send_note(struct check_qp *q, const struct ibv_send_wr *wr)
 		w->raddr = wr->wr.atomic.remote_addr;
 		w->rkey = wr->wr.atomic.rkey;
 	}
+	if (RPWI_UNLIKELY(rpwi_check_wants(RPWI_RULE_RACE)))
+		race_posted(q, w);
 	posts_after_error(q, w);
 	limits_look(q, w, wr->num_sge);
 	if (rpwi_check_wants(RPWI_RULE_WR_ID_TWICE))
@@ -445,6 +448,12 @@ static void retire(struct check_qp *q, struct check_queue *of, struct check_wr *
 {
 	w->phase = CHECK_POLLED;
 	--*id_count(of, w->wr_id);
+	if (RPWI_UNLIKELY(rpwi_check_wants(RPWI_RULE_RACE)) && w->status == IBV_WC_SUCCESS) {
+		if (of->is_send)
+			race_sent_polled(q, w);
+		else
+			race_recv_polled(q, w);
+	}
 	look_for_change(q, w, RPWI_RULE_BUFFER_CHANGED_LATE, "when their completion was polled");
 }
 

@@ -81,6 +81,10 @@ struct check_qp {
 	uint32_t posts_since;
 	uint64_t failed_wr_id;
 	struct rpwi_site failed_at;
+	/* counts of race.c: posted here, polled here, and of the peer's operations that came */
+	struct {
+		uint32_t sends, ops, ops_polled, recvs, arrived;
+	} race;
 };
 
 /* ---- objects. Made: the program has them; asked: before it was rounded up ---- */

@@ -43,7 +43,7 @@ static struct {
 /* ---- where a call comes from ---- */
 
 /* One line of /proc/self/maps: "begin-end perms offset dev inode   path". */
-static void map_line(char *line, const uintptr_t *pc, unsigned n)
+static void map_line(char *line, const uintptr_t *pc, struct frame_text *frame, unsigned n)
 {
 	char *at = line;
 	uint64_t begin = strtoull(at, &at, 16), end = *at == '-' ? strtoull(at + 1, &at, 16) : 0;
@@ -53,26 +53,27 @@ static void map_line(char *line, const uintptr_t *pc, unsigned n)
 	for (unsigned i = 0; i < n; i++)
 		/* what is no code was no return address */
 		if (pc[i] > begin && pc[i] <= end && perms[2] == 'x') {
-			snprintf(rep.frame[i].module, sizeof(rep.frame[i].module), "%s",
-				path ? path : "");
-			rep.frame[i].offset = path ? pc[i] - begin + offset : pc[i];
+			snprintf(frame[i].module, sizeof(frame[i].module), "%s", path ? path : "");
+			frame[i].offset = path ? pc[i] - begin + offset : pc[i];
 		}
 }
 
-static void frames_find(const uintptr_t *pc, unsigned n)
+/* `first`: the frames' place in rep.frame. */
+static void frames_find(int pid, const uintptr_t *pc, unsigned first, unsigned n)
 {
 	char buf[4096];
 	size_t have = 0;
 	for (unsigned i = 0; i < n; i++)
-		rep.frame[i] = (struct frame_text){.offset = pc[i]};
-	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+		rep.frame[first + i] = (struct frame_text){.offset = pc[i]};
+	snprintf(buf, sizeof(buf), pid ? "/proc/%d/maps" : "/proc/self/maps", pid);
+	int fd = open(buf, O_RDONLY | O_CLOEXEC);
 	for (ssize_t got; fd >= 0 && (got = read(fd, buf + have, sizeof(buf) - 1 - have)) > 0;) {
 		have += (size_t)got;
 		buf[have] = '\0';
 		char *from = buf, *to;
 		while ((to = strchr(from, '\n'))) {
 			*to = '\0';
-			map_line(from, pc, n);
+			map_line(from, pc, rep.frame + first, n);
 			from = to + 1;
 		}
 		have -= (size_t)(from - buf);
@@ -324,13 +325,10 @@ void rpwi_check_report(struct rpwi_finding *f)
 		return;
 	}
 	k->told = 1;
-	uintptr_t pc[FRAMES];
-	for (unsigned i = 0; i < FRAMES; i++) {
-		unsigned at = i / RPWI_SITE_FRAMES;
-		pc[i] = f->site[at].what ? f->site[at].at.pc[i % RPWI_SITE_FRAMES] : 0;
-	}
 	rpwi_shield();
-	frames_find(pc, FRAMES);
+	for (unsigned i = 0; i < RPWI_FINDING_SITES && f->site[i].what; i++)
+		frames_find(
+			f->site[i].pid, f->site[i].at.pc, i * RPWI_SITE_FRAMES, RPWI_SITE_FRAMES);
 	bool counts = rpwi_rules[f->rule].severity != RPWI_SEVERITY_NOTE;
 	rep.findings += counts;
 	if (*rpwi_check_how.log)
@@ -355,11 +353,8 @@ void rpwi_check_event(const char *what, uint32_t qpn, uint32_t peer_qpn, const c
 	begin_once();
 	struct rpwi_finding f = {.site[0] = {"called here", rpwi_check_site}};
 	bool has_site = rpwi_check_site.pc[0];
-	uintptr_t pc[FRAMES] = {0};
-	for (unsigned i = 0; i < RPWI_SITE_FRAMES; i++)
-		pc[i] = rpwi_check_site.pc[i];
 	if (has_site)
-		frames_find(pc, FRAMES);
+		frames_find(0, rpwi_check_site.pc, 0, RPWI_SITE_FRAMES);
 	size_t used = 0;
 	put(&used, "{\"kind\":\"event\",\"pid\":%d,\"t\":%llu,\"what\":", (int)rep.pid,
 		(unsigned long long)rpwi_now_ns());

@@ -5,6 +5,7 @@
 
 #include "check/keys.h"
 #include "check/queue.h"
+#include "check/race.h"
 #include "device/cq.h"
 #include "device/mem.h"
 #include "device/qp.h"
@@ -115,20 +116,29 @@ static void completes(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, boo
 	device_qp_ops.complete(t, recv, wc, solicited);
 }
 
-static void written(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint64_t len)
+/* `len` bytes were written at what the peer calls addr, of an operation that begins there; begins
+ * 0: of one that has begun before. */
+static void written(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint64_t len,
+	enum race_kind kind, uint64_t begins)
 {
 	if (!rpwi_check_lock())
 		return;
 	check_key_written(t->qpn, rkey, addr, len);
+	const struct check_qp *q =
+		begins && rpwi_check_wants(RPWI_RULE_RACE) ? check_qpn_find(t->qpn) : NULL;
+	if (q)
+		race_arrives(q, kind, addr, check_key_at(rkey, addr), begins);
 	rpwi_check_unlock();
 }
 
 static int write_memory(
 	struct rpwi_qp *t, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote)
 {
+	/* the responder is within a message once its first packet was taken */
+	uint64_t begins = t->write_left == t->write_len ? t->write_len : 0;
 	int rc = mem_write(t, key, addr, src, len, remote);
 	if (remote && !rc && len)
-		written(t, key, addr, len);
+		written(t, key, addr, len, RACE_WRITES, begins);
 	return rc;
 }
 
@@ -137,7 +147,7 @@ static int atomic(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, bool cmp_swap
 {
 	int rc = mem_atomic(t, rkey, addr, cmp_swap, compare, swap_add, orig);
 	if (!rc)
-		written(t, rkey, addr, 8);
+		written(t, rkey, addr, 8, RACE_ATOMIC, 8);
 	return rc;
 }
 
@@ -145,8 +155,30 @@ static int atomic_write(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, const v
 {
 	int rc = mem_atomic_write(t, rkey, addr, value);
 	if (!rc)
-		written(t, rkey, addr, 8);
+		written(t, rkey, addr, 8, RACE_WRITES, 8);
 	return rc;
+}
+
+/* A READ is checked as a whole before its first byte is read. */
+static int check_memory(
+	struct rpwi_qp *t, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
+{
+	int rc = mem_check(t, key, addr, len, access, remote);
+	if (rc || !remote || access != IBV_ACCESS_REMOTE_READ ||
+		!rpwi_check_wants(RPWI_RULE_RACE) || !rpwi_check_lock())
+		return rc;
+	const struct check_qp *q = check_qpn_find(t->qpn);
+	if (q)
+		race_arrives(q, RACE_READS, addr, check_key_at(key, addr), len);
+	rpwi_check_unlock();
+	return rc;
+}
+
+/* The target has to see it. */
+static const uint8_t *no_peer_read(
+	struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint32_t len, void *into)
+{
+	return NULL;
 }
 
 const struct rpwi_qp_ops *checked_qp_ops(void)
@@ -155,7 +187,12 @@ const struct rpwi_qp_ops *checked_qp_ops(void)
 	ops = device_qp_ops;
 	ops.complete = completes;
 	ops.mem_write = write_memory;
+	ops.mem_check = check_memory;
 	ops.mem_atomic = atomic;
 	ops.mem_atomic_write = atomic_write;
+	if (rpwi_check_wants(RPWI_RULE_RACE)) {
+		race_init();
+		ops.peer_read = no_peer_read;
+	}
 	return &ops;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* checked.h - the messaging library under ROPEWAY_CHECK: buffers that the program changes too early,
+/* checked.h - the messaging library under ROPEWAY_CHECK: buffers that are changed too early,
  * and requests that it never gives back (rules 601 and 602). Called only while rpwi_check_on. */
 #ifndef ROPEWAY_MSG_CHECKED_H
 #define ROPEWAY_MSG_CHECKED_H

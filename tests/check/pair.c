@@ -75,14 +75,13 @@ void pair_begin(struct pair *p, const struct wish *w)
 
 static int or_default(int one_more, int otherwise) { return one_more ? one_more - 1 : otherwise; }
 
-static void half_connect(struct pair *p, struct half *h, struct half *peer, const struct wish *w)
+static void half_connect(
+	struct pair *p, struct half *h, uint32_t qpn, bool is_a, const struct wish *x)
 {
-	static const struct wish plain;
-	const struct wish *x = h == &p->a ? w : &plain;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
 		.path_mtu = x->mtu ? (enum ibv_mtu)x->mtu : IBV_MTU_1024,
-		.dest_qp_num = peer->qp->qp_num ^ x->dest_qpn_xor,
-		.rq_psn = (0x1000 + (h == &p->a)) ^ x->psn_xor,
+		.dest_qp_num = qpn ^ x->dest_qpn_xor,
+		.rq_psn = (0x1000 + is_a) ^ x->psn_xor,
 		.max_dest_rd_atomic = (uint8_t)or_default(x->dest_rd_atomic_1, 4),
 		.min_rnr_timer = (uint8_t)or_default(x->min_rnr_1, 1),
 		.ah_attr = {.is_global = 1,
@@ -97,7 +96,7 @@ static void half_connect(struct pair *p, struct half *h, struct half *peer, cons
 		.timeout = (uint8_t)or_default(x->timeout_1, 10),
 		.retry_cnt = (uint8_t)or_default(x->retry_1, 7),
 		.rnr_retry = (uint8_t)or_default(x->rnr_retry_1, 6),
-		.sq_psn = 0x1000 + (h == &p->b),
+		.sq_psn = 0x1000 + !is_a,
 		.max_rd_atomic = (uint8_t)or_default(x->rd_atomic_1, 4)};
 	mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 	       IBV_QP_MAX_QP_RD_ATOMIC;
@@ -108,8 +107,16 @@ static void half_connect(struct pair *p, struct half *h, struct half *peer, cons
 
 void pair_connect(struct pair *p, const struct wish *w)
 {
-	half_connect(p, &p->a, &p->b, w);
-	half_connect(p, &p->b, &p->a, w);
+	static const struct wish plain;
+	half_connect(p, &p->a, p->b.qp->qp_num, true, w);
+	half_connect(p, &p->b, p->a.qp->qp_num, false, &plain);
+}
+
+/* The one whose number is smaller is `a` to both. */
+void pair_connect_to(struct pair *p, struct half *h, uint32_t qpn)
+{
+	static const struct wish plain;
+	half_connect(p, h, qpn, h->qp->qp_num < qpn, &plain);
 }
 
 struct pair pair_open(const struct wish *w)

@@ -42,6 +42,7 @@ void pair_close(struct pair *p);
 /* In parts: */
 void pair_begin(struct pair *p, const struct wish *w); /* both in INIT */
 void pair_connect(struct pair *p, const struct wish *w);
+void pair_connect_to(struct pair *p, struct half *h, uint32_t qpn); /* another process's */
 
 /* Return what verbs do. `off`: in the half's buffer. */
 int send_at(struct half *h, uint64_t wr_id, size_t off, uint32_t len, unsigned flags);
@@ -61,6 +62,6 @@ struct planted {
 	const char *rule, *name; /* name: NULL as the rule */
 	void (*run)(bool bad);
 };
-extern const struct planted planted_posts[];
+extern const struct planted planted_posts[], planted_race[];
 
 #endif
