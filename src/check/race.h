@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* race.h - one-sided races (rule 401, `--check=race`): two operations on the same bytes of a process,
+/* race.h - one-sided races (rule 401, `--check=race`): two operations on the same bytes,
  * one of which writes, and nothing orders them.
  *
  * Order is kept in vector clocks, one component for each process of the run. A post takes a copy of
