@@ -4,7 +4,6 @@
  * time for each endpoint (those behind wait for their turn), into memory that is bounded over all
  * endpoints by unexpected_bytes_max. */
 #include "base/copy.h"
-#include "msg/checked.h"
 #include "msg/endpoint.h"
 #include "msg/messages.h"
 #include "msg/objects.h"
@@ -215,7 +214,6 @@ int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header
 			*req = NULL;
 		return RPW_OK;
 	}
-	MSG_CHECK_HERE();
 	rpw_request *r = req_new(ep->c, ep, REQ_AM, req != NULL);
 	if (!r)
 		return RPW_ERR_NO_MEMORY;

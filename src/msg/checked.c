@@ -110,6 +110,22 @@ void checked_gone(const rpw_request *r)
 	free(h);
 }
 
+void checked_thread(const rpw_context *c, pid_t other, pid_t self)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct rpwi_finding f = {.rule = RPWI_RULE_MSG_THREAD};
+	snprintf(f.text, sizeof(f.text),
+		"thread %d calls context %s while thread %d is inside rpw_context_progress of it",
+		(int)self, RPWI_AT(c), (int)other);
+	if (rpwi_check_site.pc[0]) {
+		f.site[0].what = "called here";
+		f.site[0].at = rpwi_check_site;
+	}
+	rpwi_check_report(&f);
+	rpwi_check_unlock();
+}
+
 void checked_context_ends(const rpw_context *c)
 {
 	const struct held *first = NULL;

@@ -7,19 +7,13 @@
 #include "check/check.h"
 #include "msg/objects.h"
 
-/* At the top of the part of a public call that makes a request. */
-#define MSG_CHECK_HERE() \
-	do { \
-		if (RPWI_UNLIKELY(rpwi_check_on)) \
-			rpwi_check_site = (struct rpwi_site){ \
-				.pc = {(uintptr_t)__builtin_return_address(0)}}; \
-	} while (0)
-
 void checked_init(void); /* reads the environment; again and again */
 /* It begins now, before its buffers are read; it is complete; it is free again. */
 void checked_begins(const rpw_request *r);
 void checked_ends(const rpw_request *r);
 void checked_gone(const rpw_request *r);
+/* Thread `self` calls it while `other` is inside rpw_context_progress. */
+void checked_thread(const rpw_context *c, pid_t other, pid_t self);
 void checked_context_ends(const rpw_context *c);
 
 #endif

@@ -115,7 +115,7 @@ static rpw_context *context_new(const rpw_context_options *o)
 	c->debug = rpwi_log_on(RPWI_LOG_DEBUG);
 	c->pid = getpid();
 	c->born_here = rpwi_born();
-	c->born = c->debug ? BORN_LOOKED_AT : c->born_here;
+	c->born = c->debug || rpwi_check_on ? BORN_LOOKED_AT : c->born_here;
 	c->classes = 1;
 	c->class[0].mask = UINT64_MAX;
 	c->unexpected_max = o->unexpected_bytes_max ? o->unexpected_bytes_max : 64 << 20;
@@ -242,7 +242,6 @@ void rpw_context_destroy(rpw_context *c)
 		rpwi_error("%s", rpw_last_error());
 		return;
 	}
-	MSG_CHECK_HERE();
 	if (RPWI_UNLIKELY(rpwi_check_on))
 		checked_context_ends(c);
 	all_end(c);

@@ -3,7 +3,6 @@
  * answers; so a send of an object is complete when the other side has taken it, or has refused it.
  * They have an order of their own on each endpoint, apart from tagged messages. */
 #include "base/copy.h"
-#include "msg/checked.h"
 #include "msg/endpoint.h"
 #include "msg/ids.h"
 #include "msg/messages.h"
@@ -234,7 +233,6 @@ int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_request **re
 	if (!ep || (len && !buf))
 		return msg_wrong("rpw_send_obj", ep ? "the buffer is NULL, and its length is not 0"
 						    : "the endpoint is NULL");
-	MSG_CHECK_HERE();
 	rpw_request *r = req_new(ep->c, ep, REQ_OBJECT, req != NULL);
 	if (!r)
 		return RPW_ERR_NO_MEMORY;

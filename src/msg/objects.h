@@ -421,11 +421,13 @@ struct rpw_context {
 	struct owner owner;
 };
 
-/* Also where each call looks at its thread (ROPEWAY_LOG=debug): then the comparison fails. */
+/* Also where each call looks at its thread (ROPEWAY_LOG=debug, ROPEWAY_CHECK): then the comparison
+ * fails. */
 #define BORN_LOOKED_AT UINT64_MAX
-static inline bool msg_is_ours(const rpw_context *c)
+__attribute__((always_inline)) static inline bool msg_is_ours(const rpw_context *c)
 {
-	return RPWI_LIKELY(rpwi_is_ours(c->born)) || owner_look((rpw_context *)c);
+	return RPWI_LIKELY(rpwi_is_ours(c->born)) ||
+	       owner_look((rpw_context *)c, __builtin_return_address(0));
 }
 /* From any thread. */
 static inline bool msg_is_ours_anywhere(const rpw_context *c) { return rpwi_is_ours(c->born_here); }

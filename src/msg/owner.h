@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* owner.h - which thread uses a context: one at a time may. It is looked at where ROPEWAY_LOG is
- * debug or finer, by each call; else by none, and no call pays for it. */
+ * debug or finer, and under ROPEWAY_CHECK, by each call; else by none, and no call pays for it. */
 #ifndef ROPEWAY_MSG_OWNER_H
 #define ROPEWAY_MSG_OWNER_H
 
@@ -16,9 +16,10 @@ struct owner {
 };
 
 /* A call of this thread: says it, with both threads' IDs, where another one has used the context
- * before, or is inside it. False: the context is of the process that has forked this one. For
- * msg_is_ours alone. */
-__attribute__((cold)) bool owner_look(rpw_context *c);
+ * before, or is inside it. `from`: where the call returns to, which is the site of findings where it
+ * is no function of this library. False: the context is of the process that has forked this one.
+ * For msg_is_ours alone. */
+__attribute__((cold)) bool owner_look(rpw_context *c, const void *from);
 /* A call that a callback may not make, inside one: an error that says so, or that it is another
  * thread that is inside. `what`: "rpw_context_progress". */
 int owner_inside(rpw_context *c, const char *what, const char *then);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rma.c - puts and gets, one or a batch, with or without a notification: what the program asks for.
  * The bytes move in transfer.c; the part for memory in GPUs is in pipeline_ask.c. */
-#include "msg/checked.h"
 #include "msg/endpoint.h"
 #include "msg/objects.h"
 #include "msg/pipeline.h"
@@ -116,21 +115,18 @@ static int one_transfer(rpw_endpoint *ep, bool is_put, void *buf, size_t len, co
 int rpw_put(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key, uint64_t offset,
 	rpw_request **req)
 {
-	MSG_CHECK_HERE();
 	return one_transfer(ep, true, (void *)buf, len, key, offset, NULL, req);
 }
 
 int rpw_get(rpw_endpoint *ep, void *buf, size_t len, const rpw_rkey *key, uint64_t offset,
 	rpw_request **req)
 {
-	MSG_CHECK_HERE();
 	return one_transfer(ep, false, buf, len, key, offset, NULL, req);
 }
 
 int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key,
 	uint64_t offset, uint64_t data, rpw_request **req)
 {
-	MSG_CHECK_HERE();
 	return one_transfer(ep, true, (void *)buf, len, key, offset, &data, req);
 }
 

@@ -339,7 +339,6 @@ int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t t
 						 : "the buffer is NULL, and its length is not 0");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
-	MSG_CHECK_HERE();
 	rpw_request *r = req_new_plain(c, ep, req != NULL);
 	if (RPWI_UNLIKELY(!r))
 		return RPW_ERR_NO_MEMORY;
@@ -521,7 +520,6 @@ int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_re
 			}
 		}
 	}
-	MSG_CHECK_HERE();
 	struct iovec iov = {(void *)buf, len};
 	uint32_t units = credit_units(len);
 	if (ep && (buf || !len) && path_is_free(ep, len, units) &&
@@ -544,7 +542,6 @@ int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_re
 int rpw_send_iov(
 	rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, rpw_request **req)
 {
-	MSG_CHECK_HERE();
 	if (!ep)
 		return msg_wrong("a send", "the endpoint is NULL");
 	return send_slow(ep, iov, iovcnt, tag, req);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* planted_rpw.c - a program of the messaging library with one mistake: `planted_rpw TRANSPORT CASE
  * bad|good`; without CASE the list, a line each: CASE RULE. */
+#include <pthread.h>
 #include <ropeway.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -87,12 +88,42 @@ static void transfer(bool spoil, bool keep)
 static void buffer(bool bad) { transfer(bad, false); }
 static void leak(bool bad) { transfer(false, bad); }
 
+/* A message comes while the thread is inside a callback, and another one calls. */
+static void *call(void *arg)
+{
+	rpw_context_progress(server);
+	return NULL;
+}
+
+static void on_message(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
+{
+	pthread_t other;
+	if (!*(bool *)arg)
+		return;
+	expect(!pthread_create(&other, NULL, call, NULL), "a thread");
+	pthread_join(other, NULL);
+}
+
+static void thread(bool bad)
+{
+	rpw_request *send = NULL;
+	expect(!rpw_context_on_am(server, 1, on_message, &bad), "a handler");
+	int rc = rpw_am_send(to_server, 1, NULL, 0, from, 8, &send);
+	expect(rc >= 0, "to send");
+	for (int i = 0; i < 20000; i++)
+		progress();
+	if (send)
+		rpw_request_destroy(send);
+}
+
 static const struct {
 	const char *rule;
 	void (*run)(bool bad);
 } cases[] = {
 	{"rpw-buffer", buffer},
 	{"rpw-leak", leak},
+	{"rpw-thread", thread},
 };
 
 int main(int argc, char **argv)

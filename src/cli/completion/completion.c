@@ -2,6 +2,7 @@
 /* completion.c - `ropeway completion bash|zsh|fish`: what a shell offers after the command, made
  * from the tables of options, so that it cannot differ from them. The build runs it; so may a user.
  * `ropeway completion devices` is for these scripts: names of devices. */
+#include "base/number.h"
 #include "cli/completion/completion.h"
 
 #include "cli/cli.h"
@@ -39,7 +40,7 @@ int rpwi_cli_completion(
 			shells[i](c, of);
 			return CLI_OK;
 		}
-	const char *near = cli_options_near(argv[0], shell_names);
+	const char *near = rpwi_word_near(argv[0], shell_names);
 	if (near)
 		return rpwi_cli_usage(command.name,
 			"unknown shell '%s': did you mean '%s'? Expected bash, zsh or fish",

@@ -391,7 +391,7 @@ static const char *near_device(const char *name, const struct rpwi_netdev *devs,
 		names[at++] = devs[i].name;
 		names[at++] = devs[i].ifname;
 	}
-	return cli_options_near(name, names);
+	return rpwi_word_near(name, names);
 }
 
 /* A word of --devices that names nothing is most likely a slip. The variable may have been set for

@@ -17,8 +17,9 @@
 
 static struct {
 	const void *table[NCCL_NET_V_LAST + 1];
-	bool lines; /* a line for each call */
 } plugin;
+
+bool trace_lines;
 
 const void *trace_table(int v) { return plugin.table[v]; }
 
@@ -30,12 +31,10 @@ void trace_begin(struct trace_call *c, int v, const char *name, void *comm, cons
 	rpwi_check_site = (struct rpwi_site){.pc = {(uintptr_t)from}};
 }
 
-int trace_end(const struct trace_call *c, int rc, const char *fmt, ...)
+int trace_line(const struct trace_call *c, int rc, const char *fmt, ...)
 {
 	char text[256];
 	va_list ap;
-	if (RPWI_LIKELY(!plugin.lines))
-		return rc;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
@@ -117,7 +116,7 @@ static int load(const char *path)
 __attribute__((constructor)) static void begin(void)
 {
 	const char *path = getenv("ROPEWAY_TRACE_PLUGIN"), *lines = getenv("ROPEWAY_TRACE");
-	plugin.lines = lines && strcmp(lines, "0") != 0;
+	trace_lines = lines && strcmp(lines, "0") != 0;
 	rpwi_check_init();
 	if (!path)
 		rpwi_error("plugin trace: ROPEWAY_TRACE_PLUGIN is not set: it names the plugin "

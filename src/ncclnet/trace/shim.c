@@ -30,18 +30,19 @@ static int shim_init(void **ctx, uint64_t comm_id, struct nccl_net_comm_config *
 	BEGIN("init", NULL);
 	int rc = T->init(ctx, comm_id, config, log, profiler);
 	trace_prepare(V);
-	return trace_end(&c, rc, "context %p", *ctx);
+	return trace_end(&c, rc, "context %s", RPWI_AT(*ctx));
 }
 static int shim_finalize(void *ctx)
 {
 	BEGIN("finalize", NULL);
-	return trace_end(&c, T->finalize ? T->finalize(ctx) : NCCL_SUCCESS, "context %p", ctx);
+	return trace_end(
+		&c, T->finalize ? T->finalize(ctx) : NCCL_SUCCESS, "context %s", RPWI_AT(ctx));
 }
 static int shim_set_attr(void *ctx, struct nccl_net_attr *attr)
 {
 	BEGIN("setNetAttr", NULL);
-	return trace_end(
-		&c, T->setNetAttr ? T->setNetAttr(ctx, attr) : NCCL_SUCCESS, "context %p", ctx);
+	return trace_end(&c, T->setNetAttr ? T->setNetAttr(ctx, attr) : NCCL_SUCCESS, "context %s",
+		RPWI_AT(ctx));
 }
 #elif V == 10
 static int shim_init(nccl_logger log, nccl_profiler profiler)
@@ -93,7 +94,7 @@ static int shim_listen(CTX_PARAM int dev, void *handle, void **comm)
 	BEGIN("listen", NULL);
 	int rc = T->listen(CTX dev, handle, comm);
 	trace_listen_done(&c, rc, dev, handle, *comm);
-	return trace_end(&c, rc, "device %d, comm %p", dev, *comm);
+	return trace_end(&c, rc, "device %d, comm %s", dev, RPWI_AT(*comm));
 }
 
 #if V >= 7
@@ -116,7 +117,7 @@ static int shim_connect(CTX_PARAM int dev, CONFIG_PARAM void *handle, void **com
 	trace_connect_begin(&c, handle);
 	int rc = T->connect(CTX dev, CONFIG handle, comm DEVICE);
 	trace_connect_done(&c, rc, dev, handle, *comm);
-	return trace_end(&c, rc, "device %d, comm %p", dev, *comm);
+	return trace_end(&c, rc, "device %d, comm %s", dev, RPWI_AT(*comm));
 }
 
 static int shim_accept(void *listen_comm, void **comm DEVICE_PARAM)
@@ -124,7 +125,7 @@ static int shim_accept(void *listen_comm, void **comm DEVICE_PARAM)
 	BEGIN("accept", listen_comm);
 	int rc = T->accept(listen_comm, comm DEVICE);
 	trace_accept_done(&c, rc, *comm);
-	return trace_end(&c, rc, "comm %p", *comm);
+	return trace_end(&c, rc, "comm %s", RPWI_AT(*comm));
 }
 
 #if V >= 8
@@ -137,8 +138,8 @@ static int shim_reg(void *comm, void *data, int size, int type, void **mhandle)
 	trace_reg_begin(&c, type);
 	int rc = T->regMr(comm, data, size, type, mhandle);
 	trace_reg_done(&c, rc, data, (size_t)size, type, *mhandle);
-	return trace_end(&c, rc, "comm %p, %zu bytes at %p, type %d, mhandle %p", comm,
-		(size_t)size, data, type, *mhandle);
+	return trace_end(&c, rc, "comm %s, %zu bytes at %s, type %d, mhandle %s", RPWI_AT(comm),
+		(size_t)size, RPWI_AT(data), type, RPWI_AT(*mhandle));
 }
 
 #if V >= 6
@@ -149,8 +150,8 @@ static int shim_reg_dmabuf(
 	trace_reg_begin(&c, type);
 	int rc = T->regMrDmaBuf(comm, data, size, type, offset, fd, mhandle);
 	trace_reg_done(&c, rc, data, size, type, *mhandle);
-	return trace_end(
-		&c, rc, "comm %p, %zu bytes at %p, mhandle %p", comm, size, data, *mhandle);
+	return trace_end(&c, rc, "comm %s, %zu bytes at %s, mhandle %s", RPWI_AT(comm), size,
+		RPWI_AT(data), RPWI_AT(*mhandle));
 }
 #endif
 
@@ -158,7 +159,8 @@ static int shim_dereg(void *comm, void *mhandle)
 {
 	BEGIN("deregMr", comm);
 	trace_dereg_begin(&c, mhandle);
-	return trace_end(&c, T->deregMr(comm, mhandle), "comm %p, mhandle %p", comm, mhandle);
+	return trace_end(&c, T->deregMr(comm, mhandle), "comm %s, mhandle %s", RPWI_AT(comm),
+		RPWI_AT(mhandle));
 }
 
 #if V >= 10
@@ -180,8 +182,8 @@ static int shim_isend(
 	trace_send_begin(&c, data, bytes, mhandle);
 	int rc = T->isend(comm, data, size, tag, mhandle, PHANDLE request);
 	trace_posted(&c, rc, *request, false, 1, &bytes, false);
-	return trace_end(&c, rc, "comm %p, %zu bytes at %p, tag %d, mhandle %p, request %p", comm,
-		bytes, data, tag, mhandle, *request);
+	return trace_end(&c, rc, "comm %s, %zu bytes at %s, tag %d, mhandle %s, request %s",
+		RPWI_AT(comm), bytes, RPWI_AT(data), tag, RPWI_AT(mhandle), RPWI_AT(*request));
 }
 
 static int shim_irecv(void *comm, int n, void **data, size_v *sizes, int *tags, void **mhandles,
@@ -194,8 +196,9 @@ static int shim_irecv(void *comm, int n, void **data, size_v *sizes, int *tags, 
 	trace_recv_begin(&c, n, data, bytes, mhandles);
 	int rc = T->irecv(comm, n, data, sizes, tags, mhandles, PHANDLES request);
 	trace_posted(&c, rc, *request, true, n, bytes, V >= 9);
-	return trace_end(&c, rc, "comm %p, %d of %zu bytes at %p, tag %d, request %p", comm, n,
-		bytes[0], n > 0 ? data[0] : NULL, n > 0 ? tags[0] : 0, *request);
+	return trace_end(&c, rc, "comm %s, %d of %zu bytes at %s, tag %d, request %s",
+		RPWI_AT(comm), n, bytes[0], RPWI_AT(n > 0 ? data[0] : NULL), n > 0 ? tags[0] : 0,
+		RPWI_AT(*request));
 }
 
 static int shim_iflush(void *comm, int n, void **data, int *sizes, void **mhandles, void **request)
@@ -205,7 +208,7 @@ static int shim_iflush(void *comm, int n, void **data, int *sizes, void **mhandl
 	/* none: there is nothing to flush */
 	if (*request)
 		trace_posted(&c, rc, *request, false, 0, NULL, false);
-	return trace_end(&c, rc, "comm %p, %d, request %p", comm, n, *request);
+	return trace_end(&c, rc, "comm %s, %d, request %s", RPWI_AT(comm), n, RPWI_AT(*request));
 }
 
 static int shim_test(void *request, int *done, int *sizes)
@@ -214,8 +217,8 @@ static int shim_test(void *request, int *done, int *sizes)
 	trace_test_begin(&c, request);
 	int rc = T->test(request, done, sizes);
 	trace_test_done(&c, rc, request, *done, sizes);
-	return *done || rc ? trace_end(&c, rc, "request %p, done %d, %d bytes", request, *done,
-				     sizes && *done ? sizes[0] : 0)
+	return *done || rc ? trace_end(&c, rc, "request %s, done %d, %d bytes", RPWI_AT(request),
+				     *done, sizes && *done ? sizes[0] : 0)
 			   : rc;
 }
 
@@ -225,7 +228,7 @@ static int shim_close_send(void *comm)
 	trace_close_begin(&c, TRACE_SEND);
 	int rc = T->closeSend(comm);
 	trace_closed(&c, rc);
-	return trace_end(&c, rc, "comm %p", comm);
+	return trace_end(&c, rc, "comm %s", RPWI_AT(comm));
 }
 static int shim_close_recv(void *comm)
 {
@@ -233,7 +236,7 @@ static int shim_close_recv(void *comm)
 	trace_close_begin(&c, TRACE_RECV);
 	int rc = T->closeRecv(comm);
 	trace_closed(&c, rc);
-	return trace_end(&c, rc, "comm %p", comm);
+	return trace_end(&c, rc, "comm %s", RPWI_AT(comm));
 }
 static int shim_close_listen(void *comm)
 {
@@ -241,19 +244,20 @@ static int shim_close_listen(void *comm)
 	trace_close_begin(&c, TRACE_LISTEN);
 	int rc = T->closeListen(comm);
 	trace_closed(&c, rc);
-	return trace_end(&c, rc, "comm %p", comm);
+	return trace_end(&c, rc, "comm %s", RPWI_AT(comm));
 }
 
 #if V >= 7
 static int shim_device_mr(void *comm, void *mhandle, void **device_mhandle)
 {
 	BEGIN("getDeviceMr", comm);
-	return trace_end(&c, T->getDeviceMr(comm, mhandle, device_mhandle), "comm %p", comm);
+	return trace_end(
+		&c, T->getDeviceMr(comm, mhandle, device_mhandle), "comm %s", RPWI_AT(comm));
 }
 static int shim_consumed(void *comm, int n, void *request)
 {
 	BEGIN("irecvConsumed", comm);
-	return trace_end(&c, T->irecvConsumed(comm, n, request), "comm %p", comm);
+	return trace_end(&c, T->irecvConsumed(comm, n, request), "comm %s", RPWI_AT(comm));
 }
 #endif
 #if V >= 9

@@ -220,8 +220,8 @@ void trace_accept_done(const struct trace_call *c, int rc, void *comm)
 	const struct object *listen = find(COMM, c->comm);
 	version_look(c, listen);
 	if (!listen || listen->c.kind != TRACE_LISTEN)
-		say(RPWI_RULE_PLUGIN_CLOSE, c, listen, "%p is no comm of a listen that is open",
-			c->comm);
+		say(RPWI_RULE_PLUGIN_CLOSE, c, listen, "%s is no comm of a listen that is open",
+			RPWI_AT(c->comm));
 	if (!rc && comm)
 		comm_made(c, comm, TRACE_RECV, listen ? listen->c.dev : -1);
 	rpwi_check_unlock();
@@ -241,7 +241,8 @@ static struct object *comm_of(const struct trace_call *c)
 	struct object *o = find(COMM, c->comm);
 	version_look(c, o);
 	if (!o)
-		say(RPWI_RULE_PLUGIN_CLOSE, c, NULL, "%p is no comm that is open", c->comm);
+		say(RPWI_RULE_PLUGIN_CLOSE, c, NULL, "%s is no comm that is open",
+			RPWI_AT(c->comm));
 	return o;
 }
 
@@ -280,7 +281,8 @@ void trace_dereg_begin(const struct trace_call *c, const void *mhandle)
 	struct object *o = find(MHANDLE, mhandle);
 	version_look(c, o);
 	if (!o)
-		say(RPWI_RULE_PLUGIN_MHANDLE, c, NULL, "mhandle %p is not registered", mhandle);
+		say(RPWI_RULE_PLUGIN_MHANDLE, c, NULL, "mhandle %s is not registered",
+			RPWI_AT(mhandle));
 	else if (o->comm && o->comm->c.regs)
 		o->comm->c.regs--;
 	del(MHANDLE, mhandle);
@@ -296,18 +298,19 @@ static void buffer_look(const struct trace_call *c, const struct object *comm, c
 		return; /* plugins may need no registration */
 	version_look(c, o);
 	if (!o) {
-		say(RPWI_RULE_PLUGIN_MHANDLE, c, NULL, "mhandle %p is not registered", mhandle);
+		say(RPWI_RULE_PLUGIN_MHANDLE, c, NULL, "mhandle %s is not registered",
+			RPWI_AT(mhandle));
 		return;
 	}
 	if (o->comm != comm && !(d && d->is_global))
-		say(RPWI_RULE_PLUGIN_MHANDLE, c, o, "mhandle %p is of comm %p, not of %p", mhandle,
-			o->comm ? o->comm->key : NULL, c->comm);
+		say(RPWI_RULE_PLUGIN_MHANDLE, c, o, "mhandle %s is of comm %s, not of %s",
+			RPWI_AT(mhandle), RPWI_AT(o->comm ? o->comm->key : NULL), RPWI_AT(c->comm));
 	uintptr_t at = (uintptr_t)data;
 	/* of a dma-buf there may be no address */
 	if (o->m.at && (at < o->m.at || size > o->m.size || at - o->m.at > o->m.size - size))
 		say(RPWI_RULE_PLUGIN_MEMORY, c, o,
-			"%zu bytes at %p, and mhandle %p is of %zu bytes at 0x%" PRIxPTR, size,
-			data, mhandle, o->m.size, o->m.at);
+			"%zu bytes at %s, and mhandle %s is of %zu bytes at 0x%" PRIxPTR, size,
+			RPWI_AT(data), RPWI_AT(mhandle), o->m.size, o->m.at);
 }
 
 /* ---- the data path ---- */
@@ -319,8 +322,8 @@ static void enter(const struct trace_call *c, struct object *comm)
 		return;
 	if (comm->c.thread && comm->c.thread != me)
 		say(RPWI_RULE_PLUGIN_THREAD, c, comm,
-			"thread %ld is inside a call for comm %p, and so is thread %ld",
-			comm->c.thread, comm->key, me);
+			"thread %ld is inside a call for comm %s, and so is thread %ld",
+			comm->c.thread, RPWI_AT(comm->key), me);
 	comm->c.thread = me;
 }
 
@@ -379,8 +382,8 @@ void trace_posted(const struct trace_call *c, int rc, const void *request, bool 
 	unsigned most =
 		NCCL_NET_MAX_REQUESTS * (unsigned)(d && is_recv ? RPWI_MAX(d->max_recvs, 1) : 1);
 	if (o && comm && ++comm->c.requests == most + 1)
-		say(RPWI_RULE_PLUGIN_REQUESTS, c, comm, "%u requests are under way on comm %p",
-			comm->c.requests, comm->key);
+		say(RPWI_RULE_PLUGIN_REQUESTS, c, comm, "%u requests are under way on comm %s",
+			comm->c.requests, RPWI_AT(comm->key));
 	rpwi_check_unlock();
 }
 
@@ -400,9 +403,9 @@ void trace_test_begin(const struct trace_call *c, const void *request)
 	version_look(c, o);
 	if (!o)
 		say(RPWI_RULE_PLUGIN_REQUEST, c, NULL,
-			was_done(request) ? "request %p was done already"
-					  : "request %p is none that isend, irecv or iflush gave",
-			request);
+			was_done(request) ? "request %s was done already"
+					  : "request %s is none that isend, irecv or iflush gave",
+			RPWI_AT(request));
 	else
 		enter(c, o->comm);
 	rpwi_check_unlock();
@@ -445,7 +448,8 @@ void trace_close_begin(const struct trace_call *c, enum trace_comm kind)
 		return;
 	const struct object *o = comm_of(c);
 	if (o && o->c.kind != kind)
-		say(RPWI_RULE_PLUGIN_CLOSE, c, o, "%p is a %s comm", c->comm, name[o->c.kind]);
+		say(RPWI_RULE_PLUGIN_CLOSE, c, o, "%s is a %s comm", RPWI_AT(c->comm),
+			name[o->c.kind]);
 	else if (o && kind != TRACE_LISTEN && !o->c.failed && (o->c.requests || o->c.regs))
 		say(RPWI_RULE_PLUGIN_CLOSE, c, o,
 			"%u requests are under way on it, and %u registrations are left",
@@ -490,8 +494,8 @@ static void never_closed(void)
 			struct trace_call c = {
 				.name = "exit", .v = o->v, .from = (const void *)o->made.pc[0]};
 			if (o->kind == COMM)
-				say(RPWI_RULE_PLUGIN_CLOSE, &c, o, "comm %p was never closed",
-					o->key);
+				say(RPWI_RULE_PLUGIN_CLOSE, &c, o, "comm %s was never closed",
+					RPWI_AT(o->key));
 		}
 }
 

@@ -38,8 +38,10 @@ struct trace_call {
 };
 void trace_begin(struct trace_call *c, int v, const char *name, void *comm, const void *from);
 /* A line of the trace, if one is wanted; gives `rc` back. */
-int trace_end(const struct trace_call *c, int rc, const char *fmt, ...)
+extern bool trace_lines;
+int trace_line(const struct trace_call *c, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+#define trace_end(c, rc, ...) (trace_lines ? trace_line(c, rc, __VA_ARGS__) : (rc))
 
 /* What happened in it: before the plugin is called ... */
 void trace_connect_begin(const struct trace_call *c, const void *handle);
