@@ -121,7 +121,7 @@ def strange_names(folder, files):
 
 def static_tls(build):
     """Of the libraries that programs open at run time, those with thread memory of the kind that is reserved at start."""
-    for name in ("libropeway.so", "libnccl-net-ropeway.so"):
+    for name in ("libropeway.so", "libnccl-net-ropeway.so", "libnccl-net-ropeway-trace.so"):
         path = build / name
         if path.exists() and "STATIC_TLS" in subprocess.run(["readelf", "-dW", path], capture_output=True, text=True, check=True).stdout:
             yield name

@@ -34,7 +34,13 @@ extern uint32_t rpwi_check_first_id;
 
 /* ---- the call that is under way in this thread ---- */
 
+/* RPWI_CHECK_PLAIN: in a library that programs load when they like, which may have no static thread
+ * memory (tests/check_symbols.py), and takes no part in what base/lock.h does at fork. */
+#ifdef RPWI_CHECK_PLAIN
+extern __thread struct rpwi_site rpwi_check_site;
+#else
 extern __thread struct rpwi_site rpwi_check_site __attribute__((tls_model("initial-exec")));
+#endif
 void rpwi_check_site_note(const void *pc, const void *frame);
 int rpwi_check_sites_init(void); /* after rpwi_check_init, before the first note; 0 or -errno */
 /* At the top of each function that programs call. */
@@ -48,6 +54,11 @@ int rpwi_check_sites_init(void); /* after rpwi_check_init, before the first note
 /* ---- the lock ---- */
 
 /* False in a signal handler that interrupted a section: then nothing is checked. */
+#ifdef RPWI_CHECK_PLAIN
+extern pthread_mutex_t rpwi_check_mutex;
+static inline bool rpwi_check_lock(void) { return !pthread_mutex_lock(&rpwi_check_mutex); }
+static inline void rpwi_check_unlock(void) { pthread_mutex_unlock(&rpwi_check_mutex); }
+#else
 static inline bool rpwi_check_lock(void)
 {
 	if (RPWI_UNLIKELY(rpwi_lock_is_mine(RPWI_LOCK_CHECK)))
@@ -56,6 +67,7 @@ static inline bool rpwi_check_lock(void)
 	return true;
 }
 static inline void rpwi_check_unlock(void) { rpwi_unlock(RPWI_LOCK_CHECK); }
+#endif
 
 /* ---- findings; the lock is held ---- */
 

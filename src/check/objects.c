@@ -4,6 +4,7 @@
 #include "check/queue.h"
 
 #include "base/hash.h"
+#include "rc/names.h"
 
 #include <stdlib.h>
 
@@ -198,38 +199,44 @@ void check_qp_made(const struct ibv_qp *qp, const struct rpwi_qp *t, const struc
 	}
 }
 
-/* Takes it out of the table: before the device frees it. */
-void check_qp_gone(const struct ibv_qp *qp)
+void check_qp_take_out(struct check_qp *q)
 {
-	if (!rpwi_check_lock())
-		return;
-	struct check_qp *q = check_qp_find(qp), **at = &all.qp[qp->qp_num & (BUCKETS - 1)];
-	if (q) {
-		check_unread(q);
-		check_queues_drop(q);
-		while (*at != q)
-			at = &(*at)->next;
-		*at = q->next;
-	}
-	rpwi_check_unlock();
-	if (!q)
-		return;
-	pthread_mutex_destroy(&q->posting);
-	free(q->sq.ring);
-	free(q->rq.ring);
-	free(q);
+	struct check_qp **at = &all.qp[q->t->qpn & (BUCKETS - 1)];
+	while (*at != q)
+		at = &(*at)->next;
+	*at = q->next;
 }
 
-void check_qp_reset(const struct ibv_qp *qp)
+/* ---- findings about them ---- */
+
+const char *check_op_name(const struct check_queue *q, const struct check_wr *w)
 {
-	if (!rpwi_check_lock())
-		return;
-	struct check_qp *q = check_qp_find(qp);
+	if (!q->is_send)
+		return "RECV";
+	return rpwi_wr_name((enum ibv_wr_opcode)w->opcode);
+}
+
+struct rpwi_finding check_finding(
+	enum rpwi_check_rule rule, const struct check_qp *q, const struct check_wr *w)
+{
+	struct rpwi_finding f = {.rule = rule};
 	if (q) {
-		check_unread(q);
-		check_queues_drop(q);
-		q->failed = 0;
-		q->posts_since = 0;
+		f.qpn = q->t->qpn;
+		f.peer_qpn = q->t->type == IBV_QPT_UD ? 0 : q->t->attr.dest_qp_num;
+		f.type = rpwi_type_name(q->t->type);
+		f.state = rpwi_state_name(q->t->state);
 	}
-	rpwi_check_unlock();
+	if (q && w) {
+		bool is_send = w >= q->sq.ring && w <= q->sq.ring + q->sq.mask;
+		f.has_wr = true;
+		f.wr_id = w->wr_id;
+		f.op = check_op_name(is_send ? &q->sq : &q->rq, w);
+		f.has_memory = w->nsge;
+		f.addr = w->nsge ? w->sge[0].addr : 0;
+		f.len = w->len;
+		f.key = w->nsge ? w->sge[0].lkey : 0;
+		f.site[0].what = "posted here";
+		f.site[0].at = w->site;
+	}
+	return f;
 }

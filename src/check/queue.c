@@ -9,38 +9,6 @@
 
 #include <stdio.h>
 
-const char *check_op_name(const struct check_queue *q, const struct check_wr *w)
-{
-	if (!q->is_send)
-		return "RECV";
-	return rpwi_wr_name((enum ibv_wr_opcode)w->opcode);
-}
-
-struct rpwi_finding check_finding(
-	enum rpwi_check_rule rule, const struct check_qp *q, const struct check_wr *w)
-{
-	struct rpwi_finding f = {.rule = rule};
-	if (q) {
-		f.qpn = q->t->qpn;
-		f.peer_qpn = q->t->type == IBV_QPT_UD ? 0 : q->t->attr.dest_qp_num;
-		f.type = rpwi_type_name(q->t->type);
-		f.state = rpwi_state_name(q->t->state);
-	}
-	if (q && w) {
-		bool is_send = w >= q->sq.ring && w <= q->sq.ring + q->sq.mask;
-		f.has_wr = true;
-		f.wr_id = w->wr_id;
-		f.op = check_op_name(is_send ? &q->sq : &q->rq, w);
-		f.has_memory = w->nsge;
-		f.addr = w->nsge ? w->sge[0].addr : 0;
-		f.len = w->len;
-		f.key = w->nsge ? w->sge[0].lkey : 0;
-		f.site[0].what = "posted here";
-		f.site[0].at = w->site;
-	}
-	return f;
-}
-
 static struct check_wr *at(const struct check_queue *q, uint32_t i)
 {
 	return &q->ring[i & q->mask];

@@ -121,6 +121,7 @@ struct check_srq *check_srq_find(const struct ibv_srq *srq);
 struct rpwi_finding check_finding(
 	enum rpwi_check_rule rule, const struct check_qp *q, const struct check_wr *w);
 const char *check_op_name(const struct check_queue *q, const struct check_wr *w);
+void check_qp_take_out(struct check_qp *q); /* of the table */
 /* Errors of its requests that the program has not polled; then all of them go. */
 void check_unread(struct check_qp *q);
 void check_queues_drop(struct check_qp *q);

@@ -16,7 +16,14 @@
 bool rpwi_check_on;
 struct rpwi_check_options rpwi_check_how;
 uint32_t rpwi_check_first_id = 1;
+#ifdef RPWI_CHECK_PLAIN
+__thread struct rpwi_site rpwi_check_site;
+pthread_mutex_t rpwi_check_mutex = PTHREAD_MUTEX_INITIALIZER;
+static void shield(void) {}
+#else
 __thread struct rpwi_site rpwi_check_site __attribute__((tls_model("initial-exec")));
+static void shield(void) { rpwi_shield(); }
+#endif
 
 enum { AT_END = 8, FRAME_TEXT = 320, FRAMES = RPWI_FINDING_SITES * RPWI_SITE_FRAMES };
 
@@ -117,7 +124,7 @@ static void put_string(size_t *used, const char *s)
 static void line_write(const char *line, size_t len)
 {
 	int was = errno;
-	rpwi_shield();
+	shield();
 	char path[RPWI_CHECK_PATH * 2 + 16];
 	snprintf(path, sizeof(path), "%s%s%s", rpwi_check_how.log[0] == '/' ? "" : rep.cwd,
 		rpwi_check_how.log[0] == '/' ? "" : "/", rpwi_check_how.log);
@@ -325,7 +332,7 @@ void rpwi_check_report(struct rpwi_finding *f)
 		return;
 	}
 	k->told = 1;
-	rpwi_shield();
+	shield();
 	for (unsigned i = 0; i < RPWI_FINDING_SITES && f->site[i].what; i++)
 		frames_find(
 			f->site[i].pid, f->site[i].at.pc, i * RPWI_SITE_FRAMES, RPWI_SITE_FRAMES);

@@ -6,9 +6,15 @@
 #include "check/keys.h"
 #include "check/queue.h"
 #include "check/race.h"
-#include "device/cq.h"
-#include "device/mem.h"
-#include "device/qp.h"
+
+/* The device's own, of all contexts, CQs and QPs. */
+static struct {
+	struct ibv_context_ops ops;
+	int (*start)(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr);
+	int (*next)(struct ibv_cq_ex *cq);
+	int (*complete)(struct ibv_qp_ex *qp);
+	struct rpwi_qp_ops qp, checked_qp;
+} device;
 
 /* ---- the data path ---- */
 
@@ -18,7 +24,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	if (to_dqp(qp)->batch != wr || !wr)
 		RPWI_CHECK_HERE();
 	struct check_qp *q = check_sends_begin(qp, wr);
-	int rc = dev_post_send(qp, wr, bad);
+	int rc = device.ops.post_send(qp, wr, bad);
 	check_sends_end(q, rc ? *bad : NULL, rc);
 	return rc;
 }
@@ -27,7 +33,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 {
 	RPWI_CHECK_HERE();
 	check_recvs_begin(qp, wr);
-	int rc = dev_post_recv(qp, wr, bad);
+	int rc = device.ops.post_recv(qp, wr, bad);
 	check_recvs_end(qp, rc ? *bad : NULL);
 	return rc;
 }
@@ -36,7 +42,7 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 {
 	RPWI_CHECK_HERE();
 	check_srq_recvs_begin(srq, wr);
-	int rc = dev_post_srq_recv(srq, wr, bad);
+	int rc = device.ops.post_srq_recv(srq, wr, bad);
 	check_srq_recvs_end(srq, rc ? *bad : NULL);
 	return rc;
 }
@@ -44,7 +50,7 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
 	RPWI_CHECK_HERE();
-	int got = dev_poll_cq(cq, n, wc);
+	int got = device.ops.poll_cq(cq, n, wc);
 	if (got > 0)
 		check_polled(cq, wc, got);
 	return got;
@@ -53,6 +59,7 @@ static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 void checked_context(struct verbs_context *v)
 {
 	struct ibv_context_ops *o = &v->context.ops;
+	device.ops = *o;
 	o->poll_cq = poll_cq;
 	o->post_send = post_send;
 	o->post_recv = post_recv;
@@ -60,13 +67,6 @@ void checked_context(struct verbs_context *v)
 }
 
 /* ---- extended CQs and QPs ---- */
-
-/* Those of all CQs, and of all QPs, are the same. */
-static struct {
-	int (*start)(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr);
-	int (*next)(struct ibv_cq_ex *cq);
-	int (*complete)(struct ibv_qp_ex *qp);
-} device;
 
 static int polled_ex(struct ibv_cq_ex *ex, int rc)
 {
@@ -113,7 +113,7 @@ void checked_qp_ex(struct ibv_qp_ex *qp)
 static void completes(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, bool solicited)
 {
 	check_completes(t, recv, wc);
-	device_qp_ops.complete(t, recv, wc, solicited);
+	device.qp.complete(t, recv, wc, solicited);
 }
 
 /* `len` bytes were written at what the peer calls addr, of an operation that begins there; begins
@@ -136,7 +136,7 @@ static int write_memory(
 {
 	/* the responder is within a message once its first packet was taken */
 	uint64_t begins = t->write_left == t->write_len ? t->write_len : 0;
-	int rc = mem_write(t, key, addr, src, len, remote);
+	int rc = device.qp.mem_write(t, key, addr, src, len, remote);
 	if (remote && !rc && len)
 		written(t, key, addr, len, RACE_WRITES, begins);
 	return rc;
@@ -145,7 +145,7 @@ static int write_memory(
 static int atomic(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare,
 	uint64_t swap_add, uint64_t *orig)
 {
-	int rc = mem_atomic(t, rkey, addr, cmp_swap, compare, swap_add, orig);
+	int rc = device.qp.mem_atomic(t, rkey, addr, cmp_swap, compare, swap_add, orig);
 	if (!rc)
 		written(t, rkey, addr, 8, RACE_ATOMIC, 8);
 	return rc;
@@ -153,7 +153,7 @@ static int atomic(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, bool cmp_swap
 
 static int atomic_write(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, const void *value)
 {
-	int rc = mem_atomic_write(t, rkey, addr, value);
+	int rc = device.qp.mem_atomic_write(t, rkey, addr, value);
 	if (!rc)
 		written(t, rkey, addr, 8, RACE_WRITES, 8);
 	return rc;
@@ -163,7 +163,7 @@ static int atomic_write(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, const v
 static int check_memory(
 	struct rpwi_qp *t, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
 {
-	int rc = mem_check(t, key, addr, len, access, remote);
+	int rc = device.qp.mem_check(t, key, addr, len, access, remote);
 	if (rc || !remote || access != IBV_ACCESS_REMOTE_READ ||
 		!rpwi_check_wants(RPWI_RULE_RACE) || !rpwi_check_lock())
 		return rc;
@@ -181,18 +181,19 @@ static const uint8_t *no_peer_read(
 	return NULL;
 }
 
-const struct rpwi_qp_ops *checked_qp_ops(void)
+const struct rpwi_qp_ops *checked_qp_ops(const struct rpwi_qp_ops *of)
 {
-	static struct rpwi_qp_ops ops;
-	ops = device_qp_ops;
-	ops.complete = completes;
-	ops.mem_write = write_memory;
-	ops.mem_check = check_memory;
-	ops.mem_atomic = atomic;
-	ops.mem_atomic_write = atomic_write;
+	struct rpwi_qp_ops *ops = &device.checked_qp;
+	device.qp = *of;
+	*ops = *of;
+	ops->complete = completes;
+	ops->mem_write = write_memory;
+	ops->mem_check = check_memory;
+	ops->mem_atomic = atomic;
+	ops->mem_atomic_write = atomic_write;
 	if (rpwi_check_wants(RPWI_RULE_RACE)) {
 		race_init();
-		ops.peer_read = no_peer_read;
+		ops->peer_read = no_peer_read;
 	}
-	return &ops;
+	return ops;
 }

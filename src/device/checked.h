@@ -12,6 +12,6 @@ void checked_context(struct verbs_context *v);
 void checked_cq_ex(struct ibv_cq_ex *cq);
 void checked_qp_ex(struct ibv_qp_ex *qp);
 /* What the transport calls. */
-extern const struct rpwi_qp_ops *checked_qp_ops(void);
+const struct rpwi_qp_ops *checked_qp_ops(const struct rpwi_qp_ops *of);
 
 #endif

@@ -187,8 +187,9 @@ static int qp_numbered(struct dqp *q, const struct ibv_qp_init_attr_ex *a)
 		return rc;
 	q->pd = to_dpd(a->pd);
 	const struct rpwi_qp_bounds bound = bounds();
-	struct rpwi_qp_init init = {
-		.ops = RPWI_UNLIKELY(rpwi_check_on) ? checked_qp_ops() : &device_qp_ops,
+	struct rpwi_qp_init init = {.ops = RPWI_UNLIKELY(rpwi_check_on)
+						   ? checked_qp_ops(&device_qp_ops)
+						   : &device_qp_ops,
 		.bounds = &bound,
 		.user = q,
 		.type = type,

@@ -16,9 +16,9 @@ struct owner {
 };
 
 /* A call of this thread: says it, with both threads' IDs, where another one has used the context
- * before, or is inside it. `from`: where the call returns to, which is the site of findings where it
- * is no function of this library. False: the context is of the process that has forked this one.
- * For msg_is_ours alone. */
+ * before, or is inside it. `from`: where the call returns to; the site of findings, where it is no
+ * function of this library. False: the context is of the process that has forked this one. For
+ * msg_is_ours alone. */
 __attribute__((cold)) bool owner_look(rpw_context *c, const void *from);
 /* A call that a callback may not make, inside one: an error that says so, or that it is another
  * thread that is inside. `what`: "rpw_context_progress". */

@@ -8,40 +8,10 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
-
-static struct {
-	const void *table[NCCL_NET_V_LAST + 1];
-} plugin;
-
-bool trace_lines;
-
-const void *trace_table(int v) { return plugin.table[v]; }
-
-/* ---- a line for each call ---- */
-
-void trace_begin(struct trace_call *c, int v, const char *name, void *comm, const void *from)
-{
-	*c = (struct trace_call){.name = name, .from = from, .comm = comm, .v = v};
-	rpwi_check_site = (struct rpwi_site){.pc = {(uintptr_t)from}};
-}
-
-int trace_line(const struct trace_call *c, int rc, const char *fmt, ...)
-{
-	char text[256];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	fprintf(stderr, "ropeway: plugin v%d %d.%ld %s: %s%s%d\n", c->v, (int)getpid(),
-		syscall(SYS_gettid), c->name, text, *text ? ", result " : "result ", rc);
-	return rc;
-}
 
 /* ---- the symbols ---- */
 
@@ -79,7 +49,7 @@ static bool hide_version(int v)
 #define DECLARE(v) void trace_prepare_v##v(void);
 FOR_EACH_VERSION(DECLARE)
 
-void trace_prepare(int v)
+static void prepare(int v)
 {
 #define CASE(v) \
 	case v: \
@@ -101,10 +71,10 @@ static int load(const char *path)
 	for (int v = TRACE_V_FIRST; v <= NCCL_NET_V_LAST; v++) {
 		char name[32];
 		snprintf(name, sizeof(name), "ncclNetPlugin_v%d", v);
-		plugin.table[v] = dlsym(library, name);
-		found += plugin.table[v] != NULL;
-		if (plugin.table[v])
-			trace_prepare(v);
+		trace_tables[v] = dlsym(library, name);
+		found += trace_tables[v] != NULL;
+		if (trace_tables[v])
+			prepare(v);
 	}
 	if (!found)
 		rpwi_error("plugin trace: %s is no network plugin of v5 to v12: it exports no "
@@ -124,7 +94,7 @@ __attribute__((constructor)) static void begin(void)
 	else
 		load(path);
 	for (int v = TRACE_V_FIRST; v <= NCCL_NET_V_LAST; v++)
-		if (!plugin.table[v] && !hide_version(v))
+		if (!trace_tables[v] && !hide_version(v))
 			rpwi_error("plugin trace: cannot hide ncclNetPlugin_v%d, which the plugin "
 				   "does not have: do not use it",
 				v);

@@ -12,10 +12,12 @@
 #define CAT(a, b) CAT_(a, b)
 typedef struct CAT(nccl_net_v, V) table_v;
 typedef struct CAT(nccl_net_properties_v, V) properties_v;
-#define T ((const table_v *)trace_table(V))
+#define T ((const table_v *)trace_tables[V])
 #define BEGIN(name, comm) \
 	struct trace_call c; \
 	trace_begin(&c, V, name, comm, __builtin_return_address(0))
+
+void CAT(trace_prepare_v, V)(void);
 
 #if V >= 9
 typedef size_t size_v;
@@ -29,7 +31,7 @@ static int shim_init(void **ctx, uint64_t comm_id, struct nccl_net_comm_config *
 {
 	BEGIN("init", NULL);
 	int rc = T->init(ctx, comm_id, config, log, profiler);
-	trace_prepare(V);
+	CAT(trace_prepare_v, V)(); /* again: plugins fill in what is optional in init */
 	return trace_end(&c, rc, "context %s", RPWI_AT(*ctx));
 }
 static int shim_finalize(void *ctx)
@@ -49,7 +51,7 @@ static int shim_init(nccl_logger log, nccl_profiler profiler)
 {
 	BEGIN("init", NULL);
 	int rc = T->init(log, profiler);
-	trace_prepare(V);
+	CAT(trace_prepare_v, V)(); /* again: plugins fill in what is optional in init */
 	return trace_end(&c, rc, "%s", "");
 }
 #else
@@ -57,7 +59,7 @@ static int shim_init(nccl_logger log)
 {
 	BEGIN("init", NULL);
 	int rc = T->init(log);
-	trace_prepare(V);
+	CAT(trace_prepare_v, V)(); /* again: plugins fill in what is optional in init */
 	return trace_end(&c, rc, "%s", "");
 }
 #endif
@@ -290,7 +292,6 @@ RPWI_EXPORT table_v CAT(ncclNetPlugin_v, V) = {
 };
 
 /* Plugins fill in the rest of their tables in init (host.c), so NULL means little before. */
-void CAT(trace_prepare_v, V)(void);
 void CAT(trace_prepare_v, V)(void)
 {
 	table_v *t = &CAT(ncclNetPlugin_v, V);

@@ -23,10 +23,8 @@ enum { TRACE_OBJECTS = 1 << 20, TRACE_V_FIRST = 5 };
 
 enum trace_comm { TRACE_LISTEN, TRACE_SEND, TRACE_RECV };
 
-/* The plugin's table of a version; NULL: it has none. */
-const void *trace_table(int v);
-/* Again after init, where plugins fill in what is optional (Mellanox', HPC-X'). */
-void trace_prepare(int v);
+/* The plugin's table of each version; NULL: it has none. */
+extern const void *trace_tables[NCCL_NET_V_LAST + 1];
 
 /* A call of comm `comm` (NULL: of none) through the table of version v, by the caller whose return
  * address is `from`: before it and after it. */

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* life.c - see queue.h: a QP's requests are over, with it or without it. */
+#include "check/queue.h"
+
+#include <stdlib.h>
+
+/* Takes it out of the table: before the device frees it. */
+void check_qp_gone(const struct ibv_qp *qp)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct check_qp *q = check_qp_find(qp);
+	if (q) {
+		check_unread(q);
+		check_queues_drop(q);
+		check_qp_take_out(q);
+	}
+	rpwi_check_unlock();
+	if (!q)
+		return;
+	pthread_mutex_destroy(&q->posting);
+	free(q->sq.ring);
+	free(q->rq.ring);
+	free(q);
+}
+
+void check_qp_reset(const struct ibv_qp *qp)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct check_qp *q = check_qp_find(qp);
+	if (q) {
+		check_unread(q);
+		check_queues_drop(q);
+		q->failed = 0;
+		q->posts_since = 0;
+	}
+	rpwi_check_unlock();
+}
