@@ -59,6 +59,13 @@ void check_qps_each(void (*fn)(struct check_qp *q, void *arg), void *arg)
 		}
 }
 
+void check_cqs_each(void (*fn)(struct check_cq *cq, void *arg), void *arg)
+{
+	for (unsigned i = 0; i < BUCKETS; i++)
+		for (struct check_cq *c = all.cq[i]; c; c = c->next)
+			fn(c, arg);
+}
+
 /* ---- made and gone ---- */
 
 /* Twice what the queue has room for: slots become free in the device before the program polls. */

@@ -180,6 +180,10 @@ static void limits_look(struct check_qp *q, const struct check_wr *w, int nsge)
 
 static void send_note(struct check_qp *q, const struct ibv_send_wr *wr)
 {
+	if (q->scq)
+		q->scq->risky = false;
+	if (q->rcq)
+		q->rcq->risky = false;
 	struct check_wr *w = slot(&q->sq);
 	wr_note(&q->sq, w, wr->wr_id, wr->sg_list, wr->num_sge);
 	w->opcode = (uint8_t)wr->opcode;

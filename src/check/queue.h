@@ -53,9 +53,10 @@ struct check_cq {
 	uint32_t cqe, outstanding; /* cqe: asked for */
 	struct rpwi_site made;
 	/* for the rules about events (events.c) */
-	bool armed, armed_solicited, polled_empty, polled_since, waits;
-	uint32_t got;            /* events handed out and not acknowledged */
+	bool armed, armed_solicited, polled_empty;
+	bool risky;              /* armed after a poll that found nothing, and not polled since */
 	struct rpwi_site arm_at; /* of the last ibv_req_notify_cq */
+	struct rpwi_site got_at; /* of the last ibv_get_cq_event */
 };
 
 struct check_srq {
@@ -125,7 +126,8 @@ void check_qp_take_out(struct check_qp *q); /* of the table */
 /* Errors of its requests that the program has not polled; then all of them go. */
 void check_unread(struct check_qp *q);
 void check_queues_drop(struct check_qp *q);
-/* All QPs in turn. */
+/* All QPs in turn, all CQs. */
 void check_qps_each(void (*fn)(struct check_qp *q, void *arg), void *arg);
+void check_cqs_each(void (*fn)(struct check_cq *cq, void *arg), void *arg);
 
 #endif

@@ -3,6 +3,7 @@
  * checker is told. */
 #include "device/checked.h"
 
+#include "check/events.h"
 #include "check/keys.h"
 #include "check/queue.h"
 #include "check/race.h"
@@ -53,13 +54,28 @@ static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	int got = device.ops.poll_cq(cq, n, wc);
 	if (got > 0)
 		check_polled(cq, wc, got);
+	if (got >= 0 && cq->channel)
+		check_drained(cq, got < n);
 	return got;
+}
+
+static int req_notify_cq(struct ibv_cq *ibv, int solicited)
+{
+	RPWI_CHECK_HERE();
+	const struct dcq *cq = to_dcq(ibv);
+	bool already = cq->notify == NOTIFY_ALL || (solicited && cq->notify == NOTIFY_SOLICITED),
+	     pending = cq->pending_events;
+	int rc = device.ops.req_notify_cq(ibv, solicited);
+	if (!rc)
+		check_armed(ibv, solicited, already, pending);
+	return rc;
 }
 
 void checked_context(struct verbs_context *v)
 {
 	struct ibv_context_ops *o = &v->context.ops;
 	device.ops = *o;
+	o->req_notify_cq = req_notify_cq;
 	o->poll_cq = poll_cq;
 	o->post_send = post_send;
 	o->post_recv = post_recv;
@@ -73,6 +89,8 @@ static int polled_ex(struct ibv_cq_ex *ex, int rc)
 	struct dcq *cq = RPWI_CONTAINER_OF(ex, struct dcq, ex);
 	if (!rc)
 		check_polled(&cq->ibv, &cq->cur, 1);
+	if (cq->ibv.channel)
+		check_drained(&cq->ibv, rc == ENOENT);
 	return rc;
 }
 

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "check/check.h"
+#include "check/made.h"
 #include "device/checked.h"
 #include "device/cq.h"
 #include "device/devices.h"
@@ -232,6 +232,8 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 	rpwi_unlock(RPWI_LOCK_DEVICES);
 	if (for_want)
 		c->hold_fd = rpwi_loopback_hold();
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		c->place = check_made("context", "ibv_close_device");
 	return &c->v.context;
 }
 
@@ -239,6 +241,8 @@ int rpwi_dev_close_device(struct ibv_context *ctx)
 {
 	RPWI_WHOLE;
 	struct dctx *c = to_dctx(ctx);
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		check_unmade(c->place);
 	rpwi_lock(RPWI_LOCK_DEVICES);
 	hca_lock();
 	rpwi_list_del(&c->link);

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "check/events.h"
 #include "check/queue.h"
 #include "device/devices.h"
 #include "device/fault.h"
@@ -351,6 +352,24 @@ int rpwi_dev_resize_cq(struct ibv_cq *ibv, int cqe)
 	return 0;
 }
 
+/* For --check: another thread may be about to acknowledge them. */
+static void acks_checked(struct ibv_cq *ibv, unsigned got)
+{
+	struct timespec until;
+	int rc = 0;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += 200000000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	pthread_mutex_lock(&ibv->mutex);
+	while (!rc && ibv->comp_events_completed != got)
+		rc = pthread_cond_timedwait(&ibv->cond, &ibv->mutex, &until);
+	unsigned left = got - ibv->comp_events_completed;
+	pthread_mutex_unlock(&ibv->mutex);
+	if (left)
+		check_events_left(ibv, left);
+}
+
 int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
 {
 	RPWI_WHOLE;
@@ -366,8 +385,6 @@ int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
 	tally_one(ibv->context, cqs, -1);
 	live_del(&cq->live);
 	hca_unlock();
-	if (RPWI_UNLIKELY(rpwi_check_on))
-		check_cq_gone(ibv);
 	rpwi_lock(RPWI_LOCK_EVENTS);
 	if (cq->pending_events) {
 		struct dchannel *ch = RPWI_CONTAINER_OF(ibv->channel, struct dchannel, ibv);
@@ -378,11 +395,15 @@ int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
 	}
 	unsigned got = cq->events_got;
 	rpwi_unlock(RPWI_LOCK_EVENTS);
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		acks_checked(ibv, got);
 	/* As the man page says: wait until every event that was handed out is acknowledged. */
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->comp_events_completed != got)
 		pthread_cond_wait(&ibv->cond, &ibv->mutex);
 	pthread_mutex_unlock(&ibv->mutex);
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		check_cq_gone(ibv);
 	pthread_mutex_destroy(&ibv->mutex);
 	pthread_cond_destroy(&ibv->cond);
 	free(cq->ring);

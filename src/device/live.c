@@ -2,9 +2,11 @@
 /* live.c - see live.h. */
 #include "device/live.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/hash.h"
+#include "check/made.h"
 #include "device/hca.h"
 
 enum { BUCKETS_MIN = 256 };
@@ -49,6 +51,20 @@ static const unsigned limit_of[LIVE_KINDS] = {
 	[LIVE_SRQ] = 1 + RPWI_LIKE_MAX_SRQ,
 	[LIVE_QP] = 1 + RPWI_LIKE_MAX_QP,
 	[LIVE_AH] = 1 + RPWI_LIKE_MAX_AH,
+};
+
+static const struct {
+	const char *kind, *article, *undo;
+} names[LIVE_KINDS] = {
+	[LIVE_PD] = {"PD", "a", "ibv_dealloc_pd"},
+	[LIVE_MR] = {"MR", "an", "ibv_dereg_mr"},
+	[LIVE_MW] = {"MW", "an", "ibv_dealloc_mw"},
+	[LIVE_CQ] = {"CQ", "a", "ibv_destroy_cq"},
+	[LIVE_SRQ] = {"SRQ", "an", "ibv_destroy_srq"},
+	[LIVE_QP] = {"QP", "a", "ibv_destroy_qp"},
+	[LIVE_AH] = {"AH", "an", "ibv_destroy_ah"},
+	[LIVE_CHANNEL] = {"completion channel", "a", "ibv_destroy_comp_channel"},
+	[LIVE_COUNTER] = {"completion counter", "a", "ibv_destroy_comp_cntr"},
 };
 
 static uint64_t most_of(enum live_kind kind)
@@ -102,7 +118,9 @@ int live_add(struct live *l, enum live_kind kind, void *object, uint32_t handle)
 	if (live.used >= live.buckets && !grow())
 		return -ENOMEM;
 	*l = (struct live){
-		.object = object, .ctx = ctx, .dev = dev, .handle = handle, .kind = kind};
+		.object = object, .ctx = ctx, .dev = dev, .handle = handle, .kind = (uint8_t)kind};
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		l->place = (uint16_t)check_made(names[kind].kind, names[kind].undo);
 	rpwi_list_add_tail(&live.all[kind], &l->link);
 	put(l);
 	live.used++;
@@ -112,10 +130,8 @@ int live_add(struct live *l, enum live_kind kind, void *object, uint32_t handle)
 	return 0;
 }
 
-void live_del(struct live *l)
+static void unlist(struct live *l)
 {
-	if (!l->object)
-		return;
 	struct live **at = bucket_of(l->object);
 	while (*at != l)
 		at = &(*at)->next;
@@ -124,6 +140,15 @@ void live_del(struct live *l)
 	l->object = NULL;
 	live.used--;
 	l->dev->live[l->kind]--;
+}
+
+void live_del(struct live *l)
+{
+	if (!l->object)
+		return;
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		check_unmade(l->place);
+	unlist(l);
 }
 
 bool live_is(enum live_kind kind, const void *object)
@@ -139,7 +164,67 @@ int live_may_go(enum live_kind kind, const void *object, const unsigned *refs)
 {
 	if (!live_is(kind, object))
 		return ENOENT;
+	if (*refs && RPWI_UNLIKELY(rpwi_check_on))
+		live_tell_busy(kind, object);
 	return *refs ? EBUSY : 0;
+}
+
+/* ---- who uses it, for --check ---- */
+
+static bool uses(enum live_kind kind, const void *object, const struct live *user)
+{
+	const void *o = user->object;
+	const struct dqp *qp = user->kind == LIVE_QP ? o : NULL;
+	const struct dkey *k = NULL;
+	if (user->kind == LIVE_MR)
+		k = &RPWI_CONTAINER_OF(user, const struct dmr, live)->k;
+	else if (user->kind == LIVE_MW)
+		k = &RPWI_CONTAINER_OF(user, const struct dmw, live)->k;
+	switch (kind) {
+	case LIVE_PD:
+		if (user->kind == LIVE_PD)
+			return ((const struct dpd *)o)->parent == object &&
+			       !((const struct dpd *)o)->imported;
+		if (user->kind == LIVE_AH)
+			return to_dpd(((const struct ibv_ah *)o)->pd) == to_dpd(object);
+		if (user->kind == LIVE_SRQ)
+			return to_dpd(((const struct ibv_srq *)o)->pd) == to_dpd(object);
+		return (qp && qp->pd == to_dpd(object)) || (k && k->pd == to_dpd(object));
+	case LIVE_CQ:
+		return qp && (qp->scq == object || qp->rcq == object);
+	case LIVE_SRQ:
+		return qp && qp->srq == object;
+	case LIVE_MR:
+		return k && k->mr == &((const struct dmr *)object)->k;
+	case LIVE_CHANNEL:
+		return user->kind == LIVE_CQ && ((const struct ibv_cq *)o)->channel == object;
+	default:
+		return false;
+	}
+}
+
+void live_tell_busy(enum live_kind kind, const void *object)
+{
+	const struct live *first = NULL;
+	unsigned users = 0;
+	char name[64];
+	for (unsigned k = 0; k < LIVE_KINDS; k++)
+		for (struct rpwi_list *at = live.all[k].next; at != &live.all[k]; at = at->next) {
+			const struct live *l = RPWI_CONTAINER_OF(at, struct live, link);
+			if (l->object == object || !uses(kind, object, l))
+				continue;
+			first = first && first->kind == LIVE_QP ? first : l;
+			users++;
+		}
+	if (!first)
+		return;
+	if (first->kind == LIVE_QP)
+		snprintf(name, sizeof(name), "QP 0x%06x",
+			((const struct ibv_qp *)first->object)->qp_num);
+	else
+		snprintf(name, sizeof(name), "%s %s", names[first->kind].article,
+			names[first->kind].kind);
+	check_busy(names[kind].undo, names[kind].kind, name, users - 1, first->place);
 }
 
 void live_context_gone(const struct ibv_context *ctx)
@@ -150,7 +235,7 @@ void live_context_gone(const struct ibv_context *ctx)
 			struct live *l = RPWI_CONTAINER_OF(at, struct live, link);
 			next = at->next;
 			if (l->ctx == ctx)
-				live_del(l);
+				unlist(l);
 		}
 }
 

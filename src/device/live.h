@@ -41,7 +41,8 @@ struct live {
 	const struct ibv_context *ctx;
 	struct dev *dev;
 	uint32_t handle;
-	enum live_kind kind;
+	uint16_t place; /* where it was made (check/made.h), or 0 */
+	uint8_t kind;   /* enum live_kind */
 };
 
 /* From now on it is one: its context is in the struct already, its handle is put there. 0, or
@@ -52,6 +53,8 @@ void live_del(struct live *l); /* nothing where it never became one */
 bool live_is(enum live_kind kind, const void *object);
 /* May it be destroyed? 0; ENOENT: it is none; EBUSY: others use it, as *refs says. */
 int live_may_go(enum live_kind kind, const void *object, const unsigned *refs);
+/* For --check: the program gets EBUSY for it; the objects that use it are looked for. */
+void live_tell_busy(enum live_kind kind, const void *object);
 /* Its context is closed, and with it what was made in it, as the kernel has it. */
 void live_context_gone(const struct ibv_context *ctx);
 /* The kernel knows it by another number from now on (ibv_rereg_mr). */

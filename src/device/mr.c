@@ -357,6 +357,8 @@ int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
 		return EINVAL;
 	}
 	if (mr->k.refs) {
+		if (RPWI_UNLIKELY(rpwi_check_on))
+			live_tell_busy(LIVE_MR, ibv);
 		hca_unlock();
 		return EBUSY;
 	}
@@ -386,6 +388,7 @@ enum { NULL_BYTES = RPWI_TXB_PKTS * RPWI_MTU_MAX };
 
 struct ibv_mr *dev_alloc_null_mr(struct ibv_pd *pd)
 {
+	RPWI_CHECK_HERE();
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_alloc_null_mr");
 	if (!rpwi_like_has(RPWI_LIKE_OPTIONAL, RPWI_LIKE_NULL_MR))

@@ -4,6 +4,7 @@
  * and fails. The lock is held in all but the verbs. */
 #include <stdlib.h>
 
+#include "check/check.h"
 #include "device/hca.h"
 #include "device/mem.h"
 #include "fault/fault.h"
@@ -15,6 +16,7 @@ enum {
 
 struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
+	RPWI_CHECK_HERE();
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_alloc_mw");
 	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)

@@ -49,6 +49,7 @@ struct dctx {
 	uint32_t group; /* with those that were imported from it, or it from them (context.c) */
 	int hold_fd;    /* keeps the loopback interface's device shown (io.h), or -1 */
 	struct rpwi_counters *tally; /* its device's (tally.h); never NULL */
+	uint32_t place;              /* where it was opened (check/made.h) */
 };
 static inline struct dctx *to_dctx(const struct ibv_context *c)
 {

@@ -7,6 +7,7 @@
  */
 #include <stdlib.h>
 
+#include "check/check.h"
 #include "device/hca.h"
 #include "device/mem.h"
 #include "device/tally.h"
@@ -49,6 +50,8 @@ int rpwi_dev_dealloc_pd(struct ibv_pd *ibv)
 	if (!hca_lock_live(LIVE_PD, ibv))
 		return ENOENT;
 	if (pd->refs) {
+		if (RPWI_UNLIKELY(rpwi_check_on))
+			live_tell_busy(LIVE_PD, ibv);
 		hca_unlock();
 		return EBUSY;
 	}
@@ -91,6 +94,7 @@ int dev_dealloc_td(struct ibv_td *td)
 struct ibv_pd *dev_alloc_parent_domain(
 	struct ibv_context *c, struct ibv_parent_domain_init_attr *attr)
 {
+	RPWI_CHECK_HERE();
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_alloc_parent_domain");
 	if (!rpwi_like_has(RPWI_LIKE_OPTIONAL, RPWI_LIKE_DOMAINS))

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/turn.h"
-#include "check/check.h"
+#include "check/events.h"
 #include "device/checked.h"
 #include "device/cq.h"
 #include "device/fault.h"
@@ -76,18 +76,25 @@ static void wait_ends(void *arg) { service_wait_end(); }
 int rpwi_dev_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **cq, void **ctx)
 {
 	struct dchannel *ch = RPWI_CONTAINER_OF(ibv, struct dchannel, ibv);
-	if (channel_take(ch, cq, ctx))
+	if (channel_take(ch, cq, ctx)) {
+		if (RPWI_UNLIKELY(rpwi_check_on))
+			check_event_got(*cq);
 		return 0;
+	}
 	if (fcntl(ibv->fd, F_GETFL) & O_NONBLOCK)
 		return rpwi_minus(EAGAIN);
 	/* This thread has nothing else to do: it makes progress itself, so a completion needs no
 	 * second thread to be woken. */
 	int rc = 0;
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		check_waits(ibv);
 	service_wait_begin();
 	pthread_cleanup_push(wait_ends, NULL);
 	while (!rc && !channel_take(ch, cq, ctx))
 		rc = progress_wait(ibv->fd);
 	pthread_cleanup_pop(true);
+	if (!rc && RPWI_UNLIKELY(rpwi_check_on))
+		check_event_got(*cq);
 	if (rc)
 		errno = -rc;
 	return rc ? -1 : 0;
@@ -263,6 +270,7 @@ enum {
 
 struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *attr)
 {
+	RPWI_CHECK_HERE();
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_create_cq_ex");
 	/* VLAN and flow tags and tag matching are of raw packets and NICs */

@@ -320,6 +320,7 @@ static uint64_t ops_missing(void)
 
 struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr)
 {
+	RPWI_CHECK_HERE();
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_create_qp_ex");
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) ||

@@ -4,6 +4,7 @@
 #include "preload/newer.h"
 #include "preload/preload.h"
 
+#include "check/check.h"
 #include "explain/trace.h"
 #include "base/choice.h"
 #include "base/lock.h"
@@ -171,6 +172,7 @@ static struct ibv_context *of_others(struct ibv_context *c)
 
 RPWI_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
+	RPWI_CHECK_HERE();
 	struct ibv_context *c;
 	if (!rpwi_dev_owns_device(device)) {
 		rpwi_inside_real++;
@@ -207,6 +209,7 @@ RPWI_EXPORT int ibv_close_device(struct ibv_context *context)
 
 RPWI_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
+	RPWI_CHECK_HERE();
 	if (rpwi_dev_owns_cmd_fd(cmd_fd))
 		return of_ours(rpwi_dev_import_device(cmd_fd));
 	rpwi_inside_real++;

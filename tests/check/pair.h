@@ -62,6 +62,6 @@ struct planted {
 	const char *rule, *name; /* name: NULL as the rule */
 	void (*run)(bool bad);
 };
-extern const struct planted planted_posts[], planted_race[];
+extern const struct planted planted_posts[], planted_race[], planted_ends[];
 
 #endif

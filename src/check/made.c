@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* made.c - see made.h: objects that others use when they are to go, and objects that are left at
+ * the end. */
+#include "check/made.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { PLACES = 1024 };
+
+struct place {
+	const char *kind, *undo;
+	uint32_t alive;
+	struct rpwi_site at;
+};
+static struct {
+	pid_t pid; /* whose they are: a child's exit says nothing of its parent's */
+	uint32_t n;
+	struct place place[PLACES];
+} made;
+
+/* librdmacm opens each device and has a PD of each, for all of a program's ids, and keeps them to
+ * the end. */
+static bool is_librdmacms(const struct place *p)
+{
+	Dl_info of;
+	return (!strcmp(p->kind, "PD") || !strcmp(p->kind, "context")) && p->at.pc[0] &&
+	       dladdr((const void *)p->at.pc[0], &of) && of.dli_fname &&
+	       strstr(of.dli_fname, "librdmacm.so");
+}
+
+static void left_over(void)
+{
+	if (made.pid != getpid())
+		return;
+	for (uint32_t i = 0; i < made.n; i++) {
+		const struct place *p = &made.place[i];
+		if (!p->alive || is_librdmacms(p))
+			continue;
+		struct rpwi_finding f = {.rule = RPWI_RULE_LEAK, .site[0] = {"made here", p->at}};
+		snprintf(f.text, sizeof(f.text), "%u %s%s without %s", p->alive, p->kind,
+			rpwi_plural(p->alive), p->undo);
+		rpwi_check_report(&f);
+	}
+}
+
+uint32_t check_made(const char *kind, const char *undo)
+{
+	uint32_t i = 0;
+	if (!rpwi_check_lock())
+		return 0;
+	if (made.pid != getpid()) {
+		made.pid = getpid();
+		made.n = 0;
+		rpwi_check_at_end(left_over);
+	}
+	while (i < made.n &&
+		(made.place[i].kind != kind ||
+			memcmp(&made.place[i].at, &rpwi_check_site, sizeof(rpwi_check_site))))
+		i++;
+	if (i == made.n && i < PLACES)
+		made.place[made.n++] =
+			(struct place){.kind = kind, .undo = undo, .at = rpwi_check_site};
+	if (i < PLACES)
+		made.place[i].alive++;
+	else
+		rpwi_check_unwatched("objects are made in more than 1,024 places of the program");
+	rpwi_check_unlock();
+	return i < PLACES ? i + 1 : 0;
+}
+
+void check_unmade(uint32_t place)
+{
+	if (!place || !rpwi_check_lock())
+		return;
+	if (made.pid == getpid() && place <= made.n && made.place[place - 1].alive)
+		made.place[place - 1].alive--;
+	rpwi_check_unlock();
+}
+
+void check_busy(const char *call, const char *kind, const char *user, unsigned more, uint32_t place)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct rpwi_finding f = {
+		.rule = RPWI_RULE_DESTROY_ORDER, .site[0] = {"called here", rpwi_check_site}};
+	int n = snprintf(
+		f.text, sizeof(f.text), "%s fails with EBUSY: %s uses this %s", call, user, kind);
+	if (more && n > 0 && n < (int)sizeof(f.text))
+		snprintf(f.text + n, sizeof(f.text) - (size_t)n, ", and so %s %u object%s more",
+			more == 1 ? "does" : "do", more, rpwi_plural(more));
+	if (place && place <= made.n) {
+		f.site[1].what = "which was made here";
+		f.site[1].at = made.place[place - 1].at;
+	}
+	rpwi_check_report(&f);
+	rpwi_check_unlock();
+}
