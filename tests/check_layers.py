@@ -25,7 +25,7 @@ MAY = {
     "ucma": {"base", "wire", "explain", "fault", "cm", "io", "device"},
     "tree": {"base", "io", "like"},
     "netlink": {"base", "io", "device/resource.h"},
-    "preload": {"base", "check/check.h", "explain", "io", "device", "ucma", "tree", "netlink"},
+    "preload": {"base", "check/check.h", "check/cm.h", "explain", "io", "device", "ucma", "tree", "netlink"},
     "library": {"base", "preload"},
     "ncclnet": {"base", "check/check.h"},
     "tls": {"base"},

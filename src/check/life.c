@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* life.c - see queue.h: a QP's requests are over, with it or without it. */
-#include "check/queue.h"
+#include "check/happened.h"
 
 #include <stdlib.h>
 
@@ -13,6 +13,7 @@ void check_qp_gone(const struct ibv_qp *qp)
 	if (q) {
 		check_unread(q);
 		check_queues_drop(q);
+		check_over(q, "destroyed its QP");
 		check_qp_take_out(q);
 	}
 	rpwi_check_unlock();
@@ -32,6 +33,7 @@ void check_qp_reset(const struct ibv_qp *qp)
 	if (q) {
 		check_unread(q);
 		check_queues_drop(q);
+		check_over(q, "reset its QP");
 		q->failed = 0;
 		q->posts_since = 0;
 	}

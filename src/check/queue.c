@@ -3,6 +3,7 @@
 #include "check/queue.h"
 
 #include "base/hash.h"
+#include "check/happened.h"
 #include "check/keys.h"
 #include "check/race.h"
 #include "rc/names.h"
@@ -199,6 +200,7 @@ static void send_note(struct check_qp *q, const struct ibv_send_wr *wr)
 	}
 	if (RPWI_UNLIKELY(rpwi_check_wants(RPWI_RULE_RACE)))
 		race_posted(q, w);
+	check_sent(q);
 	posts_after_error(q, w);
 	limits_look(q, w, wr->num_sge);
 	if (rpwi_check_wants(RPWI_RULE_WR_ID_TWICE))
@@ -396,12 +398,14 @@ void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc
 		return;
 	struct check_qp *q = check_qpn_find(t->qpn);
 	struct check_queue *of = q && recv ? recv_queue(q) : NULL;
+	const struct check_wr *ended = NULL;
 	if (q && !recv)
 		of = &q->sq;
 	if (of && of->shared) {
 		struct check_wr *w = with_id(of, of->head, wc->wr_id, CHECK_POSTED);
 		if (w)
 			done(q, w, wc->status);
+		ended = w;
 	} else if (of && of->ring) {
 		bool found = false;
 		while (!found && of->done != of->tail) {
@@ -409,10 +413,13 @@ void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc
 			bool makes = recv || makes_completion(q, w);
 			found = wc->status == IBV_WC_SUCCESS ? makes : w->wr_id == wc->wr_id;
 			done(q, w, found ? wc->status : IBV_WC_SUCCESS);
+			ended = w;
 			if (found && !makes && q->scq)
 				q->scq->outstanding++; /* an error shows whatever it asked for */
 		}
 	}
+	if (ended)
+		check_ended(q, wc, check_op_name(of, ended), recv, false);
 	rpwi_check_unlock();
 }
 
@@ -446,12 +453,14 @@ static void polled_one(struct check_qp *q, struct check_cq *cq, const struct ibv
 	struct check_queue *of = recv ? recv_queue(q) : &q->sq;
 	if (of->shared || wc->status != IBV_WC_SUCCESS) {
 		struct check_wr *w = with_id(of, of->head, wc->wr_id, CHECK_DONE);
+		check_ended(q, wc, w ? check_op_name(of, w) : "request", recv, true);
 		if (w)
 			retire(q, of, w);
 		while (of->head != of->tail && at(of, of->head)->phase == CHECK_POLLED)
 			of->head++;
 		return;
 	}
+	check_ended(q, wc, "RECV", recv, true);
 	for (bool last = false; !last && of->head != of->done; of->head++) {
 		struct check_wr *w = at(of, of->head);
 		last = recv || makes_completion(q, w);

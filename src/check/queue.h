@@ -86,6 +86,7 @@ struct check_qp {
 	struct {
 		uint32_t sends, ops, ops_polled, recvs, arrived;
 	} race;
+	uint32_t told; /* bits of enum rpwi_cause_kind: the report has it */
 };
 
 /* ---- objects. Made: the program has them; asked: before it was rounded up ---- */

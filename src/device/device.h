@@ -41,6 +41,9 @@ int rpwi_dev_get_index(const struct ibv_device *d);
 struct ibv_context *rpwi_dev_open_device(struct ibv_device *d);
 int rpwi_dev_close_device(struct ibv_context *c);
 
+/* For --check: the program disconnects, and the QP's sends are flushed. */
+void rpwi_dev_disconnects(struct ibv_qp *qp);
+
 /* ---- queries ---- */
 int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a);
 /* `a` is the full ibv_port_attr; the exported ibv_query_port writes only the older, smaller struct

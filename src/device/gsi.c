@@ -12,6 +12,7 @@
 #include "device/alive.h"
 #include "device/devices.h"
 #include "device/farewell.h"
+#include "device/fact.h"
 #include "device/fault.h"
 #include "device/gsi.h"
 #include "device/gsi_priv.h"
@@ -334,8 +335,7 @@ static void end_qp(struct dqp *q, void *arg)
 		return;
 	e->n++;
 	qp_hold(q);
-	if (RPWI_UNLIKELY(rpwi_explain_on))
-		rpwi_explain_fact(RPWI_FACT_PEER_GONE, q->t.qpn, 1);
+	rpwi_fact(RPWI_FACT_PEER_GONE, q->t.qpn, 1, NULL);
 	q->peer_gone = g->silent_ns == RPWI_NEVER; /* else the path tells more */
 	rpwi_qp_peer_gone(&q->t);
 	send_kick(q, true, g->now_ns);

@@ -10,6 +10,7 @@
 #include "device/comp_cntr.h"
 #include "device/cq.h"
 #include "device/devices.h"
+#include "device/fact.h"
 #include "device/fault.h"
 #include "device/ledger.h"
 #include "device/mem.h"
@@ -580,6 +581,8 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 			send_kick(q, false, now_ns);
 		revoke(q);
 	}
+	if (!rc && becomes(&c, IBV_QPS_ERR) && was != IBV_QPS_ERR)
+		rpwi_fact(RPWI_FACT_TO_ERROR, q->t.qpn, 1, NULL); /* before what it flushes */
 	if (!rc)
 		rc = rpwi_qp_modify(&q->t, c.attr, mask, mask & IBV_QP_AV ? &c.av : NULL, now_ns);
 	q->path.turn = 0;

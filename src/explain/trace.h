@@ -90,6 +90,8 @@ enum rpwi_explain_fact {
 	RPWI_FACT_CONNECTING,  /* REQ sent: this side is the active one */
 	RPWI_FACT_ACCEPTING,   /* REP sent: this side is the passive one */
 	RPWI_FACT_ESTABLISHED, /* the connection that the QP serves is up */
+	/* the program took the event that says so (a server's ESTABLISHED) */
+	RPWI_FACT_TOOK_ESTABLISHED,
 	/* the program asked for it (rdma_disconnect, also by destroying the id) */
 	RPWI_FACT_DISCONNECT,
 	RPWI_FACT_DISCONNECTED,  /* the peer asked for it (DREQ) */

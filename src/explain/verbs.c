@@ -162,6 +162,4 @@ void rpwi_explain_modify(const struct rpwi_qp *q, enum ibv_qp_state was,
 	else
 		rpwi_explain(RPWI_EXPLAIN_STATE, "QP 0x%06x: %s -> %s", q->qpn,
 			rpwi_state_name(was), rpwi_state_name(attr->qp_state));
-	if (attr->qp_state == IBV_QPS_ERR)
-		rpwi_explain_fact(RPWI_FACT_TO_ERROR, q->qpn, 1);
 }

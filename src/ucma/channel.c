@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* channel.c - event channels: descriptors, the queue of events behind each, and waiting for one. */
-#include "explain/trace.h"
+#include "device/fact.h"
 #include "fault/fault.h"
 #include "base/lock.h"
 #include "ucma/ucma_priv.h"
@@ -33,6 +33,11 @@ const char *const cm_event_name[EV_COUNT] = {
 	[EV_USER] = "USER",
 	[EV_INTERNAL] = "INTERNAL",
 };
+
+const char *rpwi_ucma_event_name(unsigned type)
+{
+	return type < EV_COUNT ? cm_event_name[type] : "?";
+}
 
 /* ---- descriptors ---- */
 
@@ -443,6 +448,9 @@ static bool event_take(struct channel *ch, struct rdma_ucm_event_resp *out)
 	e->id->events_reported++;
 	if (e->mcast)
 		e->mcast->events_reported++;
+	bool up = e->resp.event == EV_ESTABLISHED || e->resp.event == EV_CONNECT_RESPONSE;
+	if (up && e->id->has_conn)
+		rpwi_fact(RPWI_FACT_TOOK_ESTABLISHED, e->id->conn.local.qpn, 1, NULL);
 	if (e->child) {
 		e->child->listener = NULL;
 		e->id->backlog++;

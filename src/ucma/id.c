@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* id.c - an rdma_cm id: from address to route to connection, and what librdmacm asks of it on the
  * way. */
-#include "explain/trace.h"
+#include "device/fact.h"
 #include "ucma/ucma_priv.h"
 
 #include <stdlib.h>
@@ -90,7 +90,7 @@ void id_free(struct id *id)
 	listen_end(id);
 	rpwi_list_del(&id->asking);
 	if (id->has_conn && id->conn.state == RPWI_CM_ESTABLISHED)
-		rpwi_explain_fact(RPWI_FACT_DISCONNECT, id->conn.local.qpn, 1);
+		rpwi_fact(RPWI_FACT_DISCONNECT, id->conn.local.qpn, 1, "destroyed its rdma_cm id");
 	if (id->has_conn)
 		rpwi_cm_destroy(&id->conn, rpwi_gsi_now());
 	real_end(id);
@@ -304,7 +304,7 @@ int id_connect(struct id *id, const struct rdma_ucm_conn_param *p)
 				     &param, pdata, len, rpwi_gsi_now());
 	if (rc)
 		return rc;
-	rpwi_explain_fact(RPWI_FACT_CONNECTING, param.qpn, 1);
+	rpwi_fact(RPWI_FACT_CONNECTING, param.qpn, 1, NULL);
 	id->state = ID_CONNECT;
 	rpwi_gsi_kick();
 	return 0;
@@ -322,7 +322,7 @@ int id_accept(struct id *id, const struct rdma_ucm_conn_param *p)
 		rc = rpwi_cm_establish(&id->conn, NULL, 0, rpwi_gsi_now());
 		if (!rc) {
 			recent_add(&id->conn);
-			rpwi_explain_fact(RPWI_FACT_ESTABLISHED, id->conn.local.qpn, 1);
+			rpwi_fact(RPWI_FACT_ESTABLISHED, id->conn.local.qpn, 1, NULL);
 		}
 	} else if (is_ud(id)) {
 		if (p->qkey)
@@ -331,7 +331,7 @@ int id_accept(struct id *id, const struct rdma_ucm_conn_param *p)
 			p->private_data, p->private_data_len, rpwi_gsi_now());
 	} else {
 		conn_param_take(id, p, &param);
-		rpwi_explain_fact(RPWI_FACT_ACCEPTING, param.qpn, 1);
+		rpwi_fact(RPWI_FACT_ACCEPTING, param.qpn, 1, NULL);
 		rc = rpwi_cm_accept(&id->conn, guid, &param, p->private_data, p->private_data_len,
 			rpwi_gsi_now());
 		/* An acceptance that fails is a rejection, as the kernel's rdma_accept has it: the
@@ -362,7 +362,7 @@ int id_disconnect(struct id *id)
 	if (!id->has_conn)
 		return -EINVAL;
 	if (id->conn.state == RPWI_CM_ESTABLISHED)
-		rpwi_explain_fact(RPWI_FACT_DISCONNECT, id->conn.local.qpn, 1);
+		rpwi_fact(RPWI_FACT_DISCONNECT, id->conn.local.qpn, 1, NULL);
 	int rc = rpwi_cm_disconnect(&id->conn, rpwi_gsi_now());
 	if (rc)
 		rpwi_debug("cm id %u: disconnect in state %s", id->handle,
@@ -440,8 +440,8 @@ static void account_event(const struct rpwi_cm_conn *conn, const struct rpwi_cm_
 		[RPWI_CM_EV_PEER_GONE] = {true, RPWI_FACT_PEER_GONE},
 	};
 	if (ev->type < RPWI_ARRAY_LEN(facts) && facts[ev->type].set)
-		rpwi_explain_fact(facts[ev->type].fact, conn->local.qpn,
-			ev->type == RPWI_CM_EV_REJ ? ev->reason : 1u);
+		rpwi_fact(facts[ev->type].fact, conn->local.qpn,
+			ev->type == RPWI_CM_EV_REJ ? ev->reason : 1u, NULL);
 }
 
 void cm_event(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_event *ev)

@@ -44,6 +44,9 @@ bool rpwi_ucma_write(int fd, const void *buf, size_t len, ssize_t *result);
  * anyone. */
 void rpwi_ucma_closing(int fd);
 
+/* "ESTABLISHED": of an enum rdma_cm_event_type. */
+const char *rpwi_ucma_event_name(unsigned type);
+
 /* The ids on the device of that name, as rpwi_dev_resources. */
 int rpwi_ucma_resources(const char *device, rpwi_resource_visit *visit, void *arg);
 

@@ -63,5 +63,6 @@ struct planted {
 	void (*run)(bool bad);
 };
 extern const struct planted planted_posts[], planted_race[], planted_ends[];
+void planted_first_cause(bool bad); /* of no finding */
 
 #endif

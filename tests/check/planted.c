@@ -12,6 +12,10 @@ static const char *name_of(const struct planted *p) { return p->name ? p->name :
 
 int main(int argc, char **argv)
 {
+	if (argc > 2 && !strcmp(argv[1], "first-cause")) {
+		planted_first_cause(!strcmp(argv[2], "bad"));
+		return 0;
+	}
 	for (unsigned i = 0; i < sizeof(all) / sizeof(*all); i++)
 		for (const struct planted *p = all[i]; p->run; p++) {
 			if (argc < 3)
