@@ -62,6 +62,10 @@ struct rpwi_shown {
 	} site[RPWI_FINDING_SITES];
 };
 
+/* "QP 0x000011 (RC, RTS, peer's 0x000012), SEND with wr_id 7, 64 bytes at 0x7f00, key 0x101": what
+ * the finding is about, as far as it has it. The length; 0: nothing. */
+size_t rpwi_finding_objects(const struct rpwi_finding *f, char *out, size_t room);
+
 /* Text of at most `room` bytes with its end; the length, or `room` - 1 where it was cut. `columns`:
  * lines are broken at blanks before that; 0: never. */
 size_t rpwi_shown_text(

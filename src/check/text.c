@@ -3,27 +3,28 @@
  *
  *   ropeway: error 103 buffer-reposted: server, process 4711
  *     memory of a request that has not completed was given to another request
- *     found    4096 bytes at 0x7f0000001000 belong to wr_id 6, posted 12 us before
- *     objects  QP 0x000011 (RC, RTS, peer's 0x000012), SEND with wr_id 7
+ *     found     4096 bytes at 0x7f0000001000 belong to wr_id 6, posted 12 us before
+ *     objects   QP 0x000011 (RC, RTS, peer's 0x000012), SEND with wr_id 7
  *     posted here
- *              #0 ring_put at ring.h:30 (inlined)
- *                 send_loop at server.c:120
- *              #1 main at server.c:200
- *     on a NIC both requests own the bytes: ...
- *     remedy   post a buffer again only after the completion of its request was polled
- *     source   IB 10.8.3.1; ibv_post_send(3), ibv_post_recv(3)
+ *               #0 ring_put at ring.h:30 (inlined)
+ *                  send_loop at main.c:120
+ *               #1 main at main.c:200
+ *     on a NIC  both requests own the bytes: ...
+ *     remedy    post a buffer again only after the completion of its request was polled
+ *     source    IB 10.8.3.1; ibv_post_send(3), ibv_post_recv(3)
  *
  * A frame may have more than one line: functions that the compiler inlined, innermost first.
  * Control characters become '?'. No memory, no lock.
  */
 #include "check/finding.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
 
-enum { LEFT = 2, TEXT_AT = 11 };
+enum { LEFT = 2, TEXT_AT = 12 };
 
 /* ANSI, as compilers color their messages. */
 #define BOLD "\033[1m"
@@ -83,12 +84,20 @@ static void put_text(struct block *b, const char *text, size_t len)
 
 /* ---- lines ---- */
 
-/* From the cursor on, broken at blanks, each further line from column `at` on. */
+/* From the cursor on, broken at newlines, and at blanks before the last column. Further lines begin
+ * at column `at`. */
 static void put_words(struct block *b, const char *text, unsigned at)
 {
 	bool first = true;
 	while (*(text += strspn(text, " "))) {
-		size_t len = strcspn(text, " ");
+		size_t len = strcspn(text, " \n");
+		if (!len) {
+			end_line(b);
+			indent(b, at);
+			text++;
+			first = true;
+			continue;
+		}
 		if (!first && b->columns && b->column + 1 + width(text, len) > b->columns) {
 			end_line(b);
 			indent(b, at);
@@ -117,7 +126,7 @@ static void put_row(struct block *b, const char *label, const char *text)
 static void put_head(struct block *b, const struct rpwi_shown *s)
 {
 	char text[64];
-	const char *begins = "ropeway: ";
+	const char *begins = "ropeway: ", *slash = strrchr(s->program, '/');
 	put_text(b, begins, strlen(begins));
 	paint(b, severity_color[s->rule->severity]);
 	snprintf(text, sizeof(text), "%s %u %s", rpwi_severity_name(s->rule->severity),
@@ -126,7 +135,7 @@ static void put_head(struct block *b, const struct rpwi_shown *s)
 	paint(b, PLAIN);
 	put_text(b, ":", 1);
 	put_text(b, " ", 1);
-	put_words(b, s->program, LEFT);
+	put_words(b, slash && slash[1] ? slash + 1 : s->program, LEFT);
 	snprintf(text, sizeof(text), s->count > 1 ? ", process %d, %u times" : ", process %d",
 		s->pid, (unsigned)s->count);
 	put_words(b, text, LEFT);
@@ -161,6 +170,52 @@ static void put_sites(struct block *b, const struct rpwi_shown *s)
 			put_frame(b, f, s->site[i].frame[f]);
 	}
 }
+
+/* ---- what a finding is about ---- */
+
+struct list {
+	char *out;
+	size_t len, room;
+};
+
+__attribute__((format(printf, 3, 4))) static void add(
+	struct list *l, const char *before, const char *fmt, ...)
+{
+	va_list ap;
+	int n = snprintf(l->out + l->len, l->room - l->len, "%s", l->len ? before : "");
+	l->len = RPWI_MIN(l->len + (size_t)n, l->room - 1);
+	va_start(ap, fmt);
+	n = vsnprintf(l->out + l->len, l->room - l->len, fmt, ap);
+	va_end(ap);
+	l->len = RPWI_MIN(l->len + (size_t)n, l->room - 1);
+}
+
+static const char *or_unknown(const char *s) { return s && *s ? s : "?"; }
+
+size_t rpwi_finding_objects(const struct rpwi_finding *f, char *out, size_t room)
+{
+	struct list l = {out, 0, room};
+	if (!room)
+		return 0;
+	out[0] = '\0';
+	if (f->qpn) {
+		add(&l, "", "QP 0x%06x (%s, %s", f->qpn, or_unknown(f->type), or_unknown(f->state));
+		if (f->peer_qpn)
+			add(&l, ", ", "peer's 0x%06x", f->peer_qpn);
+		add(&l, "", ")");
+	}
+	if (f->has_wr)
+		add(&l, ", ", "%s with wr_id %llu", f->op && *f->op ? f->op : "request",
+			(unsigned long long)f->wr_id);
+	if (f->has_memory)
+		add(&l, ", ", "%llu bytes at 0x%llx", (unsigned long long)f->len,
+			(unsigned long long)f->addr);
+	if (f->has_memory && f->key)
+		add(&l, ", ", "key 0x%x", f->key);
+	return l.len;
+}
+
+/* ---- the block ---- */
 
 size_t rpwi_shown_text(
 	const struct rpwi_shown *s, bool color, unsigned columns, char *out, size_t room)

@@ -32,30 +32,31 @@ static void a_block_has_every_part_in_its_place(void **state)
 	static const char expected[] =
 		"ropeway: error 103 buffer-reposted: server, process 4711\n"
 		"  memory of a request that has not completed was given to another request\n"
-		"  found    the 4096 bytes at 0x7f0000001000 belong to the SEND with wr_id 6,\n"
-		"           posted 12 us before\n"
-		"  objects  QP 0x000011 (RC, RTS, peer's 0x000012), SEND with wr_id 7\n"
+		"  found     the 4096 bytes at 0x7f0000001000 belong to the SEND with wr_id 6,\n"
+		"            posted 12 us before\n"
+		"  objects   QP 0x000011 (RC, RTS, peer's 0x000012), SEND with wr_id 7\n"
 		"  posted here\n"
-		"           #0 ring_put at ring.h:30 (inlined)\n"
-		"              send_loop at server.c:120\n"
-		"           #1 main at server.c:200\n"
+		"            #0 ring_put at ring.h:30 (inlined)\n"
+		"               send_loop at server.c:120\n"
+		"            #1 main at server.c:200\n"
 		"  posted before\n"
-		"           #0 /usr/lib/libx.so+0x1234\n"
-		"  on a NIC both requests own the bytes: what is sent or received there depends\n"
-		"           on timing\n"
-		"  remedy   post a buffer again only after the completion of its request was\n"
-		"           polled\n"
-		"  source   IB 10.8.3.1; ibv_post_send(3), ibv_post_recv(3)\n";
+		"            #0 /usr/lib/libx.so+0x1234\n"
+		"  on a NIC  both requests own the bytes: what is sent or received there depends\n"
+		"            on timing\n"
+		"  remedy    post a buffer again only after the completion of its request was\n"
+		"            polled\n"
+		"  source    IB 10.8.3.1; ibv_post_send(3), ibv_post_recv(3)\n";
 	struct rpwi_shown s = shown();
 	char out[4096];
 	size_t len = rpwi_shown_text(&s, false, 80, out, sizeof(out));
 	assert_string_equal(out, expected);
 	assert_int_equal(len, strlen(out));
 	s.count = 8;
+	s.program = "/usr/bin/server";
 	s.peer = "no receive was posted";
 	rpwi_shown_text(&s, false, 80, out, sizeof(out));
-	assert_non_null(strstr(out, "process 4711, 8 times\n"));
-	assert_non_null(strstr(out, "\n  peer     no receive was posted\n  posted here\n"));
+	assert_non_null(strstr(out, "reposted: server, process 4711, 8 times\n"));
+	assert_non_null(strstr(out, "\n  peer      no receive was posted\n  posted here\n"));
 }
 
 static unsigned longest_line(const char *text)
@@ -84,10 +85,10 @@ static void lines_end_before_the_last_column_unless_they_never_do(void **state)
 		 "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"
 		 " \xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"
 		 " b";
-	rpwi_shown_text(&s, false, 44, out, sizeof(out));
+	rpwi_shown_text(&s, false, 45, out, sizeof(out));
 	assert_non_null(strstr(out, "\xa4 b\n"));
-	rpwi_shown_text(&s, false, 43, out, sizeof(out));
-	assert_non_null(strstr(out, "\xa4\n           b\n"));
+	rpwi_shown_text(&s, false, 44, out, sizeof(out));
+	assert_non_null(strstr(out, "\xa4\n            b\n"));
 }
 
 /* The text without escapes is the text without color. */
@@ -119,7 +120,7 @@ static void no_control_character_passes(void **state)
 	rpwi_shown_text(&s, false, 80, out, sizeof(out));
 	for (const char *at = out; *at; at++)
 		assert_true((*at >= ' ' && *at != 0x7f) || *at == '\n');
-	assert_non_null(strstr(out, "found    a?[2Jb?c?\n"));
+	assert_non_null(strstr(out, "found     a?[2Jb\n            c?\n"));
 }
 
 static void a_block_that_is_too_long_is_cut(void **state)
