@@ -6,12 +6,12 @@ CACHE=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/ropeway
 NPROC=$(nproc 2>/dev/null || echo 2)
 
 # To build, and for the demo. gcc starts make to compile in parallel when it links (-flto=auto), and without it says so in four lines.
-PACKAGES_BUILD="meson ninja-build gcc make libc6-dev pkg-config libibverbs-dev libisal-dev zlib1g-dev libjansson-dev libcmocka-dev ibverbs-utils librdmacm-dev libgnutls28-dev libxxhash-dev"
+PACKAGES_BUILD="meson ninja-build gcc make libc6-dev pkg-config libibverbs-dev libisal-dev zlib1g-dev libjansson-dev libcmocka-dev ibverbs-utils librdmacm-dev libgnutls28-dev libxxhash-dev libdw-dev"
 PACKAGES_PYTHON="python3-dev python3-venv" # for pip, which builds in a venv
 # To run script/test and script/bench. chromium shows the page of `ropeway explain`; libclang-rt-dev holds libFuzzer and the sanitizers of clang; mandoc looks at the man pages.
 PACKAGES_TEST="g++ clang clang-format clang-tidy libclang-rt-dev perftest rdma-core rdmacm-utils python3-pyverbs
 	ucx-utils libfabric-bin openmpi-bin libopenmpi-dev chromium tshark python3-scapy qemu-system-x86 busybox-static iproute2 iperf3 python3-dbg python3-dev python3-venv patchelf mandoc kmod cpio strace gdb procps util-linux nftables
-	fio qperf infiniband-diags tgt libiscsi-bin libiscsi-dev librpma-dev bash-completion zsh fish"
+	fio qperf infiniband-diags tgt libiscsi-bin libiscsi-dev librpma-dev bash-completion zsh fish python3-jsonschema"
 
 # To cross-build and emulate (script/test --stage arm64).
 PACKAGES_ARM64="mmdebstrap gcc-aarch64-linux-gnu qemu-user"

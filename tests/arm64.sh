@@ -14,7 +14,7 @@ for tool in mmdebstrap aarch64-linux-gnu-gcc qemu-aarch64; do
 	command -v $tool >/dev/null || { echo "SKIPPED: no $tool here (packages mmdebstrap, gcc-aarch64-linux-gnu, qemu-user)"; echo "0 passed, 0 failed, 1 skipped"; exit 77; }
 done
 mkdir -p "$dir"
-packages=libc6-dev,libgcc-12-dev,libibverbs-dev,librdmacm-dev,libisal-dev,zlib1g-dev,libjansson-dev,libcmocka-dev,libgnutls28-dev,libxxhash-dev,libpython3-dev,python3
+packages=libc6-dev,libgcc-12-dev,libibverbs-dev,librdmacm-dev,libisal-dev,zlib1g-dev,libjansson-dev,libcmocka-dev,libgnutls28-dev,libxxhash-dev,libdw-dev,libpython3-dev,python3
 if [ "$(cat "$dir/has-root" 2>/dev/null)" != "$packages" ]; then
 	rm -rf "$sys"
 	mmdebstrap --quiet --variant=extract --architectures=arm64 --include=$packages bookworm "$sys" || exit 1

@@ -19,6 +19,7 @@
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_CANNOT_RUN = 126, CLI_NOT_FOUND = 127 };
 
 /* Subcommands: argv[0] is "ropeway <name>", as messages begin. Each returns an exit status. */
+int rpwi_cli_check(int argc, char **argv);
 int rpwi_cli_demo(int argc, char **argv);
 int rpwi_cli_devices(int argc, char **argv);
 int rpwi_cli_doctor(int argc, char **argv);

@@ -11,6 +11,8 @@ static int run_version(int argc, char **argv);
 static int run_completion(int argc, char **argv);
 
 static const struct cli_subcommand subcommands[] = {
+	{"check", "ropeway check", rpwi_cli_check,
+		"show what `ropeway run --check` found, also as SARIF"},
 	{"completion", "ropeway completion", run_completion,
 		"print what bash, zsh or fish need to complete these commands"},
 	{"demo", "ropeway demo", rpwi_cli_demo,

@@ -123,7 +123,7 @@ class Usage(Case):
         self.assert_usage_error("--verison", says="unknown option '--verison': did you mean '--version'?")
 
     def test_the_help_of_every_command_names_every_option_of_its_table(self):
-        commands = ("demo", "devices", "doctor", "explain", "perf", "plugin check", "plugin bench", "recv", "run", "send", "top")
+        commands = ("check", "demo", "devices", "doctor", "explain", "perf", "plugin check", "plugin bench", "plugin trace", "recv", "run", "send", "top")
         self.assertEqual(set(TABLES), {("ropeway", *c.split()) for c in commands} | {("test_connection",)})
         for (program, *words), table in TABLES.items():
             self.assertTrue(table, words)

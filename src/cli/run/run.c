@@ -16,6 +16,7 @@
 #include "cli/run/launch.h"
 #include "cli/run/link.h"
 #include "cli/run/namespace.h"
+#include "cli/run/watch.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -226,7 +227,7 @@ static int print_library(void)
 
 struct options {
 	const char *pcap, *fault, *wire, *explain; /* explain "-": standard error */
-	const char *devices, *like;
+	const char *devices, *like, *check;
 	bool stats, library, print_library, namespace;
 };
 
@@ -235,6 +236,13 @@ static const struct cli_option option[] = {
 		"print step by step what happens: calls, states, packets, completions, and at the "
 		"end why; to standard error or FILE",
 		.bare = "-", CLI_INTO(struct options, explain)},
+	{"check", 'c', CLI_TEXT, "SPEC",
+		"check how the program and its children use verbs and rdma_cm; each finding goes "
+		"to "
+		"standard error as it occurs. SPEC: rules by name, as in race,-leak, and settings, "
+		"all between colons: halt=1 (end at the first error), exitcode=N, log=FILE, "
+		"suppress=FILE, color=WHEN, columns=N (docs/check.md)",
+		.bare = "1", CLI_INTO(struct options, check)},
 	{"stats", 's', CLI_FLAG, NULL,
 		"print counters to standard error at the end: packets, retries, NAKs, ICRC errors",
 		CLI_INTO(struct options, stats)},
@@ -287,12 +295,13 @@ static const struct cli_command command = {
 	.usage = "[OPTIONS] [--] PROGRAM [ARGUMENTS...]\n--print-library",
 	.about = "Runs PROGRAM, unmodified, with the software RoCEv2 devices first in its list of "
 		 "RDMA devices. The exit status is PROGRAM's; 126 if it cannot "
-		 "be run, 127 if there is none.",
+		 "be run, 127 if there is none; with --check 86 if there was an error or a "
+		 "warning, and PROGRAM was not ended by a signal.",
 	.option = option,
 	.after = "A %p in FILE becomes the process ID. Environment variables do the same: "
 		 "ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT, "
 		 "ROPEWAY_WIRE, ROPEWAY_DEVICES, ROPEWAY_LIKE, ROPEWAY_EXPLAIN (a file, or -), "
-		 "ROPEWAY_LOG.",
+		 "ROPEWAY_CHECK (a SPEC; 1: the defaults), ROPEWAY_LOG.",
 	.operand = CLI_OPERAND_PROGRAM,
 	.ends_at_operand = true,
 };
@@ -451,6 +460,21 @@ static int set_file(const char *what, const char *variable, const char *file)
 	return CLI_OK;
 }
 
+/* Of --check, else of the environment, where only a mistake is told: the program, or the run that
+ * this one is part of, has the rest. */
+static int set_check(const char *spec, struct rpwi_watch *w)
+{
+	const char *inherited = getenv("ROPEWAY_CHECK");
+	struct rpwi_check_options unused;
+	char why[RPWI_WHY_LEN];
+
+	if (spec && rpwi_watch_prepare(w, spec, why, sizeof(why)))
+		return cli_options_invalid(&command, "check", spec, why);
+	if (!spec && inherited && rpwi_check_options_read(inherited, &unused, why, sizeof(why)))
+		return rpwi_cli_fail(CLI_USAGE, NAME, "ROPEWAY_CHECK: %s", why);
+	return CLI_OK;
+}
+
 static int set_environment(const struct options *o)
 {
 	int status = set_devices(o->devices);
@@ -526,6 +550,7 @@ int rpwi_cli_run(int argc, char **argv)
 {
 	struct options o = {0};
 	struct rpwi_launch launch;
+	struct rpwi_watch watch = {.how.any = false};
 
 	int status = cli_options_parse(&command, &o, &argc, &argv);
 	if (status != CLI_GO_ON)
@@ -552,6 +577,9 @@ int rpwi_cli_run(int argc, char **argv)
 	if (!rpwi_choice_software() && !rpwi_choice_first() && rpwi_choice_add("first"))
 		return rpwi_cli_fail(CLI_FAILED, NAME, "no memory for ROPEWAY_DEVICES");
 	fflush(stdout);
+	status = set_check(o.check, &watch);
+	if (status || watch.how.any)
+		return status ? status : rpwi_watch_run(&watch, argv, cannot_run);
 	rpwi_cli_file_limit_as_before();
 	execvp(argv[0], argv);
 	return cannot_run(argv[0], errno);
