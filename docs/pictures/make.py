@@ -3,12 +3,13 @@
 """README's pictures, each for light and dark pages.
 
   make.py             draws all of them from what is recorded beside this file
-  make.py --record    runs the programs and records them anew: explain.txt (a terminal of 120 columns), write.pcapng. Then it draws
+  make.py --record    runs the programs and records them anew: explain.txt (a terminal of 120 columns), check.txt (80 columns), write.pcapng. Then it draws
   make.py --check     nothing is written: fails where a picture is not what this draws of its recording, or what is recorded not what the programs print now,
                       but for times, numbers of QPs and the like. Without Chromium the ladder is not compared
 
   ../picture-dark.svg         ../picture.svg in other colors
   explain.svg, -dark.svg      `ropeway run --explain`, as recorded
+  check.svg, -dark.svg        `ropeway run --check` of tests/cli/check/worker.c, as recorded
   ladder.svg, -dark.svg       the page of `ropeway explain write.pcapng -o ...`, as Chromium lays it out with this machine's fonts
 """
 import argparse
@@ -32,7 +33,9 @@ sys.path.insert(0, str(ROOT / "bench"))
 import samples  # noqa: E402
 
 BUILD = ROOT / "build"
-COLUMNS = 120
+# A recording's columns, and what is said instead of its picture.
+TERMINALS = {"explain": (120, "A terminal: ropeway run --explain tells each verbs call, each state of the queue pair and each packet of ibv_rc_pingpong."),
+             "check": (80, "A terminal: ropeway run --check reports that a program goes on posting after a completion in error, with the lines of the post and of the poll, what a NIC would do, and the remedy.")}
 LADDER_WIDTH, LADDER_ROWS = 860, 12
 INSIDE = "ROPEWAY_PICTURES_NAMESPACE"
 
@@ -46,14 +49,14 @@ COLORS = {31: ("#b42318", "#ff7b72"), 32: ("#116329", "#56d364"), 33: ("#7d4e00"
 
 # ---- recording ----
 
-def in_terminal(argv):
-    """What a command prints to a terminal."""
+def in_terminal(argv, columns, status=0):
+    """What a command prints to a terminal before it ends with this status."""
     pid, terminal = pty.fork()
     if pid == 0:
         time.sleep(0.2)  # until the window has its size
         os.environ.update(TERM="xterm-256color", LANG="C.UTF-8")
         os.execv(argv[0], argv)
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     output = b""
     while True:
         try:
@@ -63,7 +66,7 @@ def in_terminal(argv):
         if not data:
             break
         output += data
-    if os.waitpid(pid, 0)[1]:
+    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != status:
         raise SystemExit(output.decode())
     return output.decode().replace("\r\n", "\n")
 
@@ -92,12 +95,31 @@ RUN = [str(BUILD / "ropeway"), "run"]
 def account():
     """What explain.txt has."""
     options = ["-g", "1", "-n", "1", "-r", "1", "-s", "64"]
-    printed = beside([*RUN, "--", "ibv_rc_pingpong", *options], lambda: in_terminal([*RUN, "--explain", "--", "ibv_rc_pingpong", *options, "127.0.0.1"]))
+    printed = beside([*RUN, "--", "ibv_rc_pingpong", *options], lambda: in_terminal([*RUN, "--explain", "--", "ibv_rc_pingpong", *options, "127.0.0.1"], TERMINALS["explain"][0]))
     return f"$ ropeway run --explain -- ibv_rc_pingpong {' '.join(options)} 127.0.0.1\n{printed}"
 
 
+def finding():
+    """What check.txt has: of a program with debug information and frame pointers, in a folder of its own as a user has it."""
+    command = "ropeway run --check=log=report.jsonl -- ./worker rpw_lo"
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            pathlib.Path("worker.c").write_bytes((ROOT / "tests/cli/check/worker.c").read_bytes())
+            subprocess.run(["gcc", "-g", "-O1", "-fno-omit-frame-pointer", "worker.c", "-o", "worker", "-libverbs"], check=True)
+            printed = in_terminal([str(BUILD / "ropeway"), *command.split()[1:]], TERMINALS["check"][0], status=86)
+        finally:
+            os.chdir(before)
+    return f"$ {command}\n{printed.replace(folder + '/', '')}"
+
+
+PRINTED = {"explain": account, "check": finding}
+
+
 def record():
-    (HERE / "explain.txt").write_text(account(), encoding="utf-8")
+    for name, printed in PRINTED.items():
+        (HERE / f"{name}.txt").write_text(printed(), encoding="utf-8")
     beside([*RUN, "--", BUILD / "rdma-server", "-n", "1", "write"],
            lambda: subprocess.run([*RUN, "--pcap", HERE / "write.pcapng", "--", BUILD / "rdma-client", "write", "127.0.0.1"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
@@ -105,7 +127,7 @@ def record():
 def shape(text):
     """The words of an account without what each run has anew, sorted: which of two processes is first differs, and so does where a line is broken. Nor is it sure that
     an ACK has a packet of its own, or how often the program polls in vain."""
-    for pattern, instead in ((r"\x1b\[[\d;]*m", ""), (r"0x[0-9a-f]+", "0x#"), (r"pid \d+", "pid #"), (r"since [\d:.]+", "since #"), (r"(?m)^ *\d+\.\d{3}(?= )", "#"), (r"(\.\.\.\s+)?ibv_poll_cq:\s+polled\s+[\d,]+\s+times?\s+in\s+vain(\s+in\s+all)?", "")):
+    for pattern, instead in ((r"\x1b\[[\d;]*m", ""), (r"0x[0-9a-f]+", "0x#"), (r"(pid|process) \d+", "pid #"), (r"since [\d:.]+", "since #"), (r"(?m)^ *\d+\.\d{3}(?= )", "#"), (r"(\.\.\.\s+)?ibv_poll_cq:\s+polled\s+[\d,]+\s+times?\s+in\s+vain(\s+in\s+all)?", "")):
         text = re.sub(pattern, instead, text)
     return sorted(word for line in samples.form(text).splitlines() if "ACK" not in line and "packets sent" not in line for word in line.split())
 
@@ -135,13 +157,13 @@ def pieces(line):
     return found
 
 
-def terminal(text, dark):
+def terminal(text, dark, columns, label):
     """SVG of a terminal. Every piece has its width said, so that any monospace font keeps the columns."""
     size, wide, high, pad = 13, 7.8, 17, 16
     lines = text.rstrip("\n").split("\n")
-    width, height = COLUMNS * wide + 2 * pad, len(lines) * high + 2 * pad
+    width, height = columns * wide + 2 * pad, len(lines) * high + 2 * pad
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" font-family="ui-monospace, SFMono-Regular, Menlo, \'DejaVu Sans Mono\', monospace" font-size="{size}" role="img"',
-           ' aria-label="A terminal: ropeway run --explain tells each verbs call, each state of the queue pair and each packet of ibv_rc_pingpong.">',
+           f' aria-label="{label}">',
            f'<rect width="100%" height="100%" rx="8" fill="{PAPER[dark]}" stroke="{FAINT[dark]}" stroke-opacity=".4"/>']
     for number, line in enumerate(lines):
         y = pad + number * high + size
@@ -233,9 +255,10 @@ def drawings():
     """{path: SVG}; without the ladder where there is no Chromium."""
     picture = (HERE.parent / "picture.svg").read_text(encoding="utf-8")
     made = {HERE.parent / "picture-dark.svg": re.sub("|".join(DARK), lambda m: DARK[m[0]], picture)}
-    recorded = (HERE / "explain.txt").read_text(encoding="utf-8")
-    for dark, suffix in ((False, ""), (True, "-dark")):
-        made[HERE / f"explain{suffix}.svg"] = terminal(recorded, dark)
+    for name, (columns, label) in TERMINALS.items():
+        recorded = (HERE / f"{name}.txt").read_text(encoding="utf-8")
+        for dark, suffix in ((False, ""), (True, "-dark")):
+            made[HERE / f"{name}{suffix}.svg"] = terminal(recorded, dark, columns, label)
     sys.path.insert(0, str(ROOT / "tests/cli"))
     import browser
 
@@ -260,9 +283,12 @@ def same(path, drawn):
 
 def changes():
     """What is recorded and no program prints, and the other way round."""
-    recorded, now = shape((HERE / "explain.txt").read_text(encoding="utf-8")), shape(account())
-    lines = list(difflib.unified_diff(recorded, now, "recorded", "printed now", n=0, lineterm=""))
-    return ["explain.txt is not what the program prints: run docs/pictures/make.py --record", *lines] if lines else []
+    wrong = []
+    for name, printed in PRINTED.items():
+        recorded, now = shape((HERE / f"{name}.txt").read_text(encoding="utf-8")), shape(printed())
+        lines = list(difflib.unified_diff(recorded, now, "recorded", "printed now", n=0, lineterm=""))
+        wrong += [f"{name}.txt is not what the program prints: run docs/pictures/make.py --record", *lines] if lines else []
+    return wrong
 
 
 def main():

@@ -34,6 +34,7 @@ RUN_BY = [
     (r"docs/learn/.*", r"(sh|text) \S+.*", "stage tour (docs/learn/check.py)"),
     (r"docs/messaging/.*", r"(sh|text) \S+.*", "test messaging-tour"),
     (r"docs/nccl/.*", r"(sh|text) \S+.*", "test nccl tour"),
+    (r"docs/check\.md", r"c example", "test check-page"),
     (r"docs/ci\.md", r"(sh|text) \S+.*", "test ci-page"),
     (r"docs/install\.md", r"(sh|text) \S+.*", "check doors (script/release --check, tests/release/doors.py)"),
     (r"(docs/python|python)/README\.md", r"(python|sh|text).*", "stage python (test_tutorial.py)"),
