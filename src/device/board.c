@@ -395,6 +395,28 @@ static inline bool look(struct rpwi_qp *t, uint64_t takes, struct view *v)
 	       word_peer(v->word) == t->qpn;
 }
 
+enum board_tells board_key_look(
+	struct rpwi_qp *t, uint32_t rkey, uint64_t *iova, uint64_t *len, int *access)
+{
+	struct rpwi_lane *lane = qp_lane(dqp_of(t));
+	struct rpwi_lane_peer *p = lane ? rpwi_lane_peer(lane) : NULL;
+	const struct board *b = p ? p->board : NULL;
+	if (!b || !is_board(b, p->bytes) || !atomic_load(&b->head.nonce) ||
+		b->slot != t->attr.dest_qp_num >> RPWI_SLOT_SHIFT)
+		return BOARD_TELLS_NOTHING;
+	const struct board_key *at = key_place((struct board *)(uintptr_t)b, rkey);
+	uint32_t turn = atomic_load_explicit(&at->turn, memory_order_acquire), key = at->key;
+	*iova = at->iova;
+	*len = at->length;
+	*access = (int)at->access;
+	atomic_thread_fence(memory_order_acquire);
+	if ((turn & 1) || atomic_load_explicit(&at->turn, memory_order_relaxed) != turn)
+		return BOARD_TELLS_NOTHING;
+	if (key == rkey)
+		return BOARD_TELLS_REGION;
+	return key ? BOARD_TELLS_NOTHING : BOARD_TELLS_NONE; /* the place may be another's */
+}
+
 const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint32_t len, void *into)
 {
 	struct view v;

@@ -48,6 +48,10 @@ void board_give_over(struct rpwi_qp *qp, uint32_t upto);
 /* As rpwi_qp_ops.peer_rejects, of a peer on this host: no such QP, or one that takes no RC packet
  * of ours unless it is made ready anew. */
 bool board_rejects(const struct dqp *q);
+/* What it shows of a key of the QP's peer; of a full board, or of another host, nothing. */
+enum board_tells { BOARD_TELLS_NOTHING, BOARD_TELLS_NONE, BOARD_TELLS_REGION };
+enum board_tells board_key_look(
+	struct rpwi_qp *qp, uint32_t rkey, uint64_t *iova, uint64_t *len, int *access);
 /* Is there a lane, and does the process at its other end show what it has? It only looks. */
 bool board_reaches(const struct dqp *q);
 
