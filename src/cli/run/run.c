@@ -32,6 +32,7 @@
 #define VERSIONED "libibverbs.so.1"
 /* Not the name without a version: that is for compilers, and in a package of its own. */
 #define DROPIN "libropeway-verbs.so.0"
+#define HOOKS "libropeway-check.so.0"
 
 /* ---- what a preload cannot do, said before it fails silently ---- */
 
@@ -157,20 +158,35 @@ static void without(const char *list, const char *library, char *out, size_t len
 	}
 }
 
-static int set_preload(void)
+/* Behind what the user has. */
+static int preload(const char *name)
 {
 	static const char *const places[] = {"", "/" ROPEWAY_LIBDIR_FROM_BINDIR};
-	char library[PATH_MAX + sizeof(DROPIN)], value[4 * PATH_MAX], have[2 * PATH_MAX];
+	char dir[PATH_MAX], library[PATH_MAX + 64], value[4 * PATH_MAX], have[2 * PATH_MAX];
 
-	int err = find_folder(places, DROPIN, RPWI_LINK_PRELOAD, library);
+	int err = find_folder(places, name, RPWI_LINK_PRELOAD, dir);
 	if (err)
-		return no_folder(DROPIN, err);
-	strcat(library, "/" DROPIN);
+		return no_folder(name, err);
+	snprintf(library, sizeof(library), "%s/%s", dir, name);
 	without(getenv("LD_PRELOAD"), library, have, sizeof(have));
 	err = rpwi_launch_preload(library, have, value, sizeof(value));
 	if (err)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "LD_PRELOAD is too long");
 	setenv("LD_PRELOAD", value, 1);
+	return CLI_OK;
+}
+
+/* `check`: of --check; the environment may ask for it, too. */
+static int set_preload(const char *check)
+{
+	const char *spec = check ? check : getenv("ROPEWAY_CHECK");
+	char value[4 * PATH_MAX];
+	int err = preload(DROPIN);
+
+	if (!err && spec && strcmp(spec, "0") != 0)
+		err = preload(HOOKS);
+	if (err)
+		return err;
 	err = rpwi_launch_asan_options(getenv("ASAN_OPTIONS"), value, sizeof(value));
 	if (err)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "ASAN_OPTIONS is too long");
@@ -565,7 +581,7 @@ int rpwi_cli_run(int argc, char **argv)
 	int err = rpwi_launch_inspect(argv[0], &launch);
 	if (err)
 		return cannot_run(argv[0], -err);
-	status = set_preload();
+	status = set_preload(NULL);
 	if (!status)
 		status = set_library(o.library);
 	if (status)
