@@ -53,6 +53,12 @@ int rpwi_check_sites_init(void); /* after rpwi_check_init, before the first note
 
 /* ---- the lock ---- */
 
+/* Notes of freed memory (freed.h), which each section begins with. */
+extern struct rpwi_check_notes {
+	_Atomic uint32_t made, read;
+	void (*look)(void);
+} rpwi_check_notes;
+
 /* False in a signal handler that interrupted a section: then nothing is checked. */
 #ifdef RPWI_CHECK_PLAIN
 extern pthread_mutex_t rpwi_check_mutex;
@@ -64,6 +70,8 @@ static inline bool rpwi_check_lock(void)
 	if (RPWI_UNLIKELY(rpwi_lock_is_mine(RPWI_LOCK_CHECK)))
 		return false;
 	rpwi_lock(RPWI_LOCK_CHECK);
+	if (RPWI_UNLIKELY(rpwi_check_notes.made != rpwi_check_notes.read))
+		rpwi_check_notes.look();
 	return true;
 }
 static inline void rpwi_check_unlock(void) { rpwi_unlock(RPWI_LOCK_CHECK); }

@@ -3,6 +3,7 @@
 #include "check/keys.h"
 
 #include "base/guard.h"
+#include "check/pages.h"
 #include "wire/icrc.h"
 
 #include <stdlib.h>
@@ -15,16 +16,31 @@ struct key {
 	uint32_t key;
 	int access;
 	uintptr_t made; /* return address */
+	uint32_t loss;  /* of its pages (freed.c), or 0 */
 };
 _Static_assert(sizeof(struct key) <= 64, "the bound that check.h promises");
+/* One that is no more. */
+struct gone {
+	uint32_t key;
+	int access;
+	uint64_t addr, iova, len, at_ns;
+	struct rpwi_site at;
+};
 static struct {
 	struct key *key[BUCKETS];
-	struct {
-		uint64_t addr, len, at_ns;
-		uint32_t qpn;
-	} write[WRITES];
-	uint32_t writes; /* free-running */
+	struct gone gone[CHECK_GONE];
+	uint32_t gones; /* free-running */
+	struct writes {
+		struct {
+			uint64_t addr, len, at_ns;
+			uint32_t qpn;
+		} one[WRITES];
+		uint32_t n; /* free-running */
+	} remote, received; /* by WRITEs and atomics; by messages */
 } keys;
+
+static const struct ibv_pd *itself(const struct ibv_pd *pd) { return pd; }
+const struct ibv_pd *(*check_pd_root)(const struct ibv_pd *pd) = itself;
 
 static struct key **place_of(uint32_t key)
 {
@@ -43,28 +59,84 @@ void check_mr_made(const struct ibv_mr *mr, const void *addr, uint64_t iova, int
 	}
 	if (k) {
 		struct key **at = &keys.key[mr->lkey >> 8 & (BUCKETS - 1)];
-		*k = (struct key){*at, mr->pd, (uintptr_t)addr, iova, mr->length, mr->lkey, access,
-			rpwi_check_site.pc[0]};
+		*k = (struct key){*at, check_pd_root(mr->pd), (uintptr_t)addr, iova, mr->length,
+			mr->lkey, access, rpwi_check_site.pc[0], 0};
 		*at = k;
+		check_pages_region(k->addr, k->len, 1);
 	} else {
 		rpwi_check_unwatched("there was no memory to watch one of the registrations");
 	}
 	rpwi_check_unlock();
 }
 
-void check_mr_gone(uint32_t key)
+void check_key_gone(uint32_t key)
 {
 	if (!rpwi_check_lock())
 		return;
 	struct key **at = place_of(key), *k = *at;
-	if (k)
+	if (k) {
 		*at = k->next;
+		check_pages_region(k->addr, k->len, -1);
+		keys.gone[keys.gones++ % CHECK_GONE] = (struct gone){
+			key, k->access, k->addr, k->iova, k->len, rpwi_now_ns(), rpwi_check_site};
+	}
 	rpwi_check_unlock();
 	free(k);
 }
 
-/* Where an SGE lies; NULL: not in a region that is known. */
-static const uint8_t *memory_of(const struct ibv_sge *s)
+bool check_key_look(uint32_t key, struct check_key *out)
+{
+	const struct key *k = *place_of(key);
+	*out = (struct check_key){.region = {.pd = NULL}};
+	if (k) {
+		out->region = (struct check_region){k->pd, k->iova, k->len, k->access};
+		out->addr = k->addr;
+		out->made = k->made;
+		return true;
+	}
+	for (uint32_t i = 1; i <= RPWI_MIN(keys.gones, (uint32_t)CHECK_GONE); i++) {
+		const struct gone *g = &keys.gone[(keys.gones - i) % CHECK_GONE];
+		if (g->key != key)
+			continue;
+		out->region = (struct check_region){NULL, g->iova, g->len, g->access};
+		out->addr = g->addr;
+		out->gone = g->at;
+		out->gone_ns = g->at_ns;
+		return true;
+	}
+	return false;
+}
+
+uint32_t check_keys_count(struct check_key *one)
+{
+	uint32_t n = 0;
+	*one = (struct check_key){.made = 0};
+	for (unsigned i = 0; i < BUCKETS; i++)
+		for (const struct key *k = keys.key[i]; k; k = k->next, n++)
+			one->made = k->made;
+	return n;
+}
+
+void check_keys_each(
+	uint64_t addr, uint64_t len, void (*fn)(uint32_t key, uint32_t *loss, void *arg), void *arg)
+{
+	for (unsigned i = 0; i < BUCKETS; i++)
+		for (struct key *k = keys.key[i]; k; k = k->next)
+			if (k->addr < addr + len && addr < k->addr + k->len &&
+				!(k->access & IBV_ACCESS_ON_DEMAND))
+				fn(k->key, &k->loss, arg);
+}
+
+uint32_t check_key_loss(uint32_t key, uint64_t iova, uint64_t *at)
+{
+	const struct key *k = *place_of(key);
+	if (!k || !k->loss)
+		return 0;
+	*at = k->addr + (iova - k->iova);
+	return k->loss;
+}
+
+const uint8_t *check_key_memory(const struct ibv_sge *s)
 {
 	const struct key *k = *place_of(s->lkey);
 	if (!k || s->addr < k->iova || s->length > k->len || s->addr - k->iova > k->len - s->length)
@@ -93,7 +165,7 @@ static void sum_job(void *arg)
 
 bool check_key_sum(const struct ibv_sge *sge, uint32_t *sum)
 {
-	struct job j = {.at = memory_of(sge), .len = sge->length, .sum = *sum};
+	struct job j = {.at = check_key_memory(sge), .len = sge->length, .sum = *sum};
 	if (!j.len)
 		return true;
 	if (!j.at || rpwi_guard_call(sum_job, &j))
@@ -104,35 +176,36 @@ bool check_key_sum(const struct ibv_sge *sge, uint32_t *sum)
 
 /* ---- who has written ---- */
 
-void check_key_written(uint32_t qpn, uint32_t rkey, uint64_t addr, uint64_t len)
+void check_key_written(uint32_t qpn, uint32_t key, uint64_t addr, uint64_t len, bool received)
 {
-	const struct key *k = *place_of(rkey);
+	struct writes *to = received ? &keys.received : &keys.remote;
+	const struct key *k = *place_of(key);
 	uint64_t at = k ? k->addr + (addr - k->iova) : addr;
-	uint32_t last = (keys.writes - 1) % WRITES;
-	/* the packets of a WRITE are one */
-	if (keys.writes && keys.write[last].qpn == qpn &&
-		keys.write[last].addr + keys.write[last].len == at) {
-		keys.write[last].len += len;
-		keys.write[last].at_ns = rpwi_now_ns();
+	uint32_t last = (to->n - 1) % WRITES;
+	/* the packets of a message are one */
+	if (to->n && to->one[last].qpn == qpn && to->one[last].addr + to->one[last].len == at) {
+		to->one[last].len += len;
+		to->one[last].at_ns = rpwi_now_ns();
 		return;
 	}
-	uint32_t i = keys.writes++ % WRITES;
-	keys.write[i].addr = at;
-	keys.write[i].len = len;
-	keys.write[i].at_ns = rpwi_now_ns();
-	keys.write[i].qpn = qpn;
+	uint32_t i = to->n++ % WRITES;
+	to->one[i].addr = at;
+	to->one[i].len = len;
+	to->one[i].at_ns = rpwi_now_ns();
+	to->one[i].qpn = qpn;
 }
 
-uint32_t check_key_wrote(const struct ibv_sge *sge, unsigned n, uint64_t since_ns)
+uint32_t check_key_wrote(const struct ibv_sge *sge, unsigned n, uint64_t since_ns, bool received)
 {
-	for (uint32_t i = 0; i < RPWI_MIN(keys.writes, (uint32_t)WRITES); i++) {
-		if (keys.write[i].at_ns < since_ns)
+	const struct writes *by = received ? &keys.received : &keys.remote;
+	for (uint32_t i = 0; i < RPWI_MIN(by->n, (uint32_t)WRITES); i++) {
+		if (by->one[i].at_ns < since_ns)
 			continue;
 		for (unsigned s = 0; s < n; s++) {
-			uint64_t at = (uintptr_t)memory_of(&sge[s]);
-			if (at && at < keys.write[i].addr + keys.write[i].len &&
-				keys.write[i].addr < at + sge[s].length)
-				return keys.write[i].qpn;
+			uint64_t at = (uintptr_t)check_key_memory(&sge[s]);
+			if (at && at < by->one[i].addr + by->one[i].len &&
+				by->one[i].addr < at + sge[s].length)
+				return by->one[i].qpn;
 		}
 	}
 	return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* life.c - see queue.h: a QP's requests are over, with it or without it. */
+#include "check/forked.h"
 #include "check/happened.h"
 
 #include <stdlib.h>
@@ -11,7 +12,10 @@ void check_qp_gone(const struct ibv_qp *qp)
 		return;
 	struct check_qp *q = check_qp_find(qp);
 	if (q) {
-		check_unread(q);
+		if (RPWI_UNLIKELY(q->inherited))
+			check_child_uses(q, &q->made, "ibv_destroy_qp");
+		else
+			check_unread(q);
 		check_queues_drop(q);
 		check_over(q, "destroyed its QP");
 		check_qp_take_out(q);
@@ -20,8 +24,8 @@ void check_qp_gone(const struct ibv_qp *qp)
 	if (!q)
 		return;
 	pthread_mutex_destroy(&q->posting);
-	free(q->sq.ring);
-	free(q->rq.ring);
+	check_queue_fini(&q->sq);
+	check_queue_fini(&q->rq);
 	free(q);
 }
 

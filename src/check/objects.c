@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* objects.c - see queue.h: the queues, QPs and CQs that are watched, found by address or number,
  * and how they come and go. */
+#include "check/owned.h"
 #include "check/queue.h"
 
 #include "base/hash.h"
@@ -66,6 +67,19 @@ void check_cqs_each(void (*fn)(struct check_cq *cq, void *arg), void *arg)
 			fn(c, arg);
 }
 
+static void inherit(struct check_qp *q, void *arg) { q->inherited = true; }
+
+void check_objects_inherit(void)
+{
+	check_qps_each(inherit, NULL);
+	for (unsigned i = 0; i < BUCKETS; i++) {
+		for (struct check_cq *c = all.cq[i]; c; c = c->next)
+			c->inherited = true;
+		for (struct check_srq *s = all.srq[i]; s; s = s->next)
+			s->inherited = true;
+	}
+}
+
 /* ---- made and gone ---- */
 
 /* Twice what the queue has room for: slots become free in the device before the program polls. */
@@ -74,10 +88,20 @@ static int queue_init(struct check_queue *q, uint32_t max)
 	uint32_t n = 2;
 	while (n < 2 * max)
 		n *= 2;
-	q->ring = malloc(n * sizeof(*q->ring));
+	q->ring = calloc(n, sizeof(*q->ring));
 	q->mask = n - 1;
 	q->max = max;
-	return q->ring ? 0 : -ENOMEM;
+	if (!q->ring)
+		return -ENOMEM;
+	check_owned_room(max);
+	return 0;
+}
+
+void check_queue_fini(struct check_queue *q)
+{
+	if (q->ring)
+		check_owned_room_less(q->max);
+	free(q->ring);
 }
 
 static void no_room(void)
@@ -147,6 +171,8 @@ void check_srq_made(const struct ibv_srq *srq, const struct ibv_srq_attr *asked,
 		}
 		rpwi_check_unlock();
 	}
+	if (!good && s)
+		check_queue_fini(&s->q);
 	if (!good)
 		free(s);
 }
@@ -168,10 +194,12 @@ void check_srq_gone(const struct ibv_srq *srq)
 	if (s) {
 		*at = s->next;
 		check_qps_each(forget_srq, s);
+		for (uint32_t i = 0; i <= s->q.mask; i++)
+			check_owned_leave(&s->q.ring[i]);
 	}
 	rpwi_check_unlock();
 	if (s)
-		free(s->q.ring);
+		check_queue_fini(&s->q);
 	free(s);
 }
 
@@ -200,8 +228,8 @@ void check_qp_made(const struct ibv_qp *qp, const struct rpwi_qp *t, const struc
 	if (mine)
 		rpwi_check_unlock();
 	if ((!mine || !good) && q) {
-		free(q->sq.ring);
-		free(q->rq.ring);
+		check_queue_fini(&q->sq);
+		check_queue_fini(&q->rq);
 		free(q);
 	}
 }
@@ -246,4 +274,14 @@ struct rpwi_finding check_finding(
 		f.site[0].at = w->site;
 	}
 	return f;
+}
+
+void check_site_add(struct rpwi_finding *f, const char *what, const struct rpwi_site *at)
+{
+	for (unsigned i = 0; i < RPWI_FINDING_SITES && at->pc[0]; i++)
+		if (!f->site[i].what) {
+			f->site[i].what = what;
+			f->site[i].at = *at;
+			return;
+		}
 }

@@ -3,8 +3,12 @@
 #include "check/queue.h"
 
 #include "base/hash.h"
+#include "check/forked.h"
+#include "check/freed.h"
 #include "check/happened.h"
 #include "check/keys.h"
+#include "check/overlap.h"
+#include "check/owned.h"
 #include "check/race.h"
 #include "rc/names.h"
 
@@ -50,13 +54,17 @@ static void look_for_change(
 		return;
 	struct rpwi_finding f = check_finding(rule, q, w);
 	w->summed = false;
-	uint32_t by = check_key_wrote(w->sge, w->nsge, w->posted_ns);
-	if (by)
+	uint32_t by = check_key_wrote(w->sge, w->nsge, w->posted_ns, false),
+		 answer = check_key_wrote(w->sge, w->nsge, w->posted_ns, true);
+	/* the peer's answer in the buffer of the question (buffer-shared): it had all of it */
+	if (answer && rule == RPWI_RULE_BUFFER_CHANGED_LATE)
+		return;
+	if (by || answer)
 		snprintf(f.text, sizeof(f.text),
-			"the bytes differ from those at the post; a WRITE or an atomic of the "
-			"peer, "
-			"through QP 0x%06x, has reached them since",
-			by);
+			"the bytes differ from those at the post; %s, through QP 0x%06x, has "
+			"reached them since",
+			by ? "a WRITE or an atomic of the peer" : "a message of the peer",
+			by ? by : answer);
 	else
 		snprintf(f.text, sizeof(f.text), "the bytes were other ones at the post than %s%s",
 			when,
@@ -74,12 +82,14 @@ static void look_for_change(
 static void wr_note(struct check_queue *q, struct check_wr *w, uint64_t wr_id,
 	const struct ibv_sge *sge, int nsge)
 {
+	check_owned_leave(w); /* a slot that was taken from one in flight */
+	check_in_flight(1);
 	w->wr_id = wr_id;
 	w->posted_ns = rpwi_now_ns();
 	w->site = rpwi_check_site;
 	w->phase = CHECK_POSTED;
 	w->status = IBV_WC_SUCCESS;
-	w->summed = false;
+	w->summed = w->told = false;
 	w->raddr = w->rkey = w->opcode = w->flags = 0;
 	w->nsge = (uint8_t)RPWI_MIN(RPWI_MAX(nsge, 0), (int)CHECK_SGES);
 	w->len = 0;
@@ -209,7 +219,9 @@ static void send_note(struct check_qp *q, const struct ibv_send_wr *wr)
 		cq_more(q, q->scq, w);
 	if (w->flags & IBV_SEND_INLINE)
 		w->nsge = 0; /* the bytes are the device's by now */
-	else if (reads_memory(w->opcode) && rpwi_check_wants(RPWI_RULE_BUFFER_CHANGED))
+	check_overlap_post(q, &q->sq, w);
+	check_freed_post(q, w);
+	if (w->nsge && reads_memory(w->opcode) && rpwi_check_wants(RPWI_RULE_BUFFER_CHANGED))
 		w->summed = sum(w, &w->sum);
 }
 
@@ -223,15 +235,23 @@ struct check_qp *check_sends_begin(const struct ibv_qp *qp, const struct ibv_sen
 		return NULL;
 	pthread_mutex_lock(&q->posting);
 	rpwi_lock(RPWI_LOCK_CHECK);
+	if (RPWI_UNLIKELY(q->inherited))
+		check_child_uses(q, &q->made, "ibv_post_send");
 	for (; wr; wr = wr->next)
 		send_note(q, wr);
 	rpwi_check_unlock();
 	return q;
 }
 
-static void drop(struct check_qp *q, struct check_queue *of, const struct check_wr *w)
+static void drop(struct check_qp *q, struct check_queue *of, struct check_wr *w)
 {
+	check_owned_leave(w);
+	if (w->phase == CHECK_POSTED)
+		check_in_flight(-1);
+	w->phase = CHECK_POLLED;
 	--*id_count(of, w->wr_id);
+	if (!q) /* of a SRQ */
+		return;
 	struct check_cq *cq = of->is_send ? q->scq : q->rcq;
 	if (cq && cq->outstanding && (!of->is_send || makes_completion(q, w)))
 		cq->outstanding--;
@@ -287,6 +307,8 @@ static void recv_note(struct check_qp *q, struct check_queue *of, const struct i
 {
 	struct check_wr *w = slot(of);
 	wr_note(of, w, wr->wr_id, wr->sg_list, wr->num_sge);
+	check_overlap_post(q, of, w);
+	check_freed_post(q, w);
 	if (!q)
 		return;
 	posts_after_error(q, w);
@@ -308,6 +330,8 @@ void check_recvs_begin(const struct ibv_qp *qp, const struct ibv_recv_wr *wr)
 	if (!rpwi_check_lock())
 		return;
 	struct check_qp *q = check_qp_find(qp);
+	if (q && RPWI_UNLIKELY(q->inherited))
+		check_child_uses(q, &q->made, "ibv_post_recv");
 	for (; q && q->rq.ring && wr; wr = wr->next)
 		recv_note(q, &q->rq, wr);
 	rpwi_check_unlock();
@@ -317,10 +341,7 @@ static void recvs_end(struct check_qp *q, struct check_queue *of, const struct i
 {
 	for (; bad; bad = bad->next) {
 		struct check_wr *w = at(of, --of->tail);
-		if (q)
-			drop(q, of, w);
-		else
-			--*id_count(of, w->wr_id);
+		drop(q, of, w);
 	}
 	/* the device takes a slot back when a message comes, a driver when it is polled */
 	if (of->tail - of->head > of->max && !of->shared) {
@@ -352,6 +373,8 @@ void check_srq_recvs_begin(const struct ibv_srq *srq, const struct ibv_recv_wr *
 	if (!rpwi_check_lock())
 		return;
 	struct check_srq *s = check_srq_find(srq);
+	if (s && RPWI_UNLIKELY(s->inherited))
+		check_child_uses(NULL, &s->made, "ibv_post_srq_recv");
 	for (; s && wr; wr = wr->next)
 		recv_note(NULL, &s->q, wr);
 	rpwi_check_unlock();
@@ -379,10 +402,14 @@ static struct check_wr *with_id(
 	return NULL;
 }
 
-static void done(struct check_qp *q, struct check_wr *w, enum ibv_wc_status status)
+static void done(
+	struct check_qp *q, struct check_queue *of, struct check_wr *w, enum ibv_wc_status status)
 {
+	check_in_flight(-1);
 	w->phase = CHECK_DONE;
 	w->status = (uint8_t)status;
+	if (status == IBV_WC_LOC_PROT_ERR)
+		check_local_refused(q, of, w);
 	if (status == IBV_WC_SUCCESS)
 		look_for_change(q, w, RPWI_RULE_BUFFER_CHANGED,
 			"when the peer had acknowledged all of them");
@@ -404,7 +431,7 @@ void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc
 	if (of && of->shared) {
 		struct check_wr *w = with_id(of, of->head, wc->wr_id, CHECK_POSTED);
 		if (w)
-			done(q, w, wc->status);
+			done(q, of, w, wc->status);
 		ended = w;
 	} else if (of && of->ring) {
 		bool found = false;
@@ -412,7 +439,7 @@ void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc
 			struct check_wr *w = at(of, of->done++);
 			bool makes = recv || makes_completion(q, w);
 			found = wc->status == IBV_WC_SUCCESS ? makes : w->wr_id == wc->wr_id;
-			done(q, w, found ? wc->status : IBV_WC_SUCCESS);
+			done(q, of, w, found ? wc->status : IBV_WC_SUCCESS);
 			ended = w;
 			if (found && !makes && q->scq)
 				q->scq->outstanding++; /* an error shows whatever it asked for */
@@ -426,6 +453,7 @@ void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc
 static void retire(struct check_qp *q, struct check_queue *of, struct check_wr *w)
 {
 	w->phase = CHECK_POLLED;
+	check_owned_leave(w);
 	--*id_count(of, w->wr_id);
 	if (RPWI_UNLIKELY(rpwi_check_wants(RPWI_RULE_RACE)) && w->status == IBV_WC_SUCCESS) {
 		if (of->is_send)
@@ -516,6 +544,8 @@ static void drop_all(struct check_qp *q, struct check_queue *of)
 			drop(q, of, at(of, of->head));
 	of->done = of->head;
 	memset(of->ids, 0, sizeof(of->ids));
+	for (uint32_t i = 0; i <= of->mask; i++)
+		check_owned_leave(&of->ring[i]);
 }
 
 void check_queues_drop(struct check_qp *q)

@@ -18,7 +18,8 @@
 #include "check/check.h"
 #include "rc/rc.h"
 
-enum { CHECK_SGES = 8 }; /* of a request are watched */
+/* Of a request are watched; of them so many are looked up by address (owned.h). */
+enum { CHECK_SGES = 8, CHECK_OWNED_SGES = 2 };
 
 enum check_phase { CHECK_POSTED, CHECK_DONE, CHECK_POLLED };
 
@@ -26,13 +27,16 @@ struct check_wr {
 	uint64_t wr_id, posted_ns, raddr;
 	struct rpwi_site site;
 	uint32_t rkey, len;
-	uint32_t sum;   /* of its buffers when it was posted; of one that only reads them */
-	uint8_t opcode; /* enum ibv_wr_opcode; of a send queue */
-	uint8_t flags;  /* enum ibv_send_flags */
-	uint8_t phase;  /* enum check_phase */
-	uint8_t status; /* enum ibv_wc_status, from CHECK_DONE on */
-	uint8_t nsge;   /* of `sge` */
-	bool summed;
+	union {
+		uint32_t sum; /* of its buffers when it was posted; of one that only reads them */
+		uint32_t node[CHECK_OWNED_SGES]; /* of one that writes (owned.c) */
+	};
+	uint8_t opcode;          /* enum ibv_wr_opcode; of a send queue */
+	uint8_t flags;           /* enum ibv_send_flags */
+	uint8_t phase;           /* enum check_phase */
+	uint8_t status;          /* enum ibv_wc_status, from CHECK_DONE on */
+	uint8_t nsge;            /* of `sge` */
+	bool summed, told, owns; /* told: there is a finding about its memory; owns: `node` */
 	struct ibv_sge sge[CHECK_SGES];
 };
 _Static_assert(sizeof(struct check_wr) <= 256, "the bound that check.h promises");
@@ -43,7 +47,8 @@ struct check_queue {
 	uint32_t head, done, tail;
 	bool is_send, shared;
 	uint16_t ids[64]; /* so many in flight, by a hash of wr_id */
-	bool ids_told;
+	bool ids_told, shares_told;
+	uint8_t overlaps_told;
 };
 
 /* What completes into a CQ. */
@@ -52,6 +57,7 @@ struct check_cq {
 	const struct ibv_cq *ibv;
 	uint32_t cqe, outstanding; /* cqe: asked for */
 	struct rpwi_site made;
+	bool inherited; /* by this process, in a fork; so the others */
 	/* for the rules about events (events.c) */
 	bool armed, armed_solicited, polled_empty;
 	bool risky;              /* armed after a poll that found nothing, and not polled since */
@@ -63,6 +69,7 @@ struct check_srq {
 	struct check_srq *next;
 	const struct ibv_srq *ibv;
 	uint32_t sge_max;
+	bool inherited;
 	struct rpwi_site made;
 	struct check_queue q;
 };
@@ -76,6 +83,7 @@ struct check_qp {
 	struct check_queue sq, rq;
 	struct check_srq *srq; /* or NULL */
 	struct check_cq *scq, *rcq;
+	bool inherited;
 	pthread_mutex_t posting; /* of the sends: the ring's order is the device's */
 	/* the first completion with an error that was polled, and requests posted since */
 	uint8_t failed; /* enum ibv_wc_status, or 0 */
@@ -114,6 +122,28 @@ void check_srq_recvs_end(const struct ibv_srq *srq, const struct ibv_recv_wr *ba
 void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc);
 void check_polled(const struct ibv_cq *cq, const struct ibv_wc *wc, int n);
 
+/* ---- access.c: keys that do not do ---- */
+
+struct check_access;
+/* It completed with a protection error. The lock is held. */
+void check_local_refused(struct check_qp *q, struct check_queue *of, struct check_wr *w);
+/* The region is no more; requests may be in flight that refer to it. */
+void check_mr_gone(uint32_t key);
+/* The peer of that QP was refused. */
+void check_remote_refused(uint32_t qpn, const struct check_access *a);
+/* This QP was refused by a peer of another process: its region of that key, NULL: it has none. */
+struct check_region;
+uint32_t check_rkey_of(uint32_t qpn, uint64_t wr_id); /* 0: nothing is left to say */
+void check_peer_refused(uint32_t qpn, uint64_t wr_id, const struct check_region *region);
+/* The same as check_remote_refused by a window, which the device knows all about. */
+void check_window_refused(
+	uint32_t qpn, const struct check_access *a, enum rpwi_check_rule rule, const char *why);
+
+/* A window of type 2 is still bound when it is bound again, or its region is to go. */
+void check_window_left(uint32_t qpn, uint32_t key, bool again);
+/* A bind was refused by its region. */
+void check_bind_refused(uint32_t qpn, const struct check_access *a);
+
 /* ---- for the other files; the lock is held ---- */
 struct check_qp *check_qp_find(const struct ibv_qp *qp);
 struct check_qp *check_qpn_find(uint32_t qpn);
@@ -123,10 +153,15 @@ struct check_srq *check_srq_find(const struct ibv_srq *srq);
 struct rpwi_finding check_finding(
 	enum rpwi_check_rule rule, const struct check_qp *q, const struct check_wr *w);
 const char *check_op_name(const struct check_queue *q, const struct check_wr *w);
-void check_qp_take_out(struct check_qp *q); /* of the table */
+/* One more site, if it is known. */
+void check_site_add(struct rpwi_finding *f, const char *what, const struct rpwi_site *at);
+void check_queue_fini(struct check_queue *q); /* the lock is not held */
+void check_qp_take_out(struct check_qp *q);   /* of the table */
 /* Errors of its requests that the program has not polled; then all of them go. */
 void check_unread(struct check_qp *q);
 void check_queues_drop(struct check_qp *q);
+/* All objects that there are were made by the parent. */
+void check_objects_inherit(void);
 /* All QPs in turn, all CQs. */
 void check_qps_each(void (*fn)(struct check_qp *q, void *arg), void *arg);
 void check_cqs_each(void (*fn)(struct check_cq *cq, void *arg), void *arg);

@@ -15,6 +15,7 @@
 
 bool rpwi_check_on;
 struct rpwi_check_options rpwi_check_how;
+struct rpwi_check_notes rpwi_check_notes;
 uint32_t rpwi_check_first_id = 1;
 #ifdef RPWI_CHECK_PLAIN
 __thread struct rpwi_site rpwi_check_site;

@@ -4,6 +4,7 @@
 #include "device/checked.h"
 
 #include "check/events.h"
+#include "check/forked.h"
 #include "check/keys.h"
 #include "check/queue.h"
 #include "check/race.h"
@@ -52,6 +53,8 @@ static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
 	RPWI_CHECK_HERE();
 	int got = device.ops.poll_cq(cq, n, wc);
+	if (RPWI_UNLIKELY(rpwi_check_is_child))
+		check_child_polls(cq);
 	if (got > 0)
 		check_polled(cq, wc, got);
 	if (got >= 0 && cq->channel)
@@ -70,12 +73,14 @@ static int req_notify_cq(struct ibv_cq *ibv, int solicited)
 		check_armed(ibv, solicited, already, pending);
 	return rc;
 }
+static const struct ibv_pd *pd_root(const struct ibv_pd *pd) { return &to_dpd(pd)->ibv; }
 
 void checked_context(struct verbs_context *v)
 {
 	struct ibv_context_ops *o = &v->context.ops;
 	device.ops = *o;
 	o->req_notify_cq = req_notify_cq;
+	check_pd_root = pd_root;
 	o->poll_cq = poll_cq;
 	o->post_send = post_send;
 	o->post_recv = post_recv;
@@ -130,66 +135,10 @@ void checked_qp_ex(struct ibv_qp_ex *qp)
 
 static void completes(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, bool solicited)
 {
+	if (wc->status == IBV_WC_REM_ACCESS_ERR && !recv)
+		checked_refused(t, wc);
 	check_completes(t, recv, wc);
 	device.qp.complete(t, recv, wc, solicited);
-}
-
-/* `len` bytes were written at what the peer calls addr, of an operation that begins there; begins
- * 0: of one that has begun before. */
-static void written(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint64_t len,
-	enum race_kind kind, uint64_t begins)
-{
-	if (!rpwi_check_lock())
-		return;
-	check_key_written(t->qpn, rkey, addr, len);
-	const struct check_qp *q =
-		begins && rpwi_check_wants(RPWI_RULE_RACE) ? check_qpn_find(t->qpn) : NULL;
-	if (q)
-		race_arrives(q, kind, addr, check_key_at(rkey, addr), begins);
-	rpwi_check_unlock();
-}
-
-static int write_memory(
-	struct rpwi_qp *t, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote)
-{
-	/* the responder is within a message once its first packet was taken */
-	uint64_t begins = t->write_left == t->write_len ? t->write_len : 0;
-	int rc = device.qp.mem_write(t, key, addr, src, len, remote);
-	if (remote && !rc && len)
-		written(t, key, addr, len, RACE_WRITES, begins);
-	return rc;
-}
-
-static int atomic(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare,
-	uint64_t swap_add, uint64_t *orig)
-{
-	int rc = device.qp.mem_atomic(t, rkey, addr, cmp_swap, compare, swap_add, orig);
-	if (!rc)
-		written(t, rkey, addr, 8, RACE_ATOMIC, 8);
-	return rc;
-}
-
-static int atomic_write(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, const void *value)
-{
-	int rc = device.qp.mem_atomic_write(t, rkey, addr, value);
-	if (!rc)
-		written(t, rkey, addr, 8, RACE_WRITES, 8);
-	return rc;
-}
-
-/* A READ is checked as a whole before its first byte is read. */
-static int check_memory(
-	struct rpwi_qp *t, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
-{
-	int rc = device.qp.mem_check(t, key, addr, len, access, remote);
-	if (rc || !remote || access != IBV_ACCESS_REMOTE_READ ||
-		!rpwi_check_wants(RPWI_RULE_RACE) || !rpwi_check_lock())
-		return rc;
-	const struct check_qp *q = check_qpn_find(t->qpn);
-	if (q)
-		race_arrives(q, RACE_READS, addr, check_key_at(key, addr), len);
-	rpwi_check_unlock();
-	return rc;
 }
 
 /* The target has to see it. */
@@ -205,10 +154,7 @@ const struct rpwi_qp_ops *checked_qp_ops(const struct rpwi_qp_ops *of)
 	device.qp = *of;
 	*ops = *of;
 	ops->complete = completes;
-	ops->mem_write = write_memory;
-	ops->mem_check = check_memory;
-	ops->mem_atomic = atomic;
-	ops->mem_atomic_write = atomic_write;
+	checked_memory(ops);
 	if (rpwi_check_wants(RPWI_RULE_RACE)) {
 		race_init();
 		ops->peer_read = no_peer_read;

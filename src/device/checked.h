@@ -14,4 +14,8 @@ void checked_qp_ex(struct ibv_qp_ex *qp);
 /* What the transport calls. */
 const struct rpwi_qp_ops *checked_qp_ops(const struct rpwi_qp_ops *of);
 
+/* checked_mem.c: what the transport does with memory; and a peer has refused a request. */
+void checked_memory(struct rpwi_qp_ops *ops);
+void checked_refused(struct rpwi_qp *t, const struct ibv_wc *wc);
+
 #endif

@@ -10,6 +10,7 @@
 #include "base/guard.h"
 #include "base/mapped.h"
 #include "check/keys.h"
+#include "check/queue.h"
 #include "device/board.h"
 #include "device/hca.h"
 #include "device/mem.h"
@@ -357,8 +358,10 @@ int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
 		return EINVAL;
 	}
 	if (mr->k.refs) {
-		if (RPWI_UNLIKELY(rpwi_check_on))
+		if (RPWI_UNLIKELY(rpwi_check_on)) {
 			live_tell_busy(LIVE_MR, ibv);
+			check_window_left(0, mr->k.key, false);
+		}
 		hca_unlock();
 		return EBUSY;
 	}

@@ -5,6 +5,7 @@
 #include "preload/preload.h"
 
 #include "check/check.h"
+#include "check/forked.h"
 #include "explain/trace.h"
 #include "base/choice.h"
 #include "base/lock.h"
@@ -229,6 +230,8 @@ static bool has_real_class(void)
  * be, and its failure counts only where there are real devices. */
 RPWI_EXPORT int ibv_fork_init(void)
 {
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		check_fork_ready();
 	if (rpwi_choice_software() || !rpwi_real()->found)
 		return 0;
 	int err = rpwi_real()->ibv_fork_init();

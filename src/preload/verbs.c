@@ -5,6 +5,8 @@
 #include "preload/preload.h"
 
 #include "check/check.h"
+#include "check/forked.h"
+#include "check/freed.h"
 #include "explain/trace.h"
 #include "base/lock.h"
 
@@ -40,6 +42,10 @@ __attribute__((constructor)) static void begin_account(void)
 	rpwi_explain_init();
 	rpwi_check_init();
 	rpwi_check_on = rpwi_check_on && !rpwi_check_sites_init();
+	if (!rpwi_check_on)
+		return;
+	check_freed_init();
+	check_forked_init();
 }
 
 /* ---- queries ---- */

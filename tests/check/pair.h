@@ -62,7 +62,8 @@ struct planted {
 	const char *rule, *name; /* name: NULL as the rule */
 	void (*run)(bool bad);
 };
-extern const struct planted planted_posts[], planted_race[], planted_ends[];
+extern const struct planted planted_posts[], planted_memory[], planted_far[], planted_race[],
+	planted_ends[];
 void planted_first_cause(bool bad); /* of no finding */
 
 #endif

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct planted *const all[] = {planted_posts, planted_race, planted_ends};
+static const struct planted *const all[] = {
+	planted_posts, planted_memory, planted_far, planted_race, planted_ends};
 
 static const char *name_of(const struct planted *p) { return p->name ? p->name : p->rule; }
 

@@ -14,14 +14,18 @@ static void round_trip(struct pair *p)
 	poll_good(p->b.cq);
 }
 
-/* The peer's memory is not what the request says. */
+/* An atomic at an odd address, which no rule is about. */
 static void fail_one(struct pair *p)
 {
-	struct ibv_mr wrong = *p->b.mr, *right = p->b.mr;
-	wrong.rkey ^= 0x5500;
-	p->b.mr = &wrong;
-	expect(!write_at(&p->a, 7, 0, 64, &p->b, 0, IBV_SEND_SIGNALED), "a post");
-	p->b.mr = right;
+	struct ibv_sge sge = {(uintptr_t)p->a.buf, 8, p->a.mr->lkey};
+	struct ibv_send_wr *bad, wr = {.wr_id = 7,
+					 .sg_list = &sge,
+					 .num_sge = 1,
+					 .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+					 .send_flags = IBV_SEND_SIGNALED};
+	wr.wr.atomic.remote_addr = (uintptr_t)p->b.buf + 1;
+	wr.wr.atomic.rkey = p->b.mr->rkey;
+	expect(!ibv_post_send(p->a.qp, &wr, &bad), "a post");
 }
 
 static void error_ignored(bool bad)
@@ -29,7 +33,7 @@ static void error_ignored(bool bad)
 	struct pair p = pair_open(&(struct wish){0});
 	struct ibv_wc wc;
 	fail_one(&p);
-	expect(poll_one(p.a.cq, &wc) == IBV_WC_REM_ACCESS_ERR, "an error");
+	expect(poll_one(p.a.cq, &wc) == IBV_WC_REM_INV_REQ_ERR, "an error");
 	for (int i = 0; i < 4 && bad; i++)
 		send_at(&p.a, 8 + (uint64_t)i, 0, 64, IBV_SEND_SIGNALED);
 	for (int i = 0; i < 4 && bad; i++)
@@ -49,7 +53,7 @@ static void error_unread(bool bad)
 		expect(!ibv_query_qp(p.a.qp, &attr, IBV_QP_STATE, &init), "its state");
 	}
 	if (!bad)
-		expect(poll_one(p.a.cq, &wc) == IBV_WC_REM_ACCESS_ERR, "an error");
+		expect(poll_one(p.a.cq, &wc) == IBV_WC_REM_INV_REQ_ERR, "an error");
 	pair_close(&p);
 }
 
@@ -115,7 +119,7 @@ static void inline_luck(bool bad)
 static void wr_id_twice(bool bad)
 {
 	struct pair p = pair_open(&(struct wish){0});
-	expect(!recv_at(&p.b, 1, 0, 64) && !recv_at(&p.b, bad ? 1 : 2, 64, 64), "two receives");
+	expect(!recv_at(&p.b, 1, 64, 64) && !recv_at(&p.b, bad ? 1 : 2, 128, 64), "two receives");
 	round_trip(&p);
 	pair_close(&p);
 }
