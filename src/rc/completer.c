@@ -231,11 +231,12 @@ static void sequence_nak(struct rpwi_qp *qp, uint64_t now_ns)
 	go_back_once(qp, now_ns);
 }
 
-static void rnr_nak(struct rpwi_qp *qp, unsigned timer, uint64_t now_ns)
+static void rnr_nak(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 {
 	qp->n->rnr_nak_rx++;
 	if (qp->nxt == qp->una)
 		return;
+	rpwi_tell(qp, RPWI_TOLD_RNR_NAK, p);
 	if (qp->attr.rnr_retry != 7) { /* 7 is for ever (IB 9.7.5.2.8) */
 		if (!qp->rnr_left) {
 			rpwi_qp_fail_send(qp, IBV_WC_RNR_RETRY_EXC_ERR);
@@ -245,7 +246,7 @@ static void rnr_nak(struct rpwi_qp *qp, unsigned timer, uint64_t now_ns)
 	}
 	rpwi_req_go_back(qp);
 	qp->slow |= RPWI_SLOW_RNR | RPWI_SLOW_ONE;
-	qp->rnr_deadline_ns = now_ns + rnr_wait_ns[timer];
+	qp->rnr_deadline_ns = now_ns + rnr_wait_ns[p->syndrome & 0x1f];
 }
 
 void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns)
@@ -338,7 +339,7 @@ static void rx_ack(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, u
 	if (!passed)
 		implied_nak(qp, psn, now_ns);
 	else if (kind == RPWI_AETH_RNR_NAK)
-		rnr_nak(qp, p->syndrome & 0x1f, now_ns);
+		rnr_nak(qp, p, now_ns);
 	else if (kind == RPWI_AETH_NAK)
 		nak(qp, p->syndrome & 0x1f, now_ns);
 }
@@ -445,10 +446,12 @@ void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 		}
 	}
 	if (ahead < 0) { /* answered already */
+		rpwi_tell(qp, RPWI_TOLD_UNASKED, p);
 		qp->n->rx_duplicate++;
 		return;
 	}
 	if (!rpwi_before(psn, qp->psn_max)) { /* never asked (IB 9.9.2.4.1: a ghost is ignored) */
+		rpwi_tell(qp, RPWI_TOLD_UNASKED, p);
 		qp->n->rx_out_of_order++;
 		return;
 	}

@@ -35,6 +35,7 @@ static void uc_send(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	bool last = rpwi_op_has(rpwi_pkt_op(p), RPWI_F_LAST);
 
 	if (!rpwi_rcv_take(qp)) {
+		rpwi_tell(qp, RPWI_TOLD_NO_RECEIVE, p);
 		qp->n->rx_no_rwqe++;
 		uc_abandon(qp);
 		return;
@@ -86,6 +87,7 @@ static void uc_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 		return;
 	}
 	if (imm && !rpwi_rcv_take(qp)) {
+		rpwi_tell(qp, RPWI_TOLD_NO_RECEIVE, p);
 		qp->n->rx_no_rwqe++;
 		uc_abandon(qp);
 		return;
@@ -190,6 +192,8 @@ void rpwi_ud_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 	uint8_t grh[RPWI_GRH_LEN];
 
 	if (p->qkey != qp->attr.qkey) { /* IB 9.6.1.4.3 */
+		if (RPWI_UNLIKELY(qp->ops->told))
+			qp->ops->told(qp, RPWI_TOLD_QKEY, p, meta->flow);
 		qp->n->rx_bad_qkey++;
 		return;
 	}
@@ -198,6 +202,7 @@ void rpwi_ud_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 		return;
 	}
 	if (!rpwi_rcv_take(qp)) {
+		rpwi_tell(qp, RPWI_TOLD_NO_RECEIVE, p);
 		qp->n->rx_no_rwqe++;
 		return;
 	}

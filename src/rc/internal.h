@@ -51,6 +51,13 @@ static inline struct rpwi_swqe *rpwi_sq_at(const struct rpwi_qp *qp, uint32_t i)
 }
 static inline bool rpwi_qp_is_rc(const struct rpwi_qp *qp) { return qp->type == IBV_QPT_RC; }
 
+/* In cold places alone. */
+static inline void rpwi_tell(struct rpwi_qp *qp, enum rpwi_told what, const struct rpwi_pkt *p)
+{
+	if (RPWI_UNLIKELY(qp->ops->told))
+		qp->ops->told(qp, what, p, NULL);
+}
+
 /* The reasons for the general way that are over (RPWI_SLOW_*). */
 static inline void rpwi_slow_end(struct rpwi_qp *qp, unsigned reasons)
 {

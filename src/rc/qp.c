@@ -597,6 +597,8 @@ void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 	}
 	if (RPWI_UNLIKELY((p->pkey ^ RPWI_PKEY_DEFAULT) & 0x7fff) ||
 		(qp->type != IBV_QPT_UD && RPWI_UNLIKELY(!from_peer(qp, meta->flow)))) {
+		if (RPWI_UNLIKELY(qp->ops->told))
+			qp->ops->told(qp, RPWI_TOLD_WRONG_PEER, p, meta->flow);
 		qp->n->rx_wrong_peer++;
 		return;
 	}

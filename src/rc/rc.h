@@ -107,6 +107,23 @@ enum rpwi_counted {
 	RPWI_COUNTED = 5 /* bits */
 };
 
+/* What goes wrong, or is in the way, where no completion says so, or none says why: for a checker.
+ * The packet is the one that was looked at. */
+enum rpwi_told {
+	/* at the end that takes requests */
+	RPWI_TOLD_NO_RECEIVE, /* none is posted: RNR NAK over RC, dropped over UC and UD */
+	RPWI_TOLD_PSN_AHEAD,  /* of the one expected (RC) */
+	RPWI_TOLD_PSN_BEHIND,
+	RPWI_TOLD_PACKET_LENGTH, /* not what path_mtu and the place in the message demand */
+	RPWI_TOLD_RD_ATOMIC,     /* a READ or an atomic beyond max_dest_rd_atomic */
+	RPWI_TOLD_QP_ACCESS,     /* qp_access_flags do not permit it */
+	RPWI_TOLD_QKEY,
+	RPWI_TOLD_WRONG_PEER, /* from another address than the peer's */
+	/* at the end that made the request */
+	RPWI_TOLD_RNR_NAK, /* and it will be tried again, or fails */
+	RPWI_TOLD_UNASKED, /* an answer to a PSN that it has not sent, or not yet */
+};
+
 /* ---- What a QP needs from its surroundings. All calls come from inside rpwi_qp_* calls, must not
  * block, and must not call back into the QP. ---- */
 struct rpwi_qp_ops {
@@ -178,6 +195,10 @@ struct rpwi_qp_ops {
 		/* COMM_EST, QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR, SQ_DRAINED, QP_LAST_WQE_REACHED,
 		 * SRQ_LIMIT_REACHED */
 		enum ibv_event_type type);
+	/* As it is found, before anything is done about it. `from`: with RPWI_TOLD_WRONG_PEER and
+	 * RPWI_TOLD_QKEY, else NULL. NULL: nobody wants to know. */
+	void (*told)(struct rpwi_qp *qp, enum rpwi_told what, const struct rpwi_pkt *p,
+		const struct rpwi_flow *from);
 };
 
 /* ---- Where the payloads of SENDs that have yet to be received will go. ---- */

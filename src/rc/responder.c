@@ -32,8 +32,9 @@ static void end_unanswered(struct rpwi_qp *qp, enum ibv_wc_status recv_status)
 }
 
 /* No receive WQE: say so, and take nothing until the request comes again (IB 9.7.5.2.8). */
-static void not_ready(struct rpwi_qp *qp)
+static void not_ready(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
+	rpwi_tell(qp, RPWI_TOLD_NO_RECEIVE, p);
 	qp->n->rx_no_rwqe++;
 	rpwi_resp_owe_nak(qp, rpwi_aeth(RPWI_AETH_RNR_NAK, qp->attr.min_rnr_timer), qp->epsn);
 	qp->nak_sent = true;
@@ -79,7 +80,7 @@ static void rx_send(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_n
 	if (RPWI_LIKELY(op == RPWI_OP_SEND_ONLY) && rx_send_only(qp, p, now_ns))
 		return;
 	if (!rpwi_rcv_take(qp)) {
-		not_ready(qp);
+		not_ready(qp, p);
 		return;
 	}
 	if (RPWI_UNLIKELY(qp->rcv.doom)) {
@@ -121,8 +122,11 @@ static void refuse_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, enum rpwi
 /* The RETH of a WRITE. -1: refused. */
 static int begin_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
-	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) ||
-		p->dma_len > qp->bounds.message) {
+	bool permits = qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE;
+
+	if (!permits || p->dma_len > qp->bounds.message) {
+		if (!permits)
+			rpwi_tell(qp, RPWI_TOLD_QP_ACCESS, p);
 		refuse_write(qp, p, RPWI_NAK_INV_REQ);
 		return -1;
 	}
@@ -157,7 +161,7 @@ static void rx_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_
 		return;
 	}
 	if (imm && !rpwi_rcv_take(qp)) {
-		not_ready(qp);
+		not_ready(qp, p);
 		return;
 	}
 	if (RPWI_UNLIKELY(imm && qp->rcv.doom)) {
@@ -249,12 +253,16 @@ static struct rpwi_res *answer_begin(
 {
 	struct rpwi_res *r = NULL;
 
-	if ((qp->attr.qp_access_flags & access) && is_valid) {
+	if (!(qp->attr.qp_access_flags & access))
+		rpwi_tell(qp, RPWI_TOLD_QP_ACCESS, p);
+	else if (is_valid) {
 		if (len && qp->ops->mem_check(qp, p->rkey, p->va, len, access, true)) {
 			rpwi_resp_refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 			return NULL;
 		}
 		r = res_new(qp);
+		if (!r)
+			rpwi_tell(qp, RPWI_TOLD_RD_ATOMIC, p);
 	}
 	if (r)
 		r->stop = r->psn; /* nothing to say yet */
@@ -409,6 +417,7 @@ static void rx_expected(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t n
 		return;
 	}
 	if (RPWI_UNLIKELY(!rpwi_rcv_length_ok(qp, p))) {
+		rpwi_tell(qp, RPWI_TOLD_PACKET_LENGTH, p);
 		qp->n->rx_bad_length++;
 		rpwi_resp_refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
@@ -426,12 +435,12 @@ static void rx_expected(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t n
 }
 
 /* A fault script speaks in the place of this responder. */
-static void answer_scripted(struct rpwi_qp *qp)
+static void answer_scripted(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
 	uint8_t syndrome = (uint8_t)(qp->scripted - 1);
 	qp->scripted = 0;
 	if (rpwi_aeth_kind(syndrome) == RPWI_AETH_RNR_NAK)
-		not_ready(qp);
+		not_ready(qp, p);
 	else
 		rpwi_resp_refuse(qp, (enum rpwi_nak)(syndrome & 0x1f), qp->epsn, IBV_WC_SUCCESS);
 }
@@ -443,12 +452,14 @@ void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 	rpwi_resp_comm_est(qp);
 	if (RPWI_LIKELY(!ahead)) {
 		if (RPWI_UNLIKELY(qp->scripted))
-			answer_scripted(qp);
+			answer_scripted(qp, p);
 		else
 			rx_expected(qp, p, now_ns);
 	} else if (ahead < 0) {
+		rpwi_tell(qp, RPWI_TOLD_PSN_BEHIND, p);
 		rx_duplicate(qp, p, qp->epsn + (uint32_t)ahead, now_ns);
 	} else {
+		rpwi_tell(qp, RPWI_TOLD_PSN_AHEAD, p);
 		qp->n->rx_out_of_order++;
 		if (!qp->nak_sent) { /* one NAK for a gap (IB 9.7.5.1.1) */
 			qp->nak_sent = true;
