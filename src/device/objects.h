@@ -200,7 +200,7 @@ struct dqp {
 	struct rpwi_list rx_link;
 	uint64_t heard_ns;            /* a packet for it came last; 0: none yet */
 	uint64_t told_ns;             /* its connection was told to be over; 0: it has none */
-	bool peer_gone;               /* the process at the other end is known to have ended */
+	bool peer_gone;               /* the process at the other end has no device any more */
 	struct ledger_qp *ledger;     /* what is left behind of it (ledger.c), or NULL */
 	struct rpwi_counters_qp *row; /* where it counts (tally.h), or NULL */
 	uint32_t ordinal;

@@ -504,8 +504,8 @@ void path_retries_exceeded(struct hca *h, const struct dqp *q)
 	uint64_t now_ns = rpwi_now_ns();
 	char text[RPWI_WHY_LEN], addr[INET6_ADDRSTRLEN];
 	if (q->peer_gone) {
-		rpwi_warn("QP 0x%06x: retries exceeded (status 12): the process at the other "
-			  "end (QP 0x%06x at %s) has ended",
+		rpwi_warn("QP 0x%06x: retries exceeded (status 12): the program at the other end "
+			  "(QP 0x%06x at %s) has ended or has closed its device",
 			q->t.qpn, q->t.attr.dest_qp_num, text_of(&q->t.av.flow.dst, addr));
 		return;
 	}
