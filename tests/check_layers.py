@@ -22,7 +22,7 @@ MAY = {
     "check": {"base", "wire", "rc"},
     "device": {"base", "near", "wire", "rc", "check", "explain", "fault", "like", "cm", "io"},
     "helper": {"base", "near", "wire", "rc", "explain", "fault", "cm", "io", "device"},
-    "ucma": {"base", "wire", "explain", "fault", "cm", "io", "device"},
+    "ucma": {"base", "check/order.h", "wire", "explain", "fault", "cm", "io", "device"},
     "tree": {"base", "io", "like"},
     "netlink": {"base", "io", "device/resource.h"},
     "preload": {"base", "check/check.h", "check/cm.h", "check/forked.h", "check/freed.h", "explain", "io", "device", "ucma", "tree", "netlink"},

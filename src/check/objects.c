@@ -16,6 +16,30 @@ static struct {
 	struct check_srq *srq[BUCKETS];
 } all;
 
+/* The numbers that have ever been QPs, of the process's first slot: the upper 12 bits. */
+enum { SLOT_SHIFT = 12, SLOT_QPNS = 1 << SLOT_SHIFT };
+static struct {
+	bool any;
+	uint32_t slot;
+	uint64_t bits[SLOT_QPNS / 64];
+} was;
+
+static void qpn_is(uint32_t qpn)
+{
+	uint32_t i = qpn & (SLOT_QPNS - 1);
+	if (!was.any)
+		was.slot = qpn >> SLOT_SHIFT;
+	was.any = true;
+	if (qpn >> SLOT_SHIFT == was.slot)
+		was.bits[i / 64] |= 1ull << i % 64;
+}
+
+bool check_qpn_was(uint32_t qpn)
+{
+	uint32_t i = qpn & (SLOT_QPNS - 1);
+	return !was.any || qpn >> SLOT_SHIFT != was.slot || was.bits[i / 64] >> i % 64 & 1;
+}
+
 static unsigned bucket(const void *object)
 {
 	return rpwi_mix(0, (uintptr_t)object) >> 32 & (BUCKETS - 1);
@@ -145,8 +169,10 @@ void check_cq_gone(const struct ibv_cq *cq)
 	while (*at && (*at)->ibv != cq)
 		at = &(*at)->next;
 	c = *at;
-	if (c)
+	if (c) {
+		check_cq_waited(c);
 		*at = c->next;
+	}
 	rpwi_check_unlock();
 	free(c);
 }
@@ -220,6 +246,7 @@ void check_qp_made(const struct ibv_qp *qp, const struct rpwi_qp *t, const struc
 		q->rcq = check_cq_find(qp->recv_cq);
 		q->srq = qp->srq ? check_srq_find(qp->srq) : NULL;
 		pthread_mutex_init(&q->posting, NULL);
+		qpn_is(t->qpn);
 		q->next = all.qp[t->qpn & (BUCKETS - 1)];
 		all.qp[t->qpn & (BUCKETS - 1)] = q;
 	} else if (mine) {

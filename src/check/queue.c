@@ -19,6 +19,11 @@ static struct check_wr *at(const struct check_queue *q, uint32_t i)
 	return &q->ring[i & q->mask];
 }
 
+const struct check_wr *check_oldest(const struct check_queue *q)
+{
+	return q->ring && q->done != q->tail ? at(q, q->done) : NULL;
+}
+
 static uint16_t *id_count(struct check_queue *q, uint64_t wr_id)
 {
 	return &q->ids[rpwi_mix(0, wr_id) >> 32 & (RPWI_ARRAY_LEN(q->ids) - 1)];
@@ -166,6 +171,12 @@ static void posts_after_error(struct check_qp *q, const struct check_wr *w)
 	rpwi_check_report(&f);
 }
 
+static bool makes_reads(unsigned opcode)
+{
+	return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	       opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == RPWI_WR_ATOMIC_WRITE;
+}
+
 /* What drivers give beyond what was asked for differs. */
 static void limits_look(struct check_qp *q, const struct check_wr *w, int nsge)
 {
@@ -213,6 +224,8 @@ static void send_note(struct check_qp *q, const struct ibv_send_wr *wr)
 	check_sent(q);
 	posts_after_error(q, w);
 	limits_look(q, w, wr->num_sge);
+	if (makes_reads(w->opcode))
+		check_reads(q, w);
 	if (rpwi_check_wants(RPWI_RULE_WR_ID_TWICE))
 		ids_look(q, &q->sq, w);
 	if (makes_completion(q, w))
@@ -433,6 +446,8 @@ void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc
 		if (w)
 			done(q, of, w, wc->status);
 		ended = w;
+		if (w && q->order.looking)
+			check_received(q, w);
 	} else if (of && of->ring) {
 		bool found = false;
 		while (!found && of->done != of->tail) {
@@ -441,6 +456,8 @@ void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc
 			found = wc->status == IBV_WC_SUCCESS ? makes : w->wr_id == wc->wr_id;
 			done(q, of, w, found ? wc->status : IBV_WC_SUCCESS);
 			ended = w;
+			if (recv && q->order.looking)
+				check_received(q, w);
 			if (found && !makes && q->scq)
 				q->scq->outstanding++; /* an error shows whatever it asked for */
 		}
@@ -502,6 +519,8 @@ void check_polled(const struct ibv_cq *ibv, const struct ibv_wc *wc, int n)
 	if (!rpwi_check_lock())
 		return;
 	struct check_cq *cq = check_cq_find(ibv);
+	if (cq && cq->unsolicited_ns)
+		check_cq_waited(cq);
 	for (int i = 0; i < n; i++) {
 		struct check_qp *q = check_qpn_find(wc[i].qp_num);
 		if (q)

@@ -16,6 +16,7 @@
 #include <infiniband/verbs.h>
 
 #include "check/check.h"
+#include "check/order.h"
 #include "rc/rc.h"
 
 /* Of a request are watched; of them so many are looked up by address (owned.h). */
@@ -63,6 +64,10 @@ struct check_cq {
 	bool risky;              /* armed after a poll that found nothing, and not polled since */
 	struct rpwi_site arm_at; /* of the last ibv_req_notify_cq */
 	struct rpwi_site got_at; /* of the last ibv_get_cq_event */
+	/* receives that came unsolicited, while only a solicited one makes an event (order.c): */
+	uint64_t unsolicited_ns; /* the first one since the last poll; 0: none */
+	uint32_t unsolicited;
+	bool solicited_seen, overran;
 };
 
 struct check_srq {
@@ -70,6 +75,7 @@ struct check_srq {
 	const struct ibv_srq *ibv;
 	uint32_t sge_max;
 	bool inherited;
+	uint32_t late; /* messages that wait for a receive */
 	struct rpwi_site made;
 	struct check_queue q;
 };
@@ -95,6 +101,7 @@ struct check_qp {
 		uint32_t sends, ops, ops_polled, recvs, arrived;
 	} race;
 	uint32_t told; /* bits of enum rpwi_cause_kind: the report has it */
+	struct check_order order;
 };
 
 /* ---- objects. Made: the program has them; asked: before it was rounded up ---- */
@@ -147,6 +154,7 @@ void check_bind_refused(uint32_t qpn, const struct check_access *a);
 /* ---- for the other files; the lock is held ---- */
 struct check_qp *check_qp_find(const struct ibv_qp *qp);
 struct check_qp *check_qpn_find(uint32_t qpn);
+bool check_qpn_was(uint32_t qpn); /* false: this process has certainly never had it */
 struct check_cq *check_cq_find(const struct ibv_cq *cq);
 struct check_srq *check_srq_find(const struct ibv_srq *srq);
 /* A finding about a QP, and about a request of it (or NULL), which is its first site. */
@@ -162,6 +170,8 @@ void check_unread(struct check_qp *q);
 void check_queues_drop(struct check_qp *q);
 /* All objects that there are were made by the parent. */
 void check_objects_inherit(void);
+/* The oldest request that the device has not completed; NULL: there is none. */
+const struct check_wr *check_oldest(const struct check_queue *q);
 /* All QPs in turn, all CQs. */
 void check_qps_each(void (*fn)(struct check_qp *q, void *arg), void *arg);
 void check_cqs_each(void (*fn)(struct check_cq *cq, void *arg), void *arg);

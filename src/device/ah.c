@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 
+#include "check/order.h"
 #include "device/hca.h"
 #include "device/mem.h"
 #include "device/path.h"
@@ -100,6 +101,8 @@ static int own_side_check(const struct dev *d, const struct ibv_ah_attr *attr)
 	}
 	unsigned gi = attr->grh.sgid_index;
 	if (gi >= d->net.gid_count || !d->net.gid[gi].addr.family) {
+		if (RPWI_UNLIKELY(rpwi_check_on))
+			check_gid_refused(gi, "is empty, and the call fails");
 		rpwi_warn("%s: GID index %u is empty: the last of the table is %u, and `ropeway "
 			  "devices` lists them",
 			d->net.name, gi, d->net.gid_count ? d->net.gid_count - 1 : 0);
@@ -138,6 +141,9 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 	if (av->flow.src.family != av->flow.dst.family) {
 		gid_text(own->raw, text);
 		gid_text(attr->grh.dgid.raw, text2);
+		if (RPWI_UNLIKELY(rpwi_check_on))
+			check_gid_refused(gi, "is of another IP version than the peer's GID, and "
+					      "the call fails");
 		rpwi_warn("%s: own GID %u (%s) and the peer's (%s) are of different IP versions: "
 			  "choose the same GID index kind on both sides",
 			d->net.name, gi, text, text2);

@@ -8,6 +8,7 @@
 #include "check/keys.h"
 #include "check/queue.h"
 #include "check/race.h"
+#include "device/progress.h"
 
 /* The device's own, of all contexts, CQs and QPs. */
 static struct {
@@ -31,18 +32,31 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	return rc;
 }
 
+/* What came before now is taken before anything else can come. */
+static void look(const struct ibv_qp *qp)
+{
+	hca_lock_serving();
+	progress_run(true);
+	hca_unlock();
+	check_looked(qp);
+}
+
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	RPWI_CHECK_HERE();
+	bool looks = check_receive_comes(qp);
 	check_recvs_begin(qp, wr);
 	int rc = device.ops.post_recv(qp, wr, bad);
 	check_recvs_end(qp, rc ? *bad : NULL);
+	if (RPWI_UNLIKELY(looks))
+		look(qp);
 	return rc;
 }
 
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	RPWI_CHECK_HERE();
+	check_srq_receive_comes(srq);
 	check_srq_recvs_begin(srq, wr);
 	int rc = device.ops.post_srq_recv(srq, wr, bad);
 	check_srq_recvs_end(srq, rc ? *bad : NULL);
@@ -138,6 +152,11 @@ static void completes(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, boo
 	if (wc->status == IBV_WC_REM_ACCESS_ERR && !recv)
 		checked_refused(t, wc);
 	check_completes(t, recv, wc);
+	if (RPWI_UNLIKELY(wc->status == IBV_WC_RETRY_EXC_ERR))
+		check_unanswered(t);
+	const struct dcq *cq = dqp_of(t)->rcq;
+	if (recv && wc->status == IBV_WC_SUCCESS && cq->notify == NOTIFY_SOLICITED)
+		check_unsolicited(&cq->ibv, solicited);
 	device.qp.complete(t, recv, wc, solicited);
 }
 
@@ -155,6 +174,7 @@ const struct rpwi_qp_ops *checked_qp_ops(const struct rpwi_qp_ops *of)
 	*ops = *of;
 	ops->complete = completes;
 	checked_memory(ops);
+	ops->told = check_told;
 	if (rpwi_check_wants(RPWI_RULE_RACE)) {
 		race_init();
 		ops->peer_read = no_peer_read;

@@ -191,6 +191,8 @@ void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited)
 		cq_unlock(cq);
 		__atomic_fetch_add(&hca_here.n.cq_overflows, 1, __ATOMIC_RELAXED);
 		if (first && !cq->ignore_overrun) {
+			if (RPWI_UNLIKELY(rpwi_check_on))
+				check_overran(&cq->ibv, wc->qp_num, cq->cap);
 			rpwi_warn("CQ of %u entries overran: a completion of QP 0x%06x is lost; "
 				  "make the CQ as large as all its queues together",
 				cq->cap, wc->qp_num);

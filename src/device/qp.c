@@ -594,6 +594,8 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	} else {
 		change_made(q, &c, was, now_ns);
 	}
+	if (RPWI_UNLIKELY(rpwi_check_on) && !rc)
+		check_modified(ibv, attr, mask);
 	hca_unlock();
 	return -rc;
 }

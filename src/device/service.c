@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "check/order.h"
 #include "device/board.h"
 #include "device/devices.h"
 #include "device/farewell.h"
@@ -122,6 +123,8 @@ static void leave_to_child(void)
 static void tend(void)
 {
 	struct hca *h = &hca_here;
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		check_tick(rpwi_now_ns());
 	if (RPWI_UNLIKELY(farewell_deadline() != RPWI_NEVER) &&
 		farewell_deadline() <= rpwi_now_ns())
 		farewell_tend(rpwi_now_ns());

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* id.c - an rdma_cm id: from address to route to connection, and what librdmacm asks of it on the
  * way. */
+#include "check/order.h"
 #include "device/fact.h"
 #include "ucma/ucma_priv.h"
 
@@ -646,6 +647,8 @@ static int init_attr_rtr(const struct id *id, struct ib_uverbs_qp_attr *a)
 	a->dest_qp_num = id->conn.remote.qpn;
 	/* REQ and REP say from which PSN on the peer is to send (IB 12.7.31) */
 	a->rq_psn = id->seq_num;
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		check_cm_gave(a->dest_qp_num, a->rq_psn, !id->conn.passive);
 	if (id->qp_type == IBV_QPT_RC) {
 		a->qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 		a->max_dest_rd_atomic = our_responder_resources(id);

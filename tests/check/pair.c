@@ -58,9 +58,11 @@ static void half_open(struct pair *p, struct half *h, const struct wish *w)
 	expect(!ibv_modify_qp(h->qp, &attr, mask), "INIT");
 }
 
-void pair_begin(struct pair *p, const struct wish *w)
+void pair_device(struct pair *p)
 {
 	int n;
+	if (p->ctx)
+		return;
 	struct ibv_device **list = ibv_get_device_list(&n);
 	expect(list && n, "a device");
 	p->ctx = ibv_open_device(list[0]);
@@ -69,6 +71,11 @@ void pair_begin(struct pair *p, const struct wish *w)
 	p->pd = ibv_alloc_pd(p->ctx);
 	expect(p->pd, "a PD");
 	expect(!ibv_query_gid(p->ctx, 1, 1, &p->gid), "GID 1");
+}
+
+void pair_begin(struct pair *p, const struct wish *w)
+{
+	pair_device(p);
 	half_open(p, &p->a, w);
 	half_open(p, &p->b, w);
 }
@@ -136,12 +143,22 @@ static void half_close(struct half *h)
 	free(h->buf);
 }
 
-void pair_close(struct pair *p)
+void pair_drop(struct pair *p)
 {
 	half_close(&p->a);
 	half_close(&p->b);
+}
+
+void pair_end(struct pair *p)
+{
 	expect(!ibv_dealloc_pd(p->pd), "the PD to go");
 	expect(!ibv_close_device(p->ctx), "the device to close");
+}
+
+void pair_close(struct pair *p)
+{
+	pair_drop(p);
+	pair_end(p);
 }
 
 /* ---- requests ---- */

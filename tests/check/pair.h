@@ -40,9 +40,12 @@ struct wish {
 struct pair pair_open(const struct wish *w); /* connected, both in RTS; ends the program if not */
 void pair_close(struct pair *p);
 /* In parts: */
+void pair_device(struct pair *p);                      /* its PD; of pair_begin, too */
 void pair_begin(struct pair *p, const struct wish *w); /* both in INIT */
 void pair_connect(struct pair *p, const struct wish *w);
 void pair_connect_to(struct pair *p, struct half *h, uint32_t qpn); /* another process's */
+void pair_drop(struct pair *p); /* both QPs, and what they have */
+void pair_end(struct pair *p);  /* the rest */
 
 /* Return what verbs do. `off`: in the half's buffer. */
 int send_at(struct half *h, uint64_t wr_id, size_t off, uint32_t len, unsigned flags);
@@ -63,7 +66,7 @@ struct planted {
 	void (*run)(bool bad);
 };
 extern const struct planted planted_posts[], planted_memory[], planted_far[], planted_race[],
-	planted_ends[];
+	planted_ends[], planted_order[];
 void planted_first_cause(bool bad); /* of no finding */
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const struct planted *const all[] = {
-	planted_posts, planted_memory, planted_far, planted_race, planted_ends};
+	planted_posts, planted_memory, planted_far, planted_race, planted_ends, planted_order};
 
 static const char *name_of(const struct planted *p) { return p->name ? p->name : p->rule; }
 

@@ -1,0 +1,100 @@
+#!/usr/bin/python3
+"""Each rule of the checker broken by hand, and the planted case that notices: a change that no case notices is no test.
+
+Usage: mutants.py BUILD [WORD...]      those whose file, text or case has one of these words; all without
+
+A mutant is a scratch copy of the sources with one text replaced, built as the preload alone (with what BUILD has of options and compiler), and run with one case. The case must fail: that it passes unchanged is planted_test.py's.
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+BUILD = pathlib.Path(sys.argv[1]).resolve()
+PRELOAD = "libropeway-verbs.so.0"
+
+# file, the text that is there once, what it becomes, the case that must notice
+MUTANTS = (
+    ("src/check/late.c", "if (rpwi_rq_count(q->t->rq) || !of->ring)", "if (true)", "recv-late"),
+    ("src/check/late.c", "q->order.looking = looks = true;", "looks = false;", "recv-late-by-little"),
+    ("src/check/late.c", "\tif (q->order.late_ns)\n\t\tlate_in_vain(q, \"\");", "", "recv-late-never"),
+    ("src/check/late.c", "\tif (s && s->late)\n", "\tif (false)\n", "recv-late-shared"),
+    ("src/check/late.c", "first ? RPWI_RULE_RECV_LATE : RPWI_RULE_RECV_RAN_OUT", "RPWI_RULE_RECV_LATE", "recv-ran-out"),
+    ("src/check/late.c", "now_ns - o->rnr_ns < VAIN_NS", "true", "rnr-forever"),
+    ("src/check/late.c", "if (cq && !cq->overran)", "if (false)", "cq-overrun"),
+    ("src/check/late.c", "if (cq && solicited)", "if (cq)", "solicited-never"),
+    ("src/check/order.c", "sends->order.sq_psn == receives->order.rq_psn", "true", "psn-mismatch"),
+    ("src/check/order.c", "q->t->mtu == p->t->mtu", "true", "mtu-mismatch"),
+    ("src/check/order.c", "!check_qpn_was(t->attr.dest_qp_num)", "false", "qpn-mismatch"),
+    ("src/check/order.c", "!a->timeout && !by_cm", "false", "timeout-0"),
+    ("src/check/order.c", "!a->retry_cnt && (!by_cm || active)", "false", "retry-0"),
+    ("src/check/order.c", "!(a->min_rnr_timer & 0x1f) && !by_cm", "false", "min-rnr-0"),
+    ("src/check/order.c", "q->t->attr.max_rd_atomic <= p->t->attr.max_dest_rd_atomic", "true", "rd-atomic"),
+    ("src/check/order.c", "n <= max || !tells(q, RPWI_RULE_READS_BEYOND)", "true", "reads-beyond"),
+    ("src/check/order.c", "qkey_told(q, p, from);", "break;", "qkey"),
+    ("src/device/ah.c", 'check_gid_refused(gi, "is empty, and the call fails");', ";", "gid-type"),
+)
+
+
+def run(*command, **more):
+    return subprocess.run(command, capture_output=True, text=True, **more)
+
+
+def scratch(folder):
+    """The sources that git knows, and a build folder that has compiled them unchanged."""
+    copy = folder / "source"
+    names = run("git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", check=True).stdout.splitlines()
+    for name in names:
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+    options = [f"-Dbuildtype={word}" for word in ("release",)]
+    run("meson", "setup", folder / "build", copy, *options, check=True)
+    compile_preload(folder)
+    return copy
+
+
+def compile_preload(folder):
+    built = run("ninja", "-C", folder / "build", PRELOAD)
+    if built.returncode:
+        sys.exit(f"the preload does not build:\n{built.stdout}{built.stderr}")
+
+
+def notices(folder, case):
+    """With the mutant's preload, in the place where planted_test.py looks."""
+    place = folder / "run"
+    shutil.rmtree(place, ignore_errors=True)
+    (place / "tests" / "check").mkdir(parents=True)
+    shutil.copy2(folder / "build" / PRELOAD, place / PRELOAD)
+    shutil.copy2(BUILD / "tests" / "check" / "planted", place / "tests" / "check" / "planted")
+    ran = run(HERE / "planted_test.py", place, case)
+    return ran.returncode == 1 and "not ok" in ran.stdout
+
+
+def main():
+    words = sys.argv[2:]
+    chosen = [m for m in MUTANTS if not words or any(word in " ".join(m) for word in words)]
+    failed = 0
+    with tempfile.TemporaryDirectory() as tmp:
+        folder = pathlib.Path(tmp)
+        copy = scratch(folder)
+        for number, (name, old, new, case) in enumerate(chosen, 1):
+            path = copy / name
+            text = path.read_text()
+            if text.count(old) != 1:
+                good, why = False, f"the text is there {text.count(old)} times"
+            else:
+                path.write_text(text.replace(old, new))
+                compile_preload(folder)
+                good, why = notices(folder, case), "the case passes with the mutant"
+                path.write_text(text)
+            failed += not good
+            print(f"{'ok' if good else 'not ok'} {number} - {name}: {old.strip()[:60]!r} -> {new[:30]!r}: {case}{'' if good else ': ' + why}", flush=True)
+    print(f"1..{len(chosen)}")
+    sys.exit(1 if failed or not chosen else 0)
+
+
+main()
