@@ -20,7 +20,7 @@ struct check_cq;
 struct check_qp;
 struct check_wr;
 
-/* What is known of a QP since it was in RESET. */
+/* A QP, since it was in RESET. */
 struct check_order {
 	struct rpwi_site rtr_at, rts_at, qkey_at;
 	uint32_t rq_psn, sq_psn; /* as the program set them */
@@ -33,7 +33,7 @@ struct check_order {
 	uint32_t late_tries;
 	bool late_first; /* there had never been a receive */
 	bool late_told;  /* and this one has been reported */
-	bool looking;    /* a receive was posted, and what came before it is looked at */
+	bool looking;    /* a receive was posted, and the device looks for its message */
 	/* nothing was accepted yet: the lowest PSN that came, and how often */
 	uint32_t ahead_psn, ahead_times;
 	uint32_t strangers; /* packets of another address */

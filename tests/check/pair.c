@@ -23,7 +23,7 @@ void wait_ms(unsigned ms)
 	nanosleep(&t, NULL);
 }
 
-static void half_open(struct pair *p, struct half *h, const struct wish *w)
+void half_open(struct pair *p, struct half *h, const struct wish *w)
 {
 	h->channel = ibv_create_comp_channel(p->ctx);
 	expect(h->channel, "a completion channel");
@@ -82,8 +82,7 @@ void pair_begin(struct pair *p, const struct wish *w)
 
 static int or_default(int one_more, int otherwise) { return one_more ? one_more - 1 : otherwise; }
 
-static void half_connect(
-	struct pair *p, struct half *h, uint32_t qpn, bool is_a, const struct wish *x)
+void half_connect(struct pair *p, struct half *h, uint32_t qpn, bool is_a, const struct wish *x)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
 		.path_mtu = x->mtu ? (enum ibv_mtu)x->mtu : IBV_MTU_1024,

@@ -47,6 +47,10 @@ void pair_connect_to(struct pair *p, struct half *h, uint32_t qpn); /* another p
 void pair_drop(struct pair *p); /* both QPs, and what they have */
 void pair_end(struct pair *p);  /* the rest */
 
+/* One of them, `a` or `b`. */
+void half_open(struct pair *p, struct half *h, const struct wish *w);
+void half_connect(struct pair *p, struct half *h, uint32_t qpn, bool is_a, const struct wish *x);
+
 /* Return what verbs do. `off`: in the half's buffer. */
 int send_at(struct half *h, uint64_t wr_id, size_t off, uint32_t len, unsigned flags);
 int recv_at(struct half *h, uint64_t wr_id, size_t off, uint32_t len);
@@ -66,7 +70,10 @@ struct planted {
 	void (*run)(bool bad);
 };
 extern const struct planted planted_posts[], planted_memory[], planted_far[], planted_race[],
-	planted_ends[], planted_order[];
+	planted_ends[], planted_order[], planted_apart[];
 void planted_first_cause(bool bad); /* of no finding */
+
+/* `planted peer FD`: the other process of planted_apart.c. */
+void apart_peer(int sock);
 
 #endif

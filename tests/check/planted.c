@@ -4,15 +4,20 @@
 #include "pair.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const struct planted *const all[] = {
-	planted_posts, planted_memory, planted_far, planted_race, planted_ends, planted_order};
+static const struct planted *const all[] = {planted_posts, planted_memory, planted_far,
+	planted_race, planted_ends, planted_order, planted_apart};
 
 static const char *name_of(const struct planted *p) { return p->name ? p->name : p->rule; }
 
 int main(int argc, char **argv)
 {
+	if (argc == 3 && !strcmp(argv[1], "peer")) {
+		apart_peer(atoi(argv[2]));
+		return 0;
+	}
 	if (argc > 2 && !strcmp(argv[1], "first-cause")) {
 		planted_first_cause(!strcmp(argv[2], "bad"));
 		return 0;

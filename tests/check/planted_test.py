@@ -21,6 +21,8 @@ PLANTED = BUILD / "tests" / "check" / ("planted_plugin" if PLUGIN else "planted_
 WAYS = ("call",) if PLUGIN else ("shm", "tcp") if RPW else ("auto", "udp")
 # What a process sees of a peer without the checker, by the lane between them.
 LANE = {"key-bounds-asks", "key-unknown-asks"}
+# Of two processes: the other one without the checker.
+ALONE = ("auto alone", "udp alone")
 # What the case brings along by its nature; the rule itself must be there with the mistake alone.
 ALSO = {"buffer-changed": {"recv-late"}, "cm-undrained": {"recv-late"}, "cq-overrun": {"cq-small"}, "rnr-forever": {"recv-late"}}
 
@@ -31,12 +33,12 @@ def cases():
 
 
 def found(case, kind, wire, folder):
-    report = folder / f"{case}-{kind}-{wire}.jsonl"
+    report = folder / f"{case}-{kind}-{wire.replace(' ', '-')}.jsonl"
     env = dict(os.environ, ROPEWAY_CHECK=f"rules=all:log={report}")
     if PLUGIN:
         env["ROPEWAY_TRACE_PLUGIN"] = str(BUILD / "tests" / "check" / "libplugin_fake.so")
     elif not RPW:
-        env.update(LD_PRELOAD=f"{BUILD}/libropeway-verbs.so.0:{BUILD}/libropeway-check.so.0", ROPEWAY_WIRE=wire, ROPEWAY_DEVICES="lo")
+        env.update(LD_PRELOAD=f"{BUILD}/libropeway-verbs.so.0:{BUILD}/libropeway-check.so.0", ROPEWAY_WIRE=wire.split()[0], ROPEWAY_DEVICES="lo", PLANTED_PEER=wire.split()[-1])
     ran = subprocess.run([PLANTED] + [TRACER] * PLUGIN + [wire] * RPW + [case, kind], env=env, capture_output=True, text=True, timeout=100)
     lines = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
     return ran, [line for line in lines if line["kind"] == "finding"]
@@ -63,7 +65,7 @@ def main():
         for case, rule in cases():
             if wanted and case not in wanted:
                 continue
-            for wire in WAYS[:1] if case in LANE else WAYS:
+            for wire in WAYS[:1] if case in LANE else WAYS + ALONE * case.endswith("-apart"):
                 for kind in ("bad", "good"):
                     total += 1
                     why = verdict(case, rule, kind, wire, pathlib.Path(tmp))
