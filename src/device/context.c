@@ -18,6 +18,7 @@
 
 #include "check/made.h"
 #include "device/checked.h"
+#include "device/slots.h"
 #include "device/cq.h"
 #include "device/devices.h"
 #include "device/fault.h"
@@ -176,6 +177,8 @@ static void context_ops(struct dctx *c)
 	c->v.modify_cq = op_modify_cq;
 	c->v.alloc_null_mr = dev_alloc_null_mr;
 	refusals(&c->v);
+	if (slots_on())
+		slots_context(&c->v);
 	if (RPWI_UNLIKELY(rpwi_check_on))
 		checked_context(&c->v);
 }

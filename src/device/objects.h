@@ -212,6 +212,7 @@ struct dqp {
 		const struct qp_path_ops *ops;
 	} path;
 	struct dcounter *counters[RPWI_COUNTED]; /* by bit of rpwi_counted, or NULL */
+	struct dslots *slots;                    /* slots.c, or NULL */
 };
 static inline struct dqp *to_dqp(const struct ibv_qp *q) { return (struct dqp *)(uintptr_t)q; }
 static inline struct dqp *dqp_of(struct rpwi_qp *t) { return RPWI_CONTAINER_OF(t, struct dqp, t); }

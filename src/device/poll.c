@@ -14,6 +14,7 @@
 #include "device/path.h"
 #include "device/pollset.h"
 #include "device/progress.h"
+#include "device/slots.h"
 #include "explain/verbs.h"
 
 static bool channel_take(struct dchannel *ch, struct ibv_cq **cq, void **ctx)
@@ -317,6 +318,8 @@ struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_att
 	ex->read_dlid_path_bits = ex_path_bits;
 	ex->read_completion_ts = ex_ts;
 	ex->read_completion_wallclock_ns = ex_wallclock;
+	if (slots_on())
+		slots_cq_ex(ex);
 	if (RPWI_UNLIKELY(rpwi_check_on))
 		checked_cq_ex(ex);
 	return ex;

@@ -18,6 +18,7 @@
 #include "device/ports.h"
 #include "device/progress.h"
 #include "device/qp.h"
+#include "device/slots.h"
 #include "device/tally.h"
 #include "explain/verbs.h"
 
@@ -176,6 +177,12 @@ static struct rpwi_qp_bounds bounds(void)
 		.mtu = (uint8_t)dev_mtu_most()};
 }
 
+static const struct rpwi_qp_ops *qp_ops(void)
+{
+	const struct rpwi_qp_ops *ops = slots_on() ? slots_qp_ops() : &device_qp_ops;
+	return RPWI_UNLIKELY(rpwi_check_on) ? checked_qp_ops(ops) : ops;
+}
+
 /* A number, and the transport's part; the lock is held. 0 or -errno. */
 static int qp_numbered(struct dqp *q, const struct ibv_qp_init_attr_ex *a)
 {
@@ -188,9 +195,7 @@ static int qp_numbered(struct dqp *q, const struct ibv_qp_init_attr_ex *a)
 		return rc;
 	q->pd = to_dpd(a->pd);
 	const struct rpwi_qp_bounds bound = bounds();
-	struct rpwi_qp_init init = {.ops = RPWI_UNLIKELY(rpwi_check_on)
-						   ? checked_qp_ops(&device_qp_ops)
-						   : &device_qp_ops,
+	struct rpwi_qp_init init = {.ops = qp_ops(),
 		.bounds = &bound,
 		.user = q,
 		.type = type,
@@ -251,6 +256,8 @@ static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 		return rpwi_none(rc ? -rc : ENOMEM);
 	q->ctx = to_dctx(c);
 	rc = qp_sized(q, a);
+	if (!rc && slots_on())
+		rc = slots_make(q);
 	if (!rc) {
 		hca_lock();
 		rc = qp_numbered(q, a);
@@ -272,6 +279,7 @@ static void qp_free(struct dqp *q)
 {
 	if (!q)
 		return;
+	slots_free(q);
 	rpwi_rq_fini(&q->rq);
 	free(q);
 }
@@ -545,6 +553,8 @@ static void change_made(struct dqp *q, struct change *c, enum ibv_qp_state was, 
 	if (becomes(c, IBV_QPS_RESET) && was != IBV_QPS_RESET) {
 		if (RPWI_UNLIKELY(rpwi_check_on))
 			check_qp_reset(&q->ibv);
+		if (RPWI_UNLIKELY(q->slots))
+			slots_reset(q);
 		send_forget(q);
 		cq_purge_qp(q->scq, q->t.qpn);
 		cq_purge_qp(q->rcq, q->t.qpn);

@@ -46,6 +46,9 @@ static const struct like_word optional[] = {{"domains", RPWI_LIKE_DOMAINS},
 	{"timestamps", RPWI_LIKE_TIMESTAMPS}, {"import", RPWI_LIKE_IMPORT},
 	{"counters", RPWI_LIKE_COUNTERS}, {0}};
 
+static const struct like_word send_slots[] = {
+	{"POLL", RPWI_LIKE_SLOTS_POLL}, {"COMPLETION", RPWI_LIKE_SLOTS_COMPLETION}, {0}};
+
 /* ---- what the device has ---- */
 
 enum {
@@ -111,7 +114,8 @@ enum {
 	SET(odp_rc, ODP_RC, OWN_ODP_RC, odp_ops, "SUPPORT_") \
 	SET(odp_uc, ODP_UC, OWN_ODP_UC, odp_ops, "SUPPORT_") \
 	SET(odp_ud, ODP_UD, OWN_ODP_UD, odp_ops, "SUPPORT_") \
-	SET(optional, OPTIONAL, OWN_OPTIONAL, optional, NULL)
+	SET(optional, OPTIONAL, OWN_OPTIONAL, optional, NULL) \
+	RANK(send_slots, SEND_SLOTS, RPWI_LIKE_SLOTS_COMPLETION, send_slots)
 
 #define NUMBER_FIELD(key, KEY, own) \
 	[RPWI_LIKE_##KEY] = {.name = #key, .kind = LIKE_NUMBER, .ours = own},

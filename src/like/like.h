@@ -54,6 +54,7 @@ enum rpwi_like_key {
 	RPWI_LIKE_ODP_UC,
 	RPWI_LIKE_ODP_UD,
 	RPWI_LIKE_OPTIONAL,
+	RPWI_LIKE_SEND_SLOTS,
 	RPWI_LIKE_KEYS
 };
 
@@ -70,6 +71,12 @@ enum rpwi_like_optional {
 	RPWI_LIKE_TIMESTAMPS = 1 << 5, /* of completions, and the device's clock */
 	RPWI_LIKE_IMPORT = 1 << 6,     /* ibv_import_device and what goes with it */
 	RPWI_LIKE_COUNTERS = 1 << 7,   /* ibv_create_comp_cntr */
+};
+
+/* Of RPWI_LIKE_SEND_SLOTS: when a slot of a send queue is free again. */
+enum rpwi_like_slots {
+	RPWI_LIKE_SLOTS_POLL,       /* a completion of it, or of one behind it, was polled */
+	RPWI_LIKE_SLOTS_COMPLETION, /* its request is done */
 };
 
 enum { RPWI_LIKE_NAME_MAX = 64, RPWI_LIKE_FILE_MAX = 1 << 14 };

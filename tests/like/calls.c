@@ -5,6 +5,7 @@
  *   calls            each call
  *   calls wire LIKE  two processes: this one has the whole device, and asks the other one, which is
  *                    under that profile, for what the profile's device does not do
+ *   calls slots      a send queue of 8, posted to without a poll, and after one
  *   calls reads      32 READs of 64 KiB, between two QPs of this process, verified
  */
 #include <errno.h>
@@ -519,6 +520,56 @@ static int wire(const char *like)
 	return 0;
 }
 
+/* ---- slots of a send queue ---- */
+
+/* Loopback, without sq_sig_all. */
+static struct ibv_qp *to_itself(void)
+{
+	struct ibv_qp_init_attr a = {.send_cq = cq,
+		.recv_cq = cq,
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 8, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+	struct ibv_qp *qp = ibv_create_qp(pd, &a);
+	need(qp && !to_init(qp) && !to_rtr(qp, qp->qp_num, &gid, IBV_MTU_1024, 1) && !to_rts(qp, 1),
+		"the QP");
+	return qp;
+}
+
+/* So many WRITEs as one list, the last one signaled or not; how many were taken. */
+static int writes(struct ibv_qp *qp, int n, bool signals)
+{
+	struct ibv_sge sge = {(uintptr_t)buf, 64, mr->lkey};
+	struct ibv_send_wr wr[16] = {0}, *bad = NULL;
+	for (int i = 0; i < n; i++) {
+		wr[i] = (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE,
+			.sg_list = &sge,
+			.num_sge = 1,
+			.send_flags = signals && i == n - 1 ? IBV_SEND_SIGNALED : 0,
+			.next = i + 1 < n ? &wr[i + 1] : NULL};
+		wr[i].wr.rdma.remote_addr = (uintptr_t)buf + 4096;
+		wr[i].wr.rdma.rkey = mr->rkey;
+	}
+	int rc = ibv_post_send(qp, wr, &bad);
+	need(!rc || rc == ENOMEM, "ibv_post_send");
+	need(!rc || wr[n - 1].next == NULL, "a list as it was");
+	usleep(50000);
+	return rc ? (int)(bad - wr) : n;
+}
+
+static int slots(void)
+{
+	begin();
+	struct ibv_qp *qp = to_itself();
+	printf("in parts: %d of 4", writes(qp, 4, false));
+	printf(", %d of 3 with a completion\n", writes(qp, 3, true));
+	printf("not polled: %d of 4\n", writes(qp, 4, false));
+	need(!strcmp(done(), "success"), "the completion");
+	printf("polled: %d of 10\n", writes(qp, 10, false));
+	printf("nothing signaled: %d of 1\n", writes(qp, 1, true));
+	gone(qp);
+	return 0;
+}
+
 /* ---- READs ---- */
 
 static int reads(void)
@@ -564,6 +615,8 @@ int main(int argc, char **argv)
 		return wire(argv[2]);
 	if (argc == 2 && !strcmp(argv[1], "reads"))
 		return reads();
+	if (argc == 2 && !strcmp(argv[1], "slots"))
+		return slots();
 	begin();
 	attributes();
 	sizes();

@@ -180,6 +180,13 @@ class Like(unittest.TestCase):
             out = self.calls(None, "wire", whole, ROPEWAY_WIRE=way)
             self.assertEqual({answer.partition(",")[0] for answer in out.values()}, {"success"}, out)
 
+    def test_a_slot_of_a_send_queue_is_free_when_a_completion_is_polled(self):
+        """As a driver has it; the software device frees it when the request is done. A queue of 8: 7 are posted, the 7th makes a completion."""
+        for like, rest in ((None, ("4 of 4", "8 of 10", "1 of 1")), ("rxe", ("4 of 4", "8 of 10", "1 of 1")), ("mlx5", ("1 of 4", "7 of 10", "0 of 1"))):
+            for way in ("udp", "auto"):
+                out = self.calls(like, "slots", ROPEWAY_WIRE=way)
+                self.assertEqual(out, dict(zip(("in parts", "not polled", "polled", "nothing signaled"), ("4 of 4, 3 of 3 with a completion",) + rest)), (like, way))
+
     def outstanding(self, like):
         """The most READ requests at a time that a capture has without their last response."""
         with tempfile.TemporaryDirectory() as folder:

@@ -43,3 +43,4 @@ odp_rc = SEND RECV WRITE READ SRQ_RECV # https://github.com/openucx/ucx/issues/9
 odp_uc = NONE                   # https://github.com/openucx/ucx/issues/9727
 odp_ud = SEND                   # https://github.com/openucx/ucx/issues/9727
 optional = domains null_mr rereg_mr moderation timestamps import # [6]
+send_slots = POLL               # [6] a completion that is polled moves the tail of the send queue
