@@ -3,7 +3,7 @@
 
 Usage: mutants.py BUILD [WORD...]      those whose file, text or case has one of these words; all without
 
-A mutant is a scratch copy of the sources with one text replaced, built as the preload alone (with what BUILD has of options and compiler), and run with one case. The case must fail: that it passes unchanged is planted_test.py's.
+A mutant is a scratch copy of the sources with one text replaced, built as the preload alone, and run with one case of BUILD's planted programs. The case must fail: that it passes unchanged is planted_test.py's.
 """
 import pathlib
 import shutil
@@ -15,6 +15,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 PRELOAD = "libropeway-verbs.so.0"
+TARGET = (BUILD / PRELOAD).resolve().name
 
 # file, the text that is there once, what it becomes, the case that must notice
 MUTANTS = (
@@ -35,6 +36,10 @@ MUTANTS = (
     ("src/check/order.c", "q->t->attr.max_rd_atomic <= p->t->attr.max_dest_rd_atomic", "true", "rd-atomic"),
     ("src/check/order.c", "n <= max || !tells(q, RPWI_RULE_READS_BEYOND)", "true", "reads-beyond"),
     ("src/check/order.c", "qkey_told(q, p, from);", "break;", "qkey"),
+    ("src/check/order.c", "if (!nothing_accepted(q) || probe ||", "if (true || probe ||", "psn-mismatch-apart"),
+    ("src/check/order.c", "if (o->ahead_times >= AHEAD_TIMES ||", "if (false ||", "psn-ahead-apart"),
+    ("src/check/order.c", "(last ? each <= q->t->mtu : !is_mtu)", "true", "mtu-mismatch-apart"),
+    ("src/check/order.c", "\t\trefuses_read(q);\n", "", "rd-atomic-apart"),
     ("src/device/ah.c", 'check_gid_refused(gi, "is empty, and the call fails");', ";", "gid-type"),
 )
 
@@ -51,14 +56,13 @@ def scratch(folder):
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
-    options = [f"-Dbuildtype={word}" for word in ("release",)]
-    run("meson", "setup", folder / "build", copy, *options, check=True)
+    run("meson", "setup", folder / "build", copy, "-Dbuildtype=debug", check=True)
     compile_preload(folder)
     return copy
 
 
 def compile_preload(folder):
-    built = run("ninja", "-C", folder / "build", PRELOAD)
+    built = run("ninja", "-C", folder / "build", TARGET)
     if built.returncode:
         sys.exit(f"the preload does not build:\n{built.stdout}{built.stderr}")
 
@@ -68,7 +72,7 @@ def notices(folder, case):
     place = folder / "run"
     shutil.rmtree(place, ignore_errors=True)
     (place / "tests" / "check").mkdir(parents=True)
-    shutil.copy2(folder / "build" / PRELOAD, place / PRELOAD)
+    shutil.copy2(folder / "build" / TARGET, place / PRELOAD)
     shutil.copy2(BUILD / "tests" / "check" / "planted", place / "tests" / "check" / "planted")
     ran = run(HERE / "planted_test.py", place, case)
     return ran.returncode == 1 and "not ok" in ran.stdout
