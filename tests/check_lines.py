@@ -12,7 +12,7 @@ import unicodedata
 COLUMNS = 100
 TEST_LINES = 700
 # Not a name of a file, in which %p is the process ID.
-ADDRESS = re.compile(r'^(?!.*(strstr\(|A %p in FILE|^ \*|/\*)).*"[^"]*(%p|\(nil\))')
+ADDRESS = re.compile(r'^(?!.*(strstr\(|A %p in FILE|^ \*|/\*)).*"[^"]*((?<!%)%p|\(nil\))')
 LICENCE = "/* SPDX-License-Identifier: BSD-3-Clause */"
 
 

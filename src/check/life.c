@@ -13,6 +13,7 @@ void check_qp_gone(const struct ibv_qp *qp)
 	struct check_qp *q = check_qp_find(qp);
 	if (q) {
 		check_order_ends(q);
+		check_late_ends(q);
 		if (RPWI_UNLIKELY(q->inherited))
 			check_child_uses(q, &q->made, "ibv_destroy_qp");
 		else
@@ -37,6 +38,7 @@ void check_qp_reset(const struct ibv_qp *qp)
 	struct check_qp *q = check_qp_find(qp);
 	if (q) {
 		check_order_ends(q);
+		check_late_ends(q);
 		check_unread(q);
 		check_queues_drop(q);
 		check_over(q, "reset its QP");
@@ -44,4 +46,17 @@ void check_qp_reset(const struct ibv_qp *qp)
 		q->posts_since = 0;
 	}
 	rpwi_check_unlock();
+}
+
+void check_cq_gone(const struct ibv_cq *cq)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct check_cq *c = check_cq_find(cq);
+	if (c) {
+		check_cq_waited(c);
+		check_cq_take_out(c);
+	}
+	rpwi_check_unlock();
+	free(c);
 }

@@ -161,20 +161,12 @@ void check_cq_resized(const struct ibv_cq *cq, uint32_t cqe)
 	rpwi_check_unlock();
 }
 
-void check_cq_gone(const struct ibv_cq *cq)
+void check_cq_take_out(struct check_cq *c)
 {
-	if (!rpwi_check_lock())
-		return;
-	struct check_cq **at = &all.cq[bucket(cq)], *c;
-	while (*at && (*at)->ibv != cq)
+	struct check_cq **at = &all.cq[bucket(c->ibv)];
+	while (*at != c)
 		at = &(*at)->next;
-	c = *at;
-	if (c) {
-		check_cq_waited(c);
-		*at = c->next;
-	}
-	rpwi_check_unlock();
-	free(c);
+	*at = c->next;
 }
 
 void check_srq_made(const struct ibv_srq *srq, const struct ibv_srq_attr *asked, uint32_t room)
@@ -311,4 +303,9 @@ void check_site_add(struct rpwi_finding *f, const char *what, const struct rpwi_
 			f->site[i].at = *at;
 			return;
 		}
+}
+
+const struct check_wr *check_oldest(const struct check_queue *q)
+{
+	return q->ring && q->done != q->tail ? &q->ring[q->done & q->mask] : NULL;
 }

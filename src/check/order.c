@@ -433,6 +433,5 @@ void check_order_ends(struct check_qp *q)
 {
 	if (nothing_accepted(q) && q->order.ahead_times >= AHEAD_TIMES_END)
 		psn_told(q, q->order.ahead_psn, q->order.ahead_times);
-	check_late_ends(q);
 	q->order = (struct check_order){.connects = q->order.connects};
 }

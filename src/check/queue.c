@@ -19,11 +19,6 @@ static struct check_wr *at(const struct check_queue *q, uint32_t i)
 	return &q->ring[i & q->mask];
 }
 
-const struct check_wr *check_oldest(const struct check_queue *q)
-{
-	return q->ring && q->done != q->tail ? at(q, q->done) : NULL;
-}
-
 static uint16_t *id_count(struct check_queue *q, uint64_t wr_id)
 {
 	return &q->ids[rpwi_mix(0, wr_id) >> 32 & (RPWI_ARRAY_LEN(q->ids) - 1)];

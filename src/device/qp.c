@@ -179,7 +179,7 @@ static struct rpwi_qp_bounds bounds(void)
 
 static const struct rpwi_qp_ops *qp_ops(void)
 {
-	const struct rpwi_qp_ops *ops = slots_on() ? slots_qp_ops() : &device_qp_ops;
+	const struct rpwi_qp_ops *ops = slots_on() ? slots_qp_ops(&device_qp_ops) : &device_qp_ops;
 	return RPWI_UNLIKELY(rpwi_check_on) ? checked_qp_ops(ops) : ops;
 }
 

@@ -4,10 +4,15 @@
  * keeps its slot until one behind it is polled. */
 #include "device/slots.h"
 
-#include "device/cq.h"
-#include "device/qp.h"
-
 #include <stdlib.h>
+
+/* The device's own, of all contexts and CQs. */
+static struct {
+	struct ibv_context_ops ops;
+	struct rpwi_qp_ops qp, slots_qp;
+	int (*start)(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr);
+	int (*next)(struct ibv_cq_ex *cq);
+} device;
 
 struct dslots {
 	pthread_mutex_t lock;
@@ -53,15 +58,14 @@ static void completes(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, boo
 			s->upto[s->tail++ & s->mask] = t->sq_head + 1;
 		pthread_mutex_unlock(&s->lock);
 	}
-	device_qp_ops.complete(t, recv, wc, solicited);
+	device.qp.complete(t, recv, wc, solicited);
 }
 
-const struct rpwi_qp_ops *slots_qp_ops(void)
+const struct rpwi_qp_ops *slots_qp_ops(const struct rpwi_qp_ops *of)
 {
-	static struct rpwi_qp_ops ops;
-	ops = device_qp_ops;
-	ops.complete = completes;
-	return &ops;
+	device.qp = device.slots_qp = *of;
+	device.slots_qp.complete = completes;
+	return &device.slots_qp;
 }
 
 static uint32_t room(const struct dqp *q)
@@ -81,13 +85,13 @@ static int post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send
 		n--, over = over->next)
 		last = over;
 	if (!over)
-		return dev_post_send(ibv, wr, bad);
+		return device.ops.post_send(ibv, wr, bad);
 	int rc = ENOMEM;
 	*bad = over;
 	if (last && q->batch != wr) {
 		struct ibv_send_wr *none;
 		last->next = NULL;
-		rc = dev_post_send(ibv, wr, &none);
+		rc = device.ops.post_send(ibv, wr, &none);
 		last->next = over;
 		*bad = rc ? none : over;
 		rc = rc ? rc : ENOMEM;
@@ -115,7 +119,7 @@ static void polled(const struct ibv_wc *wc)
 
 static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
-	int got = dev_poll_cq(cq, n, wc);
+	int got = device.ops.poll_cq(cq, n, wc);
 	for (int i = 0; i < got; i++)
 		polled(&wc[i]);
 	return got;
@@ -123,13 +127,10 @@ static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 
 void slots_context(struct verbs_context *v)
 {
+	device.ops = v->context.ops;
 	v->context.ops.post_send = post_send;
 	v->context.ops.poll_cq = poll_cq;
 }
-
-/* Those of all CQs are the same. */
-static int (*device_start)(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr);
-static int (*device_next)(struct ibv_cq_ex *cq);
 
 static int polled_ex(struct ibv_cq_ex *ex, int rc)
 {
@@ -139,14 +140,14 @@ static int polled_ex(struct ibv_cq_ex *ex, int rc)
 }
 static int ex_start(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
 {
-	return polled_ex(cq, device_start(cq, attr));
+	return polled_ex(cq, device.start(cq, attr));
 }
-static int ex_next(struct ibv_cq_ex *cq) { return polled_ex(cq, device_next(cq)); }
+static int ex_next(struct ibv_cq_ex *cq) { return polled_ex(cq, device.next(cq)); }
 
 void slots_cq_ex(struct ibv_cq_ex *cq)
 {
-	device_start = cq->start_poll;
-	device_next = cq->next_poll;
+	device.start = cq->start_poll;
+	device.next = cq->next_poll;
 	cq->start_poll = ex_start;
 	cq->next_poll = ex_next;
 }

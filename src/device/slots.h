@@ -18,6 +18,6 @@ void slots_cq_ex(struct ibv_cq_ex *cq);
 int slots_make(struct dqp *q);
 void slots_reset(struct dqp *q);
 void slots_free(struct dqp *q);
-const struct rpwi_qp_ops *slots_qp_ops(void);
+const struct rpwi_qp_ops *slots_qp_ops(const struct rpwi_qp_ops *of);
 
 #endif
