@@ -9,6 +9,7 @@
 #include "check/queue.h"
 #include "check/race.h"
 #include "device/progress.h"
+#include "device/cq.h"
 
 /* The device's own, of all contexts, CQs and QPs. */
 static struct {
@@ -79,9 +80,13 @@ static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 static int req_notify_cq(struct ibv_cq *ibv, int solicited)
 {
 	RPWI_CHECK_HERE();
-	const struct dcq *cq = to_dcq(ibv);
-	bool already = cq->notify == NOTIFY_ALL || (solicited && cq->notify == NOTIFY_SOLICITED),
-	     pending = cq->pending_events;
+	struct dcq *cq = to_dcq(ibv);
+	cq_lock(cq);
+	bool already = cq->notify == NOTIFY_ALL || (solicited && cq->notify == NOTIFY_SOLICITED);
+	cq_unlock(cq);
+	rpwi_lock(RPWI_LOCK_EVENTS);
+	bool pending = cq->pending_events;
+	rpwi_unlock(RPWI_LOCK_EVENTS);
 	int rc = device.ops.req_notify_cq(ibv, solicited);
 	if (!rc)
 		check_armed(ibv, solicited, already, pending);
