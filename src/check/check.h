@@ -40,6 +40,8 @@ extern uint32_t rpwi_check_first_id;
 extern __thread struct rpwi_site rpwi_check_site;
 #else
 extern __thread struct rpwi_site rpwi_check_site __attribute__((tls_model("initial-exec")));
+/* While it is set, calls that another library makes for the program do not change the site. */
+extern __thread bool rpwi_check_site_kept __attribute__((tls_model("initial-exec")));
 #endif
 void rpwi_check_site_note(const void *pc, const void *frame);
 int rpwi_check_sites_init(void); /* after rpwi_check_init, before the first note; 0 or -errno */

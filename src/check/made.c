@@ -21,11 +21,16 @@ static struct {
 } made;
 
 /* librdmacm opens each device and has a PD of each, for all of a program's ids, and keeps them to
- * the end. */
+ * the end: in calls that the drop-in stands before (preload/rdma.c), and in others. */
+static bool may_be_librdmacms(const char *kind)
+{
+	return !strcmp(kind, "PD") || !strcmp(kind, "context");
+}
+
 static bool is_librdmacms(const struct place *p)
 {
 	Dl_info of;
-	return (!strcmp(p->kind, "PD") || !strcmp(p->kind, "context")) && p->at.pc[0] &&
+	return may_be_librdmacms(p->kind) && p->at.pc[0] &&
 	       dladdr((const void *)p->at.pc[0], &of) && of.dli_fname &&
 	       strstr(of.dli_fname, "librdmacm.so");
 }
@@ -48,7 +53,7 @@ static void left_over(void)
 uint32_t check_made(const char *kind, const char *undo)
 {
 	uint32_t i = 0;
-	if (!rpwi_check_lock())
+	if ((rpwi_check_site_kept && may_be_librdmacms(kind)) || !rpwi_check_lock())
 		return 0;
 	if (made.pid != getpid()) {
 		made.pid = getpid();

@@ -3,12 +3,16 @@
 #include "base/guard.h"
 #include "check/check.h"
 
+__thread bool rpwi_check_site_kept __attribute__((tls_model("initial-exec")));
+
 /* Frame pointers lead on where the program's code has them; else what the register holds is no
  * frame, and the copies fail or the chain ends. */
 void rpwi_check_site_note(const void *pc, const void *frame)
 {
 	struct rpwi_site s = {.pc = {(uintptr_t)pc}};
 	uintptr_t at = (uintptr_t)frame, saved[2];
+	if (rpwi_check_site_kept)
+		return;
 	for (unsigned i = 0; i < RPWI_SITE_FRAMES; i++) {
 		if (at & 7 || rpwi_guard_copy(saved, (const void *)at, sizeof(saved)))
 			break;

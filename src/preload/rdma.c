@@ -55,11 +55,10 @@ static void *find(const char *name)
 }
 
 /* librdmacm calls itself, too, for rdma_create_ep and its kind: those events are its own. */
-static bool is_librdmacms(void)
+static bool is_librdmacms(const void *caller)
 {
 	Dl_info of;
-	return dladdr((const void *)rpwi_check_site.pc[0], &of) && of.dli_fname &&
-	       strstr(of.dli_fname, "librdmacm.so");
+	return dladdr(caller, &of) && of.dli_fname && strstr(of.dli_fname, "librdmacm.so");
 }
 
 /* Two threads that look find the same. */
@@ -70,6 +69,16 @@ static bool is_librdmacms(void)
 		calls.member; \
 	})
 
+/* What librdmacm calls meanwhile has the program's call for its site. */
+#define KEEPING_SITE(call) \
+	({ \
+		bool was = rpwi_check_site_kept; \
+		rpwi_check_site_kept = true; \
+		int rc = call; \
+		rpwi_check_site_kept = was; \
+		rc; \
+	})
+
 RPWI_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
 	__typeof__(calls.get) next = NEXT(get, rdma_get_cm_event);
@@ -78,11 +87,9 @@ RPWI_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdm
 	if (RPWI_LIKELY(!rpwi_check_on))
 		return next(channel, event);
 	RPWI_CHECK_HERE();
-	const struct rpwi_site here = rpwi_check_site;
-	int rc = next(channel, event);
-	rpwi_check_site = here; /* librdmacm calls us meanwhile */
-	if (rc || is_librdmacms())
-		return rc;
+	int got = KEEPING_SITE(next(channel, event));
+	if (got || is_librdmacms(__builtin_return_address(0)))
+		return got;
 	const struct rdma_cm_event *e = *event;
 	/* the listener's count waits for a request's acknowledgement, not the new id's */
 	bool request = e->event == CONNECT_REQUEST;
@@ -105,10 +112,11 @@ RPWI_EXPORT int rdma_destroy_id(struct rdma_cm_id *id)
 	__typeof__(calls.destroy) next = NEXT(destroy, rdma_destroy_id);
 	if (!next)
 		return rpwi_minus(ENOSYS);
+	if (RPWI_LIKELY(!rpwi_check_on))
+		return next(id);
 	RPWI_CHECK_HERE();
-	if (RPWI_UNLIKELY(rpwi_check_on))
-		check_cm_destroys(id);
-	return next(id);
+	check_cm_destroys(id);
+	return KEEPING_SITE(next(id));
 }
 
 RPWI_EXPORT int rdma_disconnect(struct rdma_cm_id *id)
@@ -116,9 +124,11 @@ RPWI_EXPORT int rdma_disconnect(struct rdma_cm_id *id)
 	__typeof__(calls.disconnect) next = NEXT(disconnect, rdma_disconnect);
 	if (!next)
 		return rpwi_minus(ENOSYS);
+	if (RPWI_LIKELY(!rpwi_check_on))
+		return next(id);
 	RPWI_CHECK_HERE();
 	/* librdmacm moves a QP that it knows to ERR before it tells anyone */
-	if (RPWI_UNLIKELY(rpwi_check_on) && id && id->qp && rpwi_dev_owns_context(id->qp->context))
+	if (id && id->qp && rpwi_dev_owns_context(id->qp->context))
 		rpwi_dev_disconnects(id->qp);
-	return next(id);
+	return KEEPING_SITE(next(id));
 }

@@ -14,8 +14,8 @@ DRIVER = re.compile(r"ibv_cmd_\w+|verbs_(?!open_device)\w+|_verbs_init_and_alloc
                     r"|ibv_read_ibdev_sysfs_file|fake_\w+")
 # Calls that take no object: conversions of plain structs for librdmacm, address ranges for drivers.
 NO_OBJECT = re.compile(r"ibv_copy_\w+_kern|ibv_do(nt)?fork_range")
-# What else the drop-in may export: the calls of the C library that it stands in front of.
-HOOKS = re.compile(r"dlv?sym|sigaction|signal|bsd_signal|ssignal|(__)?sysv_signal|sigset|sigignore|pthread_sigmask|sigprocmask|sig(hold|relse|block|setmask)|write|close"
+# What else the drop-in may export: the calls of the C library that it stands in front of, and those of librdmacm that the checker has to see.
+HOOKS = re.compile(r"rdma_(get|ack)_cm_event|rdma_destroy_id|rdma_disconnect|dlv?sym|sigaction|signal|bsd_signal|ssignal|(__)?sysv_signal|sigset|sigignore|pthread_sigmask|sigprocmask|sig(hold|relse|block|setmask)|write|close"
                    r"|(__)?open(at)?(64)?(_2)?|creat(64)?|f?(re)?open(64)?|f?l?stat(at)?(64)?|__[lf]?xstat(at)?(64)?|statx|access|e(uid)?access|faccessat|f?statv?fs(64)?"
                    r"|l?(get|list)xattr|(fd)?opendir|readdir(64)?(_r)?|closedir|dirfd|(rewind|tell|seek)dir|getdents64|scandir(at)?(64)?|glob(64)?"
                    r"|(__)?readlink(at)?(_chk)?|(__)?realpath(_chk)?|canonicalize_file_name|f?chdir|(__)?getcwd(_chk)?|getwd|get_current_dir_name|dup[23]?|fcntl(64)?|read|__read_chk|copy_file_range"

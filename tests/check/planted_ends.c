@@ -329,6 +329,9 @@ static void first_cause(bool bad)
 		link_close(&l);
 		return;
 	}
+	/* it is there, and stays there */
+	struct pollfd established = {.fd = l.channel[FROM_SERVER]->fd, .events = POLLIN};
+	expect(poll(&established, 1, 10000) == 1, "ESTABLISHED");
 	expect(!rdma_disconnect(l.id[FROM_SERVER]), "to disconnect");
 	pass(&l, FROM_CLIENT, RDMA_CM_EVENT_DISCONNECTED);
 	expect(!rdma_disconnect(l.id[FROM_CLIENT]), "to disconnect");
