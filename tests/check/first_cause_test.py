@@ -40,9 +40,10 @@ def listens(server):
     raise AssertionError("the server does not listen")
 
 
-def pair(report, server_options, client_options, kill=False):
+def pair(report, server_options, client_options, kill=False, server_is_checked=True):
     env = environment(report)
-    server = subprocess.Popen([BUILD / "rdma-send-recv-server", "-n", "1", *server_options, PORT], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    servers = env if server_is_checked else {key: value for key, value in env.items() if key != "ROPEWAY_CHECK"}
+    server = subprocess.Popen([BUILD / "rdma-send-recv-server", "-n", "1", *server_options, PORT], env=servers, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         listens(server)
         client = subprocess.Popen([BUILD / "rdma-send-recv-client", *client_options, "127.0.0.1", PORT], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -69,6 +70,8 @@ CASES = [
      [r"1: the client \(rdma-send-recv-client, pid \d+\) called rdma_disconnect before anything had come from the server \(rdma-send-recv-server, pid \d+\), which had sent nothing; the RECV with wr_id \d+ was flushed by that\."]),
     ("a server that is killed", lambda r: pair(r, ["--silent"], [], kill=True),
      [r"1: the server \(rdma-send-recv-server, pid \d+\) ended without disconnecting; the client \(rdma-send-recv-client, pid \d+\): the RECV with wr_id \d+ was flushed by that\."]),
+    ("a silent server that is not checked", lambda r: pair(r, ["--silent", "--wait", "1"], [], server_is_checked=False),
+     [r"1: the server \(not checked\) disconnected; the client \(rdma-send-recv-client, pid \d+\): the RECV with wr_id \d+ was flushed by that\."]),
     ("both ends do what they should", lambda r: pair(r, [], []), []),
 ]
 
