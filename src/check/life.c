@@ -12,8 +12,8 @@ void check_qp_gone(const struct ibv_qp *qp)
 		return;
 	struct check_qp *q = check_qp_find(qp);
 	if (q) {
-		check_order_ends(q);
 		check_late_ends(q);
+		check_order_ends(q);
 		if (RPWI_UNLIKELY(q->inherited))
 			check_child_uses(q, &q->made, "ibv_destroy_qp");
 		else
@@ -37,8 +37,8 @@ void check_qp_reset(const struct ibv_qp *qp)
 		return;
 	struct check_qp *q = check_qp_find(qp);
 	if (q) {
-		check_order_ends(q);
 		check_late_ends(q);
+		check_order_ends(q);
 		check_unread(q);
 		check_queues_drop(q);
 		check_over(q, "reset its QP");
