@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* check.h - `ropeway run --check` inside the program: findings, and the site of the call that is
- * under way. What is checked stands in queue.h and the files beside it.
+ * under way. The rules are in queue.h and the files beside it.
  *
  * Data path: nothing of it runs without --check. With it, the tables of calls that contexts and QPs
  * get have checked functions in them (device/checked.c), which note a request before the device

@@ -4,7 +4,7 @@
  * with functions and lines of source in the place of module and offset.
  *
  * The report file: JSON, one object a line, appended by one write(2), by every process of a run.
- * Addresses and wr_ids are strings, since readers of JSON have no 64-bit integers. Times are
+ * Addresses and each wr_id are strings, since readers of JSON have no 64-bit integers. Times are
  * CLOCK_MONOTONIC in ns. Lines by "kind":
  *
  *   begin    pid, ppid, program, t

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* keys.h - the registrations that the checker knows, what is in their memory, and who has written
- * into it from outside. The lock is held but for made and gone. */
+/* keys.h - the registrations that the checker knows, the contents of their memory, and the QPs that
+ * have written into it from outside. The lock is held but for made and gone. */
 #ifndef ROPEWAY_CHECK_KEYS_H
 #define ROPEWAY_CHECK_KEYS_H
 
@@ -36,7 +36,7 @@ uint32_t check_key_wrote(const struct ibv_sge *sge, unsigned n, uint64_t since_n
 struct check_access {
 	const struct ibv_pd *pd; /* of the QP or SRQ; NULL: not known */
 	uint32_t key;
-	int access; /* enum ibv_access_flags; 0: a local read */
+	int access; /* IBV_ACCESS_*; 0: a local read */
 	uint64_t addr, len;
 	uint64_t since_ns; /* when its request was posted here; 0: it is the peer's */
 	bool remote;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* queue.h - what the checker knows of queues: which requests are in flight, where they were posted,
- * what was in their buffers, and whether the program has seen how they ended.
+/* queue.h - the queues as the checker knows them: the requests in flight, where they were posted,
+ * the contents of their buffers, and whether the program has seen how they ended.
  *
  * A send queue is a ring with three cursors: [head, done) has completed in the device and was not
  * polled yet, [done, tail) is in flight. A slot becomes free when a completion behind it is polled,

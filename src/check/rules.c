@@ -68,7 +68,7 @@ const struct rpwi_rule_info rpwi_rules[RPWI_RULES] = {
 		"a request has more scatter/gather elements than the program asked for",
 		"drivers round up by different amounts: the post fails with EINVAL on another one",
 		"ask for the number in cap.max_send_sge or cap.max_recv_sge", "ibv_create_qp(3)"},
-	[RPWI_RULE_WR_ID_TWICE] = {112, "wr-id-twice", NOTE, false,
+	[RPWI_RULE_WR_ID_TWICE] = {112, "wr-id-twice", NOTE, true,
 		"two requests in flight on one queue have the same wr_id",
 		"nothing: but their completions cannot be told apart by wr_id",
 		"give each request that is in flight a wr_id of its own", "ibv_poll_cq(3)"},

@@ -6,8 +6,8 @@
 
 #include "device/hca.h"
 
-/* In the place of what is there: of a context, of a CQ and a QP for the calls of verbs.h that have
- * tables of their own. */
+/* They take the place of the device's calls: in a context's table, and in the tables of a CQ and a
+ * QP of their own. */
 void checked_context(struct verbs_context *v);
 void checked_cq_ex(struct ibv_cq_ex *cq);
 void checked_qp_ex(struct ibv_qp_ex *qp);

@@ -11,7 +11,7 @@ static inline bool slots_on(void)
 {
 	return RPWI_UNLIKELY(rpwi_like_most(RPWI_LIKE_SEND_SLOTS) == RPWI_LIKE_SLOTS_POLL);
 }
-/* In the place of what is there: of a context, of a CQ with a table of its own. */
+/* They take the place of the calls in a context's table, and in that of a CQ with its own. */
 void slots_context(struct verbs_context *v);
 void slots_cq_ex(struct ibv_cq_ex *cq);
 /* Of a QP: when it is made (0 or -ENOMEM), reset, destroyed. */

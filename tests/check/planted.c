@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* planted.c - programs with one mistake each: `planted CASE bad|good`; without arguments the list,
  * a line each: CASE RULE. */
-#include "pair.h"
+#include "planted.h"
 
 #include <stdio.h>
 #include <stdlib.h>

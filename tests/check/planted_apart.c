@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* planted_apart.c - mistakes between two processes: this one has the QP that is wrong, and tells
  * the other one by a byte each what to do. PLANTED_PEER=alone: that one is without the checker. */
-#include "pair.h"
+#include "planted.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* planted_ends.c - mistakes in waiting, and at the end of things: events, destruction, rdma_cm. */
-#include "pair.h"
+#include "planted.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* planted_far.c - keys between two processes, of which the checker is in one alone: the one that
  * is refused, or the one that refuses. */
-#include "pair.h"
+#include "planted.h"
 
 #include <stdio.h>
 #include <stdlib.h>

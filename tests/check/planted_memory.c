@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* planted_memory.c - mistakes with memory: its owners, its keys, its end, and forks. */
-#include "pair.h"
+#include "planted.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* planted_order.c - mistakes about what two ends must agree on, and what has to come first. */
-#include "pair.h"
+#include "planted.h"
 
 #include <poll.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* planted_posts.c - mistakes in posting, and in what becomes of completions. */
-#include "pair.h"
+#include "planted.h"
 
 #include <stdio.h>
 #include <stdlib.h>

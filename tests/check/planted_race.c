@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* planted_race.c - two operations on the same bytes, by two QPs to one target. */
-#include "pair.h"
+#include "planted.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -581,7 +581,7 @@ int rpwi_cli_run(int argc, char **argv)
 	int err = rpwi_launch_inspect(argv[0], &launch);
 	if (err)
 		return cannot_run(argv[0], -err);
-	status = set_preload(NULL);
+	status = set_preload(o.check);
 	if (!status)
 		status = set_library(o.library);
 	if (status)

@@ -28,7 +28,7 @@ struct object {
 			int dev;
 			unsigned requests, regs;
 			long thread; /* that is inside a call of the data path, or 0 */
-			bool failed; /* the peer is gone, say: what is left may stay */
+			bool failed; /* the peer is gone, say: requests may stay */
 		} c;
 		struct {
 			uintptr_t at;
@@ -220,7 +220,7 @@ void trace_accept_done(const struct trace_call *c, int rc, void *comm)
 	const struct object *listen = find(COMM, c->comm);
 	version_look(c, listen);
 	if (!listen || listen->c.kind != TRACE_LISTEN)
-		say(RPWI_RULE_PLUGIN_CLOSE, c, listen, "%s is no comm of a listen that is open",
+		say(RPWI_RULE_PLUGIN_CLOSE, c, listen, "%s is not a comm of a listen that is open",
 			RPWI_AT(c->comm));
 	if (!rc && comm)
 		comm_made(c, comm, TRACE_RECV, listen ? listen->c.dev : -1);
@@ -241,7 +241,7 @@ static struct object *comm_of(const struct trace_call *c)
 	struct object *o = find(COMM, c->comm);
 	version_look(c, o);
 	if (!o)
-		say(RPWI_RULE_PLUGIN_CLOSE, c, NULL, "%s is no comm that is open",
+		say(RPWI_RULE_PLUGIN_CLOSE, c, NULL, "%s is not an open comm",
 			RPWI_AT(c->comm));
 	return o;
 }

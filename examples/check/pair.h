@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pair.h - two connected QPs of one process, for the planted programs: each case is one mistake,
- * and a twin without it. The program is plain verbs, and knows nothing of ropeway. */
-#ifndef ROPEWAY_TESTS_CHECK_PAIR_H
-#define ROPEWAY_TESTS_CHECK_PAIR_H
+/* pair.h - two connected QPs of one process, for the programs of this folder and the planted ones of
+ * tests/check. Plain verbs, which knows nothing of ropeway. */
+#ifndef ROPEWAY_EXAMPLES_CHECK_PAIR_H
+#define ROPEWAY_EXAMPLES_CHECK_PAIR_H
 
 #include <infiniband/verbs.h>
 #include <stdbool.h>
@@ -63,17 +63,5 @@ enum ibv_wc_status poll_one(struct ibv_cq *cq, struct ibv_wc *wc);
 void poll_good(struct ibv_cq *cq);
 void expect(bool good, const char *what); /* else the program ends with 3 */
 void wait_ms(unsigned ms);
-
-/* A case of a rule: bad: with the mistake. */
-struct planted {
-	const char *rule, *name; /* name: NULL as the rule */
-	void (*run)(bool bad);
-};
-extern const struct planted planted_posts[], planted_memory[], planted_far[], planted_race[],
-	planted_ends[], planted_order[], planted_apart[];
-void planted_first_cause(bool bad); /* of no finding */
-
-/* `planted peer FD`: the other process of planted_apart.c. */
-void apart_peer(int sock);
 
 #endif
