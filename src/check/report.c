@@ -289,7 +289,7 @@ static void again(uint32_t id, struct kind *k)
 	line_end(used);
 }
 
-/* The kind that it is; NULL: there are too many. */
+/* The kind that it is; NULL: there are more than that. */
 static struct kind *kind_of(const struct rpwi_finding *f)
 {
 	uint64_t h = rpwi_mix(0, (uint64_t)f->rule + 1);
