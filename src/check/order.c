@@ -13,7 +13,8 @@ enum {
 	FAR_AHEAD = 4096,    /* more PSNs than are ever in flight: no loss explains the distance */
 	AHEAD_TIMES = 5,     /* so often is the same first packet not lost by accident */
 	AHEAD_TIMES_END = 2, /* nor so often where nothing else ever came */
-	STRANGERS = 2
+	STRANGERS = 2,
+	UNASKED = 2
 };
 
 #define NAMED(address) (char[INET6_ADDRSTRLEN]){0}, address
@@ -257,8 +258,26 @@ static bool nothing_accepted(const struct check_qp *q)
 	return q->order.rtr && q->t->epsn == q->order.rq_psn;
 }
 
+/* The peer is of this process, and begins as it is expected to: this is somebody else's. */
+static void other_sends(struct check_qp *q, uint32_t psn)
+{
+	if (!tells(q, RPWI_RULE_QPN_MISMATCH))
+		return;
+	struct rpwi_finding f = made_at(q, RPWI_RULE_QPN_MISMATCH, false);
+	snprintf(f.text, sizeof(f.text),
+		"packets with PSN 0x%06x come, and the peer begins with 0x%06x: another QP has the "
+		"number of this one as its dest_qp_num",
+		psn, q->order.rq_psn);
+	rpwi_check_report(&f);
+}
+
 static void psn_told(struct check_qp *q, uint32_t psn, uint32_t times)
 {
+	const struct check_qp *p = partner(q);
+	if (p && p->order.rts && p->order.sq_psn == q->order.rq_psn) {
+		other_sends(q, psn);
+		return;
+	}
 	if (!tells(q, RPWI_RULE_PSN_MISMATCH))
 		return;
 	struct rpwi_finding f = made_at(q, RPWI_RULE_PSN_MISMATCH, false);
@@ -296,16 +315,21 @@ static void psn_ahead(struct check_qp *q, const struct rpwi_pkt *p)
 		psn_told(q, o->ahead_psn, o->ahead_times);
 }
 
-/* An answer to a PSN that was not sent, where nothing has been acknowledged yet. */
+/* The peer waits for a PSN that was not sent, and nothing has been acknowledged yet. Where nothing
+ * is under way, somebody else may have sent to the peer. */
 static void unasked(struct check_qp *q, const struct rpwi_pkt *p)
 {
-	const struct check_order *o = &q->order;
-	if (!o->rts || q->t->una != o->sq_psn || o->connects > 1 ||
-		rpwi_psn_diff(p->psn, o->sq_psn) == -1 || !tells(q, RPWI_RULE_PSN_MISMATCH))
+	struct check_order *o = &q->order;
+	bool waits = rpwi_pkt_op(p) == RPWI_OP_ACK &&
+		     rpwi_aeth_kind(p->syndrome) == RPWI_AETH_NAK &&
+		     (p->syndrome & 0x1f) == RPWI_NAK_PSN_SEQ;
+	if (!waits || !o->rts || o->connects > 1 || q->t->una != o->sq_psn ||
+		q->t->nxt == q->t->una || ++o->unasked < UNASKED ||
+		!tells(q, RPWI_RULE_PSN_MISMATCH))
 		return;
 	struct rpwi_finding f = made_at(q, RPWI_RULE_PSN_MISMATCH, true);
 	snprintf(f.text, sizeof(f.text),
-		"this QP sends from PSN 0x%06x on (sq_psn), and the peer's first answer is for PSN "
+		"this QP sends from PSN 0x%06x on (sq_psn), and the peer says that it waits for "
 		"0x%06x",
 		o->sq_psn, p->psn);
 	rpwi_check_report(&f);

@@ -37,6 +37,7 @@ struct check_order {
 	/* nothing was accepted yet: the lowest PSN that came, and how often */
 	uint32_t ahead_psn, ahead_times;
 	uint32_t strangers; /* packets of another address */
+	uint32_t unasked;   /* NAKs of a PSN that was not sent */
 	/* the peer has no receive for what is sent from this PSN on, since then */
 	uint32_t rnr_una;
 	uint64_t rnr_ns;

@@ -19,10 +19,10 @@ TARGET = (BUILD / PRELOAD).resolve().name
 
 # file, the text that is there once, what it becomes, the case that must notice
 MUTANTS = (
-    ("src/check/late.c", "if (rpwi_rq_count(q->t->rq) || !of->ring)", "if (true)", "recv-late"),
+    ("src/check/late.c", "if (rpwi_rq_count(q->t->rq) || !of->ring)", "if (true)", "recv-late-apart"),
     ("src/check/late.c", "q->order.looking = looks = true;", "looks = false;", "recv-late-by-little"),
     ("src/check/late.c", "\tif (q->order.late_ns)\n\t\tlate_in_vain(q, \"\");", "", "recv-late-never"),
-    ("src/check/late.c", "\tif (s && s->late)\n", "\tif (false)\n", "recv-late-shared"),
+    ("src/check/late.c", "q->srq ? &q->srq->q : &q->rq;", "&q->rq;", "recv-late-shared"),
     ("src/check/late.c", "first ? RPWI_RULE_RECV_LATE : RPWI_RULE_RECV_RAN_OUT", "RPWI_RULE_RECV_LATE", "recv-ran-out"),
     ("src/check/late.c", "now_ns - o->rnr_ns < VAIN_NS", "true", "rnr-forever"),
     ("src/check/late.c", "if (cq && !cq->overran)", "if (false)", "cq-overrun"),
@@ -30,6 +30,7 @@ MUTANTS = (
     ("src/check/order.c", "sends->order.sq_psn == receives->order.rq_psn", "true", "psn-mismatch"),
     ("src/check/order.c", "q->t->mtu == p->t->mtu", "true", "mtu-mismatch"),
     ("src/check/order.c", "!check_qpn_was(t->attr.dest_qp_num)", "false", "qpn-mismatch"),
+    ("src/check/order.c", "p && p->order.rtr && p->t->attr.dest_qp_num != t->qpn;", "false;", "qpn-mismatch-other"),
     ("src/check/order.c", "!a->timeout && !by_cm", "false", "timeout-0"),
     ("src/check/order.c", "!a->retry_cnt && (!by_cm || active)", "false", "retry-0"),
     ("src/check/order.c", "!(a->min_rnr_timer & 0x1f) && !by_cm", "false", "min-rnr-0"),
@@ -37,7 +38,7 @@ MUTANTS = (
     ("src/check/order.c", "n <= max || !tells(q, RPWI_RULE_READS_BEYOND)", "true", "reads-beyond"),
     ("src/check/order.c", "qkey_told(q, p, from);", "break;", "qkey"),
     ("src/check/order.c", "if (!nothing_accepted(q) || probe ||", "if (true || probe ||", "psn-mismatch-apart"),
-    ("src/check/order.c", "if (o->ahead_times >= AHEAD_TIMES ||", "if (false ||", "psn-ahead-apart"),
+    ("src/check/order.c", "\t\tpsn_ahead(q, p);\n", "", "psn-ahead-apart"),
     ("src/check/order.c", "(last ? each <= q->t->mtu : !is_mtu)", "true", "mtu-mismatch-apart"),
     ("src/check/order.c", "\t\trefuses_read(q);\n", "", "rd-atomic-apart"),
     ("src/device/ah.c", 'check_gid_refused(gi, "is empty, and the call fails");', ";", "gid-type"),

@@ -120,7 +120,10 @@ static void exchange(const struct wish *w)
 static void psn_mismatch(bool bad) { exchange(&(struct wish){.psn_xor = bad ? 0x10 : 0}); }
 static void mtu_mismatch(bool bad) { exchange(&(struct wish){.mtu = bad ? IBV_MTU_512 : 0}); }
 static void timeout_0(bool bad) { exchange(&(struct wish){.timeout_1 = bad ? 1 : 1 + 14}); }
-static void retry_0(bool bad) { exchange(&(struct wish){.retry_1 = bad ? 1 : 1 + 3}); }
+static void retry_0(bool bad)
+{
+	exchange(&(struct wish){.retry_1 = bad ? 1 : 1 + 3, .timeout_1 = 1 + 20});
+}
 static void min_rnr_0(bool bad) { exchange(&(struct wish){.min_rnr_1 = bad ? 1 : 1 + 12}); }
 
 static void qpn_mismatch(bool bad)
@@ -134,6 +137,23 @@ static void qpn_mismatch(bool bad)
 	if (!bad)
 		poll_good(p.b.cq);
 	pair_close(&p);
+}
+
+/* The other QP takes it, and answers its own peer. */
+static void qpn_mismatch_other(bool bad)
+{
+	struct pair other = pair_open(&(struct wish){0}), p = {0};
+	struct wish w = {0};
+	struct ibv_wc wc;
+	pair_begin(&p, &w);
+	if (bad)
+		w.dest_qpn_xor = p.b.qp->qp_num ^ other.b.qp->qp_num;
+	pair_connect(&p, &w);
+	expect(!write_at(&p.a, 1, 0, 64, bad ? &other.b : &p.b, 0, IBV_SEND_SIGNALED), "a WRITE");
+	expect(poll_one(p.a.cq, &wc) == (bad ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS),
+		"a WRITE that ends");
+	pair_close(&p);
+	pair_close(&other);
 }
 
 static void rd_atomic(bool bad)
@@ -253,6 +273,7 @@ const struct planted planted_order[] = {
 	{"recv-ran-out", NULL, recv_ran_out},
 	{"psn-mismatch", NULL, psn_mismatch},
 	{"qpn-mismatch", NULL, qpn_mismatch},
+	{"qpn-mismatch", "qpn-mismatch-other", qpn_mismatch_other},
 	{"mtu-mismatch", NULL, mtu_mismatch},
 	{"timeout-0", NULL, timeout_0},
 	{"retry-0", NULL, retry_0},
