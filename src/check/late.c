@@ -108,6 +108,9 @@ static void no_receive(struct check_qp *q)
 	/* a fault script may say so where there is one */
 	if (rpwi_rq_count(q->t->rq) || !of->ring)
 		return;
+	/* a retry, while the receive that it is told about is being posted */
+	if (q->srq ? q->srq->posting : o->posting)
+		return;
 	/* a datagram that is lost for want of a receive is what programs of UC and UD have to
 	 * expect; but not that there has never been one */
 	if (q->t->type != IBV_QPT_RC && of->tail)
@@ -128,10 +131,11 @@ bool check_receive_comes(const struct ibv_qp *qp)
 	if (!rpwi_check_lock())
 		return false;
 	struct check_qp *q = check_qp_find(qp);
-	if (q && q->order.late_ns)
+	if (q && q->order.late_ns) {
 		late_over(q);
-	else if (q && q->rq.ring && q->order.rtr && q->t->type == IBV_QPT_RC &&
-		 q->rq.done == q->rq.tail) {
+		q->order.posting = looks = true;
+	} else if (q && q->rq.ring && q->order.rtr && q->t->type == IBV_QPT_RC &&
+		   q->rq.done == q->rq.tail) {
 		q->order.looking = looks = true;
 		q->order.late_first = !q->rq.tail;
 	}
@@ -147,13 +151,27 @@ static void late_of_srq(struct check_qp *q, void *srq)
 		late_over(q);
 }
 
-void check_srq_receive_comes(const struct ibv_srq *srq)
+bool check_srq_receive_comes(const struct ibv_srq *srq)
+{
+	if (!rpwi_check_lock())
+		return false;
+	struct check_srq *s = check_srq_find(srq);
+	bool late = s && s->late;
+	if (late) {
+		check_qps_each(late_of_srq, s);
+		s->posting = true;
+	}
+	rpwi_check_unlock();
+	return late;
+}
+
+void check_srq_received(const struct ibv_srq *srq)
 {
 	if (!rpwi_check_lock())
 		return;
 	struct check_srq *s = check_srq_find(srq);
-	if (s && s->late)
-		check_qps_each(late_of_srq, s);
+	if (s)
+		s->posting = false;
 	rpwi_check_unlock();
 }
 
@@ -215,7 +233,7 @@ void check_looked(const struct ibv_qp *qp)
 	else if (q && q->order.looking)
 		look_at_sender(q);
 	if (q)
-		q->order.looking = false;
+		q->order.looking = q->order.posting = false;
 	rpwi_check_unlock();
 }
 

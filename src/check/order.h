@@ -33,6 +33,7 @@ struct check_order {
 	uint32_t late_tries;
 	bool late_first; /* there had never been a receive */
 	bool late_told;  /* and this one has been reported */
+	bool posting;    /* the receive for it is being posted */
 	bool looking;    /* a receive was posted, and the device looks for its message */
 	/* nothing was accepted yet: the lowest PSN that came, and how often */
 	uint32_t ahead_psn, ahead_times;
@@ -59,10 +60,12 @@ void check_told(struct rpwi_qp *t, enum rpwi_told what, const struct rpwi_pkt *p
 	const struct rpwi_flow *from);
 /* A send fails since the peer has not answered. */
 void check_unanswered(const struct rpwi_qp *t);
-/* A receive is about to be posted, to a QP or a SRQ. True: look at once for what has come before,
- * as a NIC would have done, and then call check_looked. */
+/* A receive is about to be posted. True: look at once for what has come before, as a NIC would have
+ * done, and then call check_looked. */
 bool check_receive_comes(const struct ibv_qp *qp);
-void check_srq_receive_comes(const struct ibv_srq *srq);
+/* Likewise; true: call check_srq_received after it. */
+bool check_srq_receive_comes(const struct ibv_srq *srq);
+void check_srq_received(const struct ibv_srq *srq);
 void check_looked(const struct ibv_qp *qp);
 /* A CQ had no room for a completion. */
 void check_overran(const struct ibv_cq *cq, uint32_t qpn, uint32_t room);

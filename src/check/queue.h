@@ -75,7 +75,8 @@ struct check_srq {
 	const struct ibv_srq *ibv;
 	uint32_t sge_max;
 	bool inherited;
-	uint32_t late; /* messages that wait for a receive */
+	uint32_t late; /* messages that wait for a receive, */
+	bool posting;  /* and one is being posted for them */
 	struct rpwi_site made;
 	struct check_queue q;
 };

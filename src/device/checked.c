@@ -57,10 +57,12 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	RPWI_CHECK_HERE();
-	check_srq_receive_comes(srq);
+	bool late = check_srq_receive_comes(srq);
 	check_srq_recvs_begin(srq, wr);
 	int rc = device.ops.post_srq_recv(srq, wr, bad);
 	check_srq_recvs_end(srq, rc ? *bad : NULL);
+	if (RPWI_UNLIKELY(late))
+		check_srq_received(srq);
 	return rc;
 }
 

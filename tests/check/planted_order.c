@@ -205,7 +205,7 @@ static void qkey(bool bad)
 	expect(!ibv_post_send(p.a.qp, &wr, &none), "a send");
 	poll_good(p.a.cq);
 	if (bad)
-		wait_ms(50);
+		wait_ms(500);
 	else
 		poll_good(p.b.cq);
 	expect(!ibv_destroy_ah(ah), "the handle to go");
