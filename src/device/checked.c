@@ -154,6 +154,14 @@ void checked_qp_ex(struct ibv_qp_ex *qp)
 
 /* ---- what the transport calls ---- */
 
+static bool waits_solicited(struct dcq *cq)
+{
+	cq_lock(cq);
+	bool waits = cq->notify == NOTIFY_SOLICITED;
+	cq_unlock(cq);
+	return waits;
+}
+
 static void completes(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, bool solicited)
 {
 	if (wc->status == IBV_WC_REM_ACCESS_ERR && !recv)
@@ -161,8 +169,8 @@ static void completes(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, boo
 	check_completes(t, recv, wc);
 	if (RPWI_UNLIKELY(wc->status == IBV_WC_RETRY_EXC_ERR))
 		check_unanswered(t);
-	const struct dcq *cq = dqp_of(t)->rcq;
-	if (recv && wc->status == IBV_WC_SUCCESS && cq->notify == NOTIFY_SOLICITED)
+	struct dcq *cq = dqp_of(t)->rcq;
+	if (recv && wc->status == IBV_WC_SUCCESS && cq->ibv.channel && waits_solicited(cq))
 		check_unsolicited(&cq->ibv, solicited);
 	device.qp.complete(t, recv, wc, solicited);
 }
