@@ -51,7 +51,7 @@ def again(count, pid=4711, number=1):
 
 
 def end(pid=4711, unwatched=""):
-    return {"kind": "end", "pid": pid, "t": 9000, "findings": 1, "unwatched": unwatched}
+    return {"kind": "end", "pid": pid, "t": 9_000_000, "findings": 1, "unwatched": unwatched}
 
 
 class Case(unittest.TestCase):
@@ -289,6 +289,7 @@ class Report(Case):
                  end(1), end(2)]
         said = self.check(self.report(*lines))
         self.assert_in_order(said, "note 301 first-cause: server, process 1", "called rdma_disconnect", "#0 /nowhere/server+0x77")
+        self.assertIn("server (pid 1) sent nothing and called rdma_disconnect; client (pid 2): the RECV with wr_id 7 was flushed by that", " ".join(said.split()))
         self.assertNotIn("first-cause", self.check(self.report(*lines[:2], lines[3], *lines[4:])))
 
 

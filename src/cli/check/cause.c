@@ -1,105 +1,122 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cause.c - see check.h: the first event of a connection whose work failed or was flushed, on
- * whichever side.
- *
- * The events of a report say how processes used a connection; "failed", "send-flushed" and
- * "recv-flushed" are the ends of their work. From the first of those it goes back to the first
- * event of the same pair of QPs. All processes are of one host, so they have one clock.
- */
+/* cause.c - see check.h: the events of a report, in the order of time, and the sentence that
+ * check/cause.h makes of them. All processes are of one host, so they have one clock. */
 #include "cli/check/check.h"
 
+#include "check/cause.h"
+
+#include <jansson.h>
 #include <stdlib.h>
 
-enum { SHOWN = 6 };
+enum { SHOWN = 4 };
 
-static bool is_consequence(const struct ck_event *e)
-{
-	return !strcmp(e->what, "failed") || !strcmp(e->what, "recv-flushed") ||
-	       !strcmp(e->what, "send-flushed");
-}
-
-/* Are both about one connection? */
-static bool is_of(const struct ck_event *e, const struct ck_event *other)
-{
-	if (!e->qpn) /* the process as a whole */
-		return e->process == other->process;
-	return e->qpn == other->qpn || (e->qpn == other->peer_qpn && e->peer_qpn == other->qpn) ||
-	       (e->qpn == other->peer_qpn && !e->peer_qpn);
-}
+/* Of an event of the report, or of the end of a process (`from` is NULL). */
+struct row {
+	struct rpwi_cause_event e;
+	const struct ck_event *from;
+	uint32_t process;
+};
 
 static int by_time(const void *a, const void *b)
 {
-	const struct ck_event *const *x = a, *const *y = b;
-	return (*x)->t < (*y)->t ? -1 : (*x)->t > (*y)->t;
+	const struct row *x = a, *y = b;
+	if (x->e.t_ns != y->e.t_ns)
+		return x->e.t_ns < y->e.t_ns ? -1 : 1;
+	return 0;
 }
 
-/* The events of one connection, in their order; how many. */
-static uint32_t collect(
-	const struct ck_report *r, const struct ck_event *of, const struct ck_event **list)
+static struct row row_of(const struct ck_report *r, uint32_t process)
 {
-	uint32_t n = 0;
-	for (uint32_t i = 0; i < r->events; i++)
-		if (is_of(&r->event[i], of))
-			list[n++] = &r->event[i];
-	qsort(list, n, sizeof(*list), by_time);
+	const struct ck_process *p = &r->process[process];
+	return (struct row){.e = {.pid = p->pid, .program = p->program}, .process = process};
+}
+
+/* Room for all events, and an end for each process. How many there are. */
+static size_t collect(const struct ck_report *r, struct row *row)
+{
+	size_t n = 0;
+	for (uint32_t i = 0; i < r->events; i++) {
+		const struct ck_event *e = &r->event[i];
+		enum rpwi_cause_kind kind = rpwi_cause_named(e->what);
+		if (kind == RPWI_CAUSES) /* a later version's */
+			continue;
+		row[n] = row_of(r, e->process);
+		row[n].e.t_ns = e->t;
+		row[n].e.kind = kind;
+		row[n].e.qpn = e->qpn;
+		row[n].e.peer_qpn = e->peer_qpn;
+		row[n].e.text = e->text;
+		row[n++].from = e;
+	}
+	for (uint32_t i = 0; i < r->processes; i++) {
+		if (!r->process[i].end)
+			continue;
+		row[n] = row_of(r, i);
+		row[n].e.t_ns =
+			(uint64_t)json_integer_value(json_object_get(r->process[i].end, "t"));
+		row[n].e.kind = RPWI_CAUSE_ENDED;
+		row[n++].e.text = "ended without disconnecting";
+	}
+	qsort(row, n, sizeof(*row), by_time);
 	return n;
 }
 
-static const struct ck_event *first_consequence(const struct ck_report *r)
-{
-	const struct ck_event *first = NULL;
-	for (uint32_t i = 0; i < r->events; i++)
-		if (is_consequence(&r->event[i]) && (!first || r->event[i].t < first->t))
-			first = &r->event[i];
-	return first;
-}
-
-/* A line for each, the first without a time. */
-static void tell(const struct ck_report *r, const struct ck_event *const *list, uint32_t n,
-	char *text, size_t room)
+/* A line for each cause. */
+static void tell(const struct rpwi_cause *cause, unsigned n, char *text, size_t room)
 {
 	size_t used = 0;
 	text[0] = '\0';
-	for (uint32_t i = 0; i < n && used < room; i++) {
-		const struct ck_process *p = &r->process[list[i]->process];
-		if (i == SHOWN) {
-			snprintf(text + used, room - used, "\nand %u more", n - i);
-			break;
-		}
-		used += i ? (size_t)snprintf(text + used, room - used, "\n%.3f ms later ",
-				    (double)(list[i]->t - list[0]->t) / 1e6)
-			  : 0;
-		if (used < room)
+	for (unsigned i = 0; i < n && used < room; i++) {
+		unsigned others = cause[i].pairs - 1;
+		used += (size_t)snprintf(
+			text + used, room - used, "%s%s", i ? "\n" : "", cause[i].text);
+		if (others && used < room)
 			used += (size_t)snprintf(text + used, room - used,
-				is_consequence(list[i]) ? "in %s (process %d) %s"
-							: "%s (process %d) %s",
-				p->program, p->pid, list[i]->text);
+				"; and so on %u more connection%s", others, rpwi_plural(others));
 	}
+}
+
+static void add_site(struct ck_kind *k, const struct ck_event *e, const char *what)
+{
+	if (!e || !e->site.frames)
+		return;
+	k->site[k->sites] = e->site;
+	k->site[k->sites++].what = what;
+}
+
+static bool make(const struct ck_report *r, struct row *row, struct rpwi_cause_event *e,
+	struct ck_kind *k, char *text, size_t text_len)
+{
+	struct rpwi_cause cause[SHOWN];
+	size_t n = collect(r, row);
+	for (size_t i = 0; i < n; i++)
+		e[i] = row[i].e;
+	unsigned found = rpwi_causes(e, n, cause, SHOWN);
+	if (!found)
+		return false;
+	const struct row *seen = &row[cause->seen],
+			 *first = cause->first < n ? &row[cause->first] : seen;
+	const struct ck_process *p = &r->process[first->process];
+	tell(cause, found, text, text_len);
+	*k = (struct ck_kind){.rule = RPWI_RULE_FIRST_CAUSE,
+		.text = text,
+		.program = p->program,
+		.program_path = p->program_path,
+		.pid = p->pid,
+		.count = 1};
+	add_site(k, first->from, "first, here");
+	if (seen != first)
+		add_site(k, seen->from, "then, here");
+	return true;
 }
 
 bool rpwi_ck_cause(const struct ck_report *r, struct ck_kind *k, char *text, size_t text_len)
 {
-	const struct ck_event *failed = first_consequence(r), *first, **list;
-	list = failed ? calloc(r->events, sizeof(const struct ck_event *)) : NULL;
-	if (!list)
-		return false;
-	uint32_t n = collect(r, failed, list);
-	tell(r, list, n, text, text_len);
-	first = list[0];
-	*k = (struct ck_kind){.rule = RPWI_RULE_FIRST_CAUSE,
-		.text = text,
-		.program = r->process[first->process].program,
-		.program_path = r->process[first->process].program_path,
-		.pid = r->process[first->process].pid,
-		.count = 1};
-	if (first->site.frames) {
-		k->site[k->sites] = first->site;
-		k->site[k->sites++].what = "first, here";
-	}
-	if (failed != first && failed->site.frames) {
-		k->site[k->sites] = failed->site;
-		k->site[k->sites++].what = "then, here";
-	}
-	free(list);
-	return true;
+	size_t room = (size_t)r->events + r->processes + 1;
+	struct row *row = r->events ? calloc(room, sizeof(*row)) : NULL;
+	struct rpwi_cause_event *e = row ? calloc(room, sizeof(*e)) : NULL;
+	bool found = e && make(r, row, e, k, text, text_len);
+	free(row);
+	free(e);
+	return found;
 }
