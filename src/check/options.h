@@ -3,8 +3,8 @@
  * becomes of a finding. Words between colons, as the sanitizers of compilers have them:
  *
  *   LIST          the same as rules=LIST
- *   rules=LIST    names or numbers between commas, from left to right, added to the rules that are
- *                 on by default: NAME turns a rule on, -NAME off; so do groups: all, none, default,
+ *   rules=LIST    names or numbers between commas, from left to right, which change the
+ *                 defaults: NAME turns a rule on, -NAME off; so do groups: all, none, default,
  *                 posts (1xx), order (2xx), race (4xx), plugin (5xx),
  *                 rpw (6xx)
  *   halt=0|1      1: the program ends at the first error (default 0)
