@@ -141,6 +141,7 @@ void check_local_refused(struct check_qp *q, struct check_queue *of, struct chec
 	struct check_access a = {.pd = check_pd_root(of->shared ? q->srq->ibv->pd : q->ibv->pd),
 		.access = access_of(of, w),
 		.since_ns = w->posted_ns};
+	check_freed_uses(q, w);
 	for (unsigned i = 0; i < w->nsge && !w->told; i++) {
 		const struct ibv_sge *s = &w->sge[i];
 		a.key = s->lkey;
@@ -164,7 +165,7 @@ struct lost {
 static void lose_sends(struct check_qp *q, void *arg)
 {
 	const struct lost *l = arg;
-	for (uint32_t i = q->sq.done; i != q->sq.tail; i++) {
+	for (uint32_t i = check_sending_from(q); i != q->sq.tail; i++) {
 		struct check_wr *w = &q->sq.ring[i & q->sq.mask];
 		unsigned s = 0;
 		while (s < w->nsge && w->sge[s].lkey != l->key)

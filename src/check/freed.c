@@ -99,6 +99,11 @@ static void say_lost(
 static bool lose(struct check_qp *q, struct check_queue *of, struct check_wr *w, void *arg)
 {
 	const struct note *v = arg;
+	if (of->is_send) {
+		uint32_t from = check_sending_from(q), i = (uint32_t)(w - of->ring) - from;
+		if ((i & of->mask) >= of->tail - from)
+			return true;
+	}
 	for (unsigned i = 0; i < w->nsge && w->phase == CHECK_POSTED; i++) {
 		uint64_t at = (uintptr_t)check_key_memory(&w->sge[i]);
 		if (at && at < v->addr + v->len && v->addr < at + w->sge[i].length)
@@ -115,9 +120,10 @@ struct batch {
 static void lose_sends(struct check_qp *q, void *arg)
 {
 	const struct batch *b = arg;
-	for (uint32_t i = q->sq.done; i != q->sq.tail; i++)
+	for (uint32_t i = check_sending_from(q); i != q->sq.tail; i++)
 		for (uint32_t n = b->from; n != b->to; n++)
-			lose(q, &q->sq, &q->sq.ring[i & q->sq.mask], &ring.note[n % NOTES]);
+			if (ring.note[n % NOTES].how == RPWI_FREED)
+				lose(q, &q->sq, &q->sq.ring[i & q->sq.mask], &ring.note[n % NOTES]);
 }
 
 /* Pages of a file or of shared memory stay the same ones. */
@@ -151,10 +157,11 @@ static bool is_private(uint64_t addr)
 
 static void mark(uint32_t key, uint32_t *loss, void *arg) { *loss = *(const uint32_t *)arg; }
 
-/* On hardware the region keeps its old pages; use of it is told later. */
+/* On hardware the region keeps its old pages, so nobody else is hurt; use of them is told when it
+ * comes, of requests in flight, too: a cache deregisters, a program that ends destroys its QP. */
 static void lose_pages(const struct note *v)
 {
-	if (v->how == RPWI_FREED || (v->how == RPWI_DONTNEED && !is_private(v->addr)))
+	if (v->how == RPWI_DONTNEED && !is_private(v->addr))
 		return;
 	uint32_t n = ring.losses;
 	ring.loss[n % LOSSES] = (struct check_loss){v->addr, v->len, v->pc, v->how};
@@ -175,8 +182,10 @@ static void notes_read(void)
 			check_qps_each(lose_sends, &b);
 		for (uint32_t n = b.from; n != b.to; n++) {
 			struct note *v = &ring.note[n % NOTES];
-			check_owners_each(v->addr, v->len, lose, v);
-			lose_pages(v);
+			if (v->how == RPWI_FREED)
+				check_owners_each(v->addr, v->len, lose, v);
+			else
+				lose_pages(v);
 		}
 	}
 	atomic_store_explicit(&rpwi_check_notes.read, b.to, memory_order_release);
@@ -205,7 +214,7 @@ static void say_loss(struct rpwi_finding *f, const struct check_loss *l, const c
 	rpwi_check_report(f);
 }
 
-void check_freed_post(struct check_qp *q, struct check_wr *w)
+void check_freed_uses(struct check_qp *q, struct check_wr *w)
 {
 	uint64_t at;
 	for (unsigned i = 0; i < w->nsge && RPWI_UNLIKELY(ring.losses > 1) && !w->told; i++) {

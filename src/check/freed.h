@@ -20,8 +20,9 @@ static inline void check_in_flight(int n)
 
 /* Finds the library of hooks, or says what is not watched. Once, before the first call. */
 void check_freed_init(void);
-/* A request names memory: has its region lost the pages? The lock is held. */
-void check_freed_post(struct check_qp *q, struct check_wr *w);
+/* A request is posted, or has filled memory, or was refused it: has its region lost the pages? The
+ * lock is held. */
+void check_freed_uses(struct check_qp *q, struct check_wr *w);
 /* The peer has reached memory of that key, or tried; has it lost its pages? The lock is held. */
 bool check_freed_reached(uint32_t qpn, uint32_t key, uint64_t addr, uint64_t len);
 

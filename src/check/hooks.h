@@ -14,8 +14,8 @@
 enum rpwi_loss { RPWI_FREED, RPWI_UNMAPPED, RPWI_REMAPPED, RPWI_DONTNEED, RPWI_REMOVED };
 
 struct rpwi_check_hooks {
-	/* Before it is so. Any thread, signal handlers and the allocator included: no lock, no
-	 * allocation. pc: the return address of the program's call. */
+	/* Before free, behind the others. Any thread, signal handlers and the allocator included:
+	 * no lock, no allocation. pc: the return address of the program's call. */
 	void (*lost)(const void *addr, size_t len, enum rpwi_loss how, const void *pc);
 	/* Before a fork. */
 	void (*forks)(const void *pc, const void *frame);

@@ -228,7 +228,7 @@ static void send_note(struct check_qp *q, const struct ibv_send_wr *wr)
 	if (w->flags & IBV_SEND_INLINE)
 		w->nsge = 0; /* the bytes are the device's by now */
 	check_overlap_post(q, &q->sq, w);
-	check_freed_post(q, w);
+	check_freed_uses(q, w);
 	if (w->nsge && reads_memory(w->opcode) && rpwi_check_wants(RPWI_RULE_BUFFER_CHANGED))
 		w->summed = sum(w, &w->sum);
 }
@@ -316,7 +316,7 @@ static void recv_note(struct check_qp *q, struct check_queue *of, const struct i
 	struct check_wr *w = slot(of);
 	wr_note(of, w, wr->wr_id, wr->sg_list, wr->num_sge);
 	check_overlap_post(q, of, w);
-	check_freed_post(q, w);
+	check_freed_uses(q, w);
 	if (!q)
 		return;
 	posts_after_error(q, w);
@@ -418,6 +418,8 @@ static void done(
 	w->status = (uint8_t)status;
 	if (status == IBV_WC_LOC_PROT_ERR)
 		check_local_refused(q, of, w);
+	else if (status == IBV_WC_SUCCESS && w->owns)
+		check_freed_uses(q, w);
 	if (status == IBV_WC_SUCCESS)
 		look_for_change(q, w, RPWI_RULE_BUFFER_CHANGED,
 			"when the peer had acknowledged all of them");

@@ -178,4 +178,11 @@ const struct check_wr *check_oldest(const struct check_queue *q);
 void check_qps_each(void (*fn)(struct check_qp *q, void *arg), void *arg);
 void check_cqs_each(void (*fn)(struct check_cq *cq, void *arg), void *arg);
 
+/* The first send that the device has not done: an unsignaled one completes unseen. */
+static inline uint32_t check_sending_from(const struct check_qp *q)
+{
+	uint32_t left = q->t->sq_tail - q->t->sq_head, n = q->sq.tail - q->sq.done;
+	return q->sq.tail - RPWI_MIN(left, n);
+}
+
 #endif

@@ -72,14 +72,20 @@ static void block_lost(void *p, size_t len, bool mapping, const void *pc)
 	RPWI_EXPORT result hook params __asm__(#name); \
 	result hook params
 
+/* Memory that is unmapped is told of behind the call: a registration cache, which has hooks further
+ * down, deregisters it within. */
 HOOK(void, hook_free, free, (void *p))
 {
 	if (RPWI_UNLIKELY(finding))
 		return; /* a few bytes, once */
 	found();
-	if (p && is_watched() && next.usable)
-		block_lost(p, next.usable(p), is_mapping(p), __builtin_return_address(0));
+	bool watched = p && is_watched() && next.usable, mapping = watched && is_mapping(p);
+	size_t len = watched ? next.usable(p) : 0;
+	if (watched && !mapping)
+		block_lost(p, len, false, __builtin_return_address(0));
 	next.free(p);
+	if (mapping)
+		block_lost(p, len, true, __builtin_return_address(0));
 }
 
 /* The block's new place is known only behind the call. */
@@ -114,9 +120,10 @@ HOOK(void *, hook_reallocarray, reallocarray, (void *p, size_t n, size_t each))
 HOOK(int, hook_munmap, munmap, (void *addr, size_t len))
 {
 	found();
-	if (is_watched())
+	int rc = next.munmap(addr, len);
+	if (!rc && is_watched())
 		ropeway_check_hooks.lost(addr, len, RPWI_UNMAPPED, __builtin_return_address(0));
-	return next.munmap(addr, len);
+	return rc;
 }
 
 HOOK(void *, hook_mremap, mremap, (void *addr, size_t len, size_t now, int flags, ...))
@@ -141,11 +148,12 @@ HOOK(void *, hook_mremap, mremap, (void *addr, size_t len, size_t now, int flags
 HOOK(int, hook_madvise, madvise, (void *addr, size_t len, int advice))
 {
 	found();
-	if (is_watched() && (advice == MADV_DONTNEED || advice == MADV_REMOVE))
+	int rc = next.madvise(addr, len, advice);
+	if (!rc && is_watched() && (advice == MADV_DONTNEED || advice == MADV_REMOVE))
 		ropeway_check_hooks.lost(addr, len,
 			advice == MADV_REMOVE ? RPWI_REMOVED : RPWI_DONTNEED,
 			__builtin_return_address(0));
-	return next.madvise(addr, len, advice);
+	return rc;
 }
 
 HOOK(pid_t, hook_fork, fork, (void))
