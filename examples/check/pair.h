@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pair.h - two connected QPs of one process, for the programs of this folder and the planted ones of
- * tests/check. Plain verbs, which knows nothing of ropeway. */
+/* pair.h - two connected QPs of one process, for the programs of this folder and the planted ones
+ * of tests/check. Plain verbs, which knows nothing of ropeway. */
 #ifndef ROPEWAY_EXAMPLES_CHECK_PAIR_H
 #define ROPEWAY_EXAMPLES_CHECK_PAIR_H
 

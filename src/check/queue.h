@@ -165,7 +165,7 @@ const char *check_op_name(const struct check_queue *q, const struct check_wr *w)
 /* One more site, if it is known. */
 void check_site_add(struct rpwi_finding *f, const char *what, const struct rpwi_site *at);
 void check_queue_fini(struct check_queue *q); /* the lock is not held */
-void check_qp_take_out(struct check_qp *q); /* of the table */
+void check_qp_take_out(struct check_qp *q);   /* of the table */
 void check_cq_take_out(struct check_cq *c);
 /* Errors of its requests that the program has not polled; then all of them go. */
 void check_unread(struct check_qp *q);

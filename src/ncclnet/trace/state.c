@@ -241,8 +241,7 @@ static struct object *comm_of(const struct trace_call *c)
 	struct object *o = find(COMM, c->comm);
 	version_look(c, o);
 	if (!o)
-		say(RPWI_RULE_PLUGIN_CLOSE, c, NULL, "%s is not an open comm",
-			RPWI_AT(c->comm));
+		say(RPWI_RULE_PLUGIN_CLOSE, c, NULL, "%s is not an open comm", RPWI_AT(c->comm));
 	return o;
 }
 
