@@ -15,6 +15,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 PRELOAD = "libropeway-verbs.so.0"
+HOOKS = "libropeway-check.so.0"
 TARGET = (BUILD / PRELOAD).resolve().name
 
 # file, the text that is there once, what it becomes, the case that must notice
@@ -41,6 +42,29 @@ MUTANTS = (
     ("src/check/order.c", "\t\tpsn_ahead(q, p);\n", "", "psn-ahead-apart"),
     ("src/check/order.c", "(last ? each <= q->t->mtu : !is_mtu)", "true", "mtu-mismatch-apart"),
     ("src/check/order.c", "\t\trefuses_read(q);\n", "", "rd-atomic-apart"),
+    ("src/check/owned.c", "if (!f->bad && v->addr != addr && v->read == f->read)", "if (false)", "buffer-reposted"),
+    ("src/check/owned.c", "from -= from > 0;", "", "reads-overlap"),
+    ("src/check/overlap.c", "if (RPWI_UNLIKELY(f.first))\n", "if (false)\n", "buffer-shared"),
+    ("src/check/overlap.c", "if (!writes && of->shares_told)", "if (!writes)", "send-from-receive"),
+    ("src/check/queue.c", "if (answer && rule == RPWI_RULE_BUFFER_CHANGED_LATE)", "if (false)", "answer-in-place"),
+    ("src/check/access.c", "check_qps_each(lose_sends, &(struct lost){key});", "", "mr-in-use"),
+    ("src/check/access.c", "bool after = !a->remote && k->gone_ns > a->since_ns;", "bool after = false;", "mr-in-use-recv"),
+    ("src/check/access.c", "bool after = !a->remote && k->gone_ns > a->since_ns;", "bool after = true;", "key-stale"),
+    ("src/check/access.c", "if (a->pd && r->pd && a->pd != r->pd)", "if (false)", "key-pd"),
+    ("src/check/access.c", "const char *right = right_name(a->access & ~r->access);", "const char *right = NULL;", "key-access"),
+    ("src/check/access.c", "f->rule = RPWI_RULE_KEY_BOUNDS;", "", "key-bounds"),
+    ("src/device/board.c", "if (key == rkey)\n\t\treturn BOARD_TELLS_REGION;", "", "key-bounds-asks"),
+    ("src/device/board.c", "return key ? BOARD_TELLS_NOTHING : BOARD_TELLS_NONE;", "return BOARD_TELLS_NOTHING;", "key-unknown-asks"),
+    ("src/check/keys.c", "keys.gone[keys.gones++ % CHECK_GONE] =", "keys.gone[keys.gones % CHECK_GONE] =", "key-stale-answers"),
+    ("src/device/checked_mem.c", "if (rc)\n\t\trefuses(t, g->rkey", "if (false)\n\t\trefuses(t, g->rkey", "key-unknown-peer"),
+    ("src/check/freed.c", "check_qps_each(lose_sends, &b);", "", "memory-freed"),
+    ("src/check/freed.c", "check_owners_each(v->addr, v->len, lose, v);", "", "memory-freed-recv"),
+    ("src/check/freed.c", "check_keys_each(v->addr, v->len, mark, &n);", "", "memory-unmapped"),
+    ("src/check/freed.c", "check_keys_each(v->addr, v->len, mark, &n);", "", "memory-unmapped-peer"),
+    ("src/device/checked_mem.c", "if (rc && left)", "if (false)", "mw-left"),
+    ("src/device/mr.c", "check_window_left(0, mr->k.key, false);", ";", "mw-left-region"),
+    ("src/check/forked.c", "if (ready || !old_kernel)", "if (true)", "fork-registered"),
+    ("src/check/forked.c", "check_objects_inherit();", "", "child-uses"),
     ("src/device/ah.c", 'check_gid_refused(gi, "is empty, and the call fails");', ";", "gid-type"),
     ("src/device/cq.c", "\tif (left)\n", "\tif (left > 1)\n", "events-unacked"),
     ("src/device/cq.c", "while (!rc && ibv->comp_events_completed != got)", "while (false)", "events-unacked"),
@@ -92,6 +116,7 @@ def notices(folder, case):
     shutil.rmtree(place, ignore_errors=True)
     (place / "tests" / "check").mkdir(parents=True)
     shutil.copy2(folder / "build" / TARGET, place / PRELOAD)
+    shutil.copy2(BUILD / HOOKS, place / HOOKS)
     shutil.copy2(BUILD / "tests" / "check" / "planted", place / "tests" / "check" / "planted")
     ran = run(HERE / "planted_test.py", place, case)
     return ran.returncode == 1 and "not ok" in ran.stdout
