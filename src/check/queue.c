@@ -352,7 +352,7 @@ static void recvs_end(struct check_qp *q, struct check_queue *of, const struct i
 		drop(q, of, w);
 	}
 	/* the device takes a slot back when a message comes, a driver when it is polled */
-	if (of->tail - of->head > of->max && !of->shared) {
+	if (q && of->tail - of->head > of->max) {
 		struct rpwi_finding f =
 			check_finding(RPWI_RULE_RQ_OVERFLOW, q, at(of, of->tail - 1));
 		snprintf(f.text, sizeof(f.text),

@@ -72,8 +72,8 @@ static void block_lost(void *p, size_t len, bool mapping, const void *pc)
 	RPWI_EXPORT result hook params __asm__(#name); \
 	result hook params
 
-/* Memory that is unmapped is told of behind the call: a registration cache, which has hooks further
- * down, deregisters it within. */
+/* The checker hears of unmapped memory behind the call: a registration cache, whose hooks lie
+ * further down, deregisters within. */
 HOOK(void, hook_free, free, (void *p))
 {
 	if (RPWI_UNLIKELY(finding))

@@ -58,7 +58,7 @@ MUTANTS = (
     ("src/check/keys.c", "keys.gone[keys.gones++ % CHECK_GONE] =", "keys.gone[keys.gones % CHECK_GONE] =", "key-stale-answers"),
     ("src/device/checked_mem.c", "if (rc)\n\t\trefuses(t, g->rkey", "if (false)\n\t\trefuses(t, g->rkey", "key-unknown-peer"),
     ("src/check/freed.c", "check_qps_each(lose_sends, &b);", "", "memory-freed"),
-    ("src/check/freed.c", "check_owners_each(v->addr, v->len, lose, v);", "", "memory-freed-recv"),
+    ("src/check/freed.c", "check_owners_each(v->addr, v->len, lose, v);", ";", "memory-freed-recv"),
     ("src/check/freed.c", "check_keys_each(v->addr, v->len, mark, &n);", "", "memory-unmapped"),
     ("src/check/freed.c", "check_keys_each(v->addr, v->len, mark, &n);", "", "memory-unmapped-peer"),
     ("src/device/checked_mem.c", "if (rc && left)", "if (false)", "mw-left"),

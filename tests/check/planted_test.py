@@ -24,7 +24,7 @@ LANE = {"key-bounds-asks", "key-unknown-asks"}
 # Of two processes: the other one without the checker.
 ALONE = ("auto alone", "udp alone")
 # What the case brings along by its nature; the rule itself must be there with the mistake alone.
-ALSO = {"mr-in-use": {"recv-late"}, "memory-freed": {"recv-late"}, "mw-left-region": {"destroy-order"}, "buffer-changed": {"recv-late"}, "cm-undrained": {"recv-late"}, "cq-overrun": {"cq-small"}, "rnr-forever": {"recv-late"}}
+ALSO = {"mr-in-use": {"recv-late", "recv-ran-out"}, "memory-freed": {"recv-late", "recv-ran-out"}, "mw-left-region": {"destroy-order"}, "buffer-changed": {"recv-late"}, "cm-undrained": {"recv-late"}, "cq-overrun": {"cq-small"}, "rnr-forever": {"recv-late"}}
 
 
 def cases():
