@@ -1,122 +1,101 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cause.c - see check.h: the events of a report, in the order of time, and the sentence that
- * check/cause.h makes of them. All processes are of one host, so they have one clock. */
+/* cause.c - see check.h: the first causes that check/cause.h finds in the events of a report become
+ * kinds of findings. All processes of a report are of one host, so they have one clock. */
 #include "cli/check/check.h"
 
-#include "check/cause.h"
-
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 
-enum { SHOWN = 4 };
+#include "check/cause.h"
 
-/* Of an event of the report, or of the end of a process (`from` is NULL). */
-struct row {
+enum { CAUSES_MAX = 8 };
+
+/* What happened, and which event of the report says so; NULL: the end of a process. */
+struct moment {
 	struct rpwi_cause_event e;
-	const struct ck_event *from;
+	const struct ck_event *event;
 	uint32_t process;
 };
 
 static int by_time(const void *a, const void *b)
 {
-	const struct row *x = a, *y = b;
-	if (x->e.t_ns != y->e.t_ns)
-		return x->e.t_ns < y->e.t_ns ? -1 : 1;
-	return 0;
+	const struct moment *x = a, *y = b;
+	return x->e.t_ns < y->e.t_ns ? -1 : x->e.t_ns > y->e.t_ns;
 }
 
-static struct row row_of(const struct ck_report *r, uint32_t process)
+static uint32_t collect(const struct ck_report *r, struct moment *m)
 {
-	const struct ck_process *p = &r->process[process];
-	return (struct row){.e = {.pid = p->pid, .program = p->program}, .process = process};
-}
-
-/* Room for all events, and an end for each process. How many there are. */
-static size_t collect(const struct ck_report *r, struct row *row)
-{
-	size_t n = 0;
+	uint32_t n = 0;
 	for (uint32_t i = 0; i < r->events; i++) {
 		const struct ck_event *e = &r->event[i];
+		const struct ck_process *p = &r->process[e->process];
 		enum rpwi_cause_kind kind = rpwi_cause_named(e->what);
-		if (kind == RPWI_CAUSES) /* a later version's */
-			continue;
-		row[n] = row_of(r, e->process);
-		row[n].e.t_ns = e->t;
-		row[n].e.kind = kind;
-		row[n].e.qpn = e->qpn;
-		row[n].e.peer_qpn = e->peer_qpn;
-		row[n].e.text = e->text;
-		row[n++].from = e;
+		if (kind != RPWI_CAUSES)
+			m[n++] = (struct moment){
+				{e->t, p->pid, kind, e->qpn, e->peer_qpn, e->text, p->program}, e,
+				e->process};
 	}
 	for (uint32_t i = 0; i < r->processes; i++) {
-		if (!r->process[i].end)
-			continue;
-		row[n] = row_of(r, i);
-		row[n].e.t_ns =
-			(uint64_t)json_integer_value(json_object_get(r->process[i].end, "t"));
-		row[n].e.kind = RPWI_CAUSE_ENDED;
-		row[n++].e.text = "ended without disconnecting";
+		const struct ck_process *p = &r->process[i];
+		if (p->end)
+			m[n++] = (struct moment){{p->end_t, p->pid, RPWI_CAUSE_ENDED, 0, 0,
+							 "ended without disconnecting", p->program},
+				NULL, i};
 	}
-	qsort(row, n, sizeof(*row), by_time);
+	qsort(m, n, sizeof(*m), by_time);
 	return n;
 }
 
-/* A line for each cause. */
-static void tell(const struct rpwi_cause *cause, unsigned n, char *text, size_t room)
+static void add_site(struct ck_kind *k, const struct moment *m, const char *what)
 {
-	size_t used = 0;
-	text[0] = '\0';
-	for (unsigned i = 0; i < n && used < room; i++) {
-		unsigned others = cause[i].pairs - 1;
-		used += (size_t)snprintf(
-			text + used, room - used, "%s%s", i ? "\n" : "", cause[i].text);
-		if (others && used < room)
-			used += (size_t)snprintf(text + used, room - used,
-				"; and so on %u more connection%s", others, rpwi_plural(others));
-	}
-}
-
-static void add_site(struct ck_kind *k, const struct ck_event *e, const char *what)
-{
-	if (!e || !e->site.frames)
+	if (!m->event || !m->event->site.frames)
 		return;
-	k->site[k->sites] = e->site;
+	k->site[k->sites] = m->event->site;
 	k->site[k->sites++].what = what;
 }
 
-static bool make(const struct ck_report *r, struct row *row, struct rpwi_cause_event *e,
-	struct ck_kind *k, char *text, size_t text_len)
+/* Of the process that has the cause, if it is known. */
+static int add_kind(
+	struct ck_report *r, const struct moment *m, uint32_t n, const struct rpwi_cause *c)
 {
-	struct rpwi_cause cause[SHOWN];
-	size_t n = collect(r, row);
-	for (size_t i = 0; i < n; i++)
-		e[i] = row[i].e;
-	unsigned found = rpwi_causes(e, n, cause, SHOWN);
-	if (!found)
-		return false;
-	const struct row *seen = &row[cause->seen],
-			 *first = cause->first < n ? &row[cause->first] : seen;
+	const struct rpwi_rule_info *rule = &rpwi_rules[RPWI_RULE_FIRST_CAUSE];
+	const struct moment *seen = &m[c->seen], *first = c->first < n ? &m[c->first] : seen;
 	const struct ck_process *p = &r->process[first->process];
-	tell(cause, found, text, text_len);
-	*k = (struct ck_kind){.rule = RPWI_RULE_FIRST_CAUSE,
-		.text = text,
+	struct ck_kind k = {.rule = RPWI_RULE_FIRST_CAUSE,
 		.program = p->program,
 		.program_path = p->program_path,
 		.pid = p->pid,
-		.count = 1};
-	add_site(k, first->from, "first, here");
+		.t = seen->e.t_ns,
+		.count = c->pairs,
+		.processes = 1};
+	k.line = json_pack("{s:s, s:i, s:I, s:s, s:i, s:s, s:s}", "kind", "finding", "pid", p->pid,
+		"t", (json_int_t)seen->e.t_ns, "rule", rule->name, "number", rule->number,
+		"severity", rpwi_severity_name(rule->severity), "text", c->text);
+	k.text = k.line ? json_string_value(json_object_get(k.line, "text")) : NULL;
+	if (!k.text)
+		return -ENOMEM;
+	add_site(&k, first, "first, here");
 	if (seen != first)
-		add_site(k, seen->from, "then, here");
-	return true;
+		add_site(&k, seen, "then, here");
+	int rc = rpwi_ck_add(r, &k);
+	json_decref(k.line);
+	return rc;
 }
 
-bool rpwi_ck_cause(const struct ck_report *r, struct ck_kind *k, char *text, size_t text_len)
+int rpwi_ck_add_causes(struct ck_report *r)
 {
-	size_t room = (size_t)r->events + r->processes + 1;
-	struct row *row = r->events ? calloc(room, sizeof(*row)) : NULL;
-	struct rpwi_cause_event *e = row ? calloc(room, sizeof(*e)) : NULL;
-	bool found = e && make(r, row, e, k, text, text_len);
-	free(row);
+	struct rpwi_cause cause[CAUSES_MAX];
+	struct moment *m = calloc((size_t)r->events + r->processes + 1, sizeof(*m));
+	uint32_t n = m ? collect(r, m) : 0;
+	struct rpwi_cause_event *e = calloc((size_t)n + 1, sizeof(*e));
+	int rc = m && e ? 0 : -ENOMEM;
+	for (uint32_t i = 0; e && i < n; i++)
+		e[i] = m[i].e;
+	unsigned causes = rc ? 0 : rpwi_causes(e, n, cause, CAUSES_MAX);
+	for (unsigned i = 0; i < causes && !rc; i++)
+		rc = add_kind(r, m, n, &cause[i]);
 	free(e);
-	return found;
+	free(m);
+	return rc;
 }

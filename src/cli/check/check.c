@@ -74,36 +74,24 @@ static int read_all(struct ck_report *r, char **file, int n)
 	if (!r->processes)
 		return rpwi_cli_fail(CLI_FAILED, NAME,
 			"%s is no report of the checker: no line of it names a process", file[0]);
+	if (rpwi_ck_add_causes(r))
+		return rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
 	return CLI_OK;
 }
 
 /* ---- writing ---- */
 
-static void show_cause(
-	FILE *to, const struct ck_report *r, struct ck_symbols *s, const struct ck_look *look)
-{
-	struct ck_kind cause;
-	char text[CK_CAUSE_TEXT];
-	if (!rpwi_ck_cause(r, &cause, text, sizeof(text)))
-		return;
-	rpwi_ck_symbolize_kind(s, &cause);
-	rpwi_ck_show(to, &cause, look);
-	rpwi_ck_free_sites(&cause);
-}
-
-static int write_text(FILE *to, const struct ck_report *r, struct ck_symbols *s, const char *color)
+static int write_text(FILE *to, const struct ck_report *r, const char *color)
 {
 	struct ck_look look = rpwi_ck_look(fileno(to), color, 0);
 	for (uint32_t i = 0; i < r->kinds; i++)
 		if (!r->kind[i].suppressed)
 			rpwi_ck_show(to, &r->kind[i], &look);
-	show_cause(to, r, s, &look);
 	rpwi_ck_summary(to, r, NULL);
 	return 0;
 }
 
-static int write_report(
-	FILE *to, const struct ck_report *r, struct ck_symbols *s, const struct options *o)
+static int write_report(FILE *to, const struct ck_report *r, const struct options *o)
 {
 	int rc;
 	if (!strcmp(o->format, "json"))
@@ -111,16 +99,16 @@ static int write_report(
 	else if (!strcmp(o->format, "sarif"))
 		rc = rpwi_ck_sarif(to, r);
 	else
-		rc = write_text(to, r, s, o->color);
+		rc = write_text(to, r, o->color);
 	return rc ? rpwi_cli_fail(CLI_FAILED, NAME, "out of memory") : CLI_OK;
 }
 
-static int write_to(const struct ck_report *r, struct ck_symbols *s, const struct options *o)
+static int write_to(const struct ck_report *r, const struct options *o)
 {
 	if (!strcmp(o->output, "-"))
-		return write_report(stdout, r, s, o);
+		return write_report(stdout, r, o);
 	FILE *to = fopen(o->output, "we");
-	int status = to ? write_report(to, r, s, o) : CLI_OK;
+	int status = to ? write_report(to, r, o) : CLI_OK;
 	bool failed = !to || ferror(to);
 	if ((to && fclose(to)) || failed)
 		return rpwi_cli_fail(
@@ -137,7 +125,7 @@ static int show(struct ck_report *r, struct ck_symbols *s, const struct ck_suppr
 		rpwi_ck_symbolize_kind(s, &r->kind[i]);
 		r->kind[i].suppressed = rpwi_ck_suppressed(without, &r->kind[i]);
 	}
-	int status = write_to(r, s, o);
+	int status = write_to(r, o);
 	struct ck_totals t = rpwi_ck_totals(r);
 	if (!status && (t.kinds[RPWI_SEVERITY_ERROR] || t.kinds[RPWI_SEVERITY_WARNING]))
 		status = (int)o->exitcode;

@@ -21,10 +21,9 @@
 enum {
 	CK_IDS_MAX = 4096,        /* findings of a process */
 	CK_PROCESSES_MAX = 65536, /* of all reports */
-	CK_EVENTS_MAX = 65536,    /* more are not kept: the first ones count */
+	CK_EVENTS_MAX = 16384,    /* more are not kept: the first ones count */
 	CK_INLINED_MAX = 8,       /* functions of one frame */
 	CK_FRAME_TEXT = 2048,
-	CK_CAUSE_TEXT = 4096,
 };
 
 /* A function that a frame stands in. */
@@ -68,6 +67,7 @@ struct ck_process {
 	struct json_t *line; /* "begin", or NULL: it was not seen; owns the program's name */
 	const char *program, *program_path; /* without and with its folder */
 	struct json_t *end;                 /* or NULL */
+	uint64_t end_t;
 	const char *unwatched;
 	uint32_t *kind, *count; /* by id - 1 */
 	uint32_t ids;
@@ -105,8 +105,8 @@ void rpwi_ck_feed(struct ck_report *r, const char *bytes, size_t len,
 /* All of a file ("-": standard input). 0 or -errno. */
 int rpwi_ck_read(struct ck_report *r, const char *file);
 void rpwi_ck_free(struct ck_report *r);
-/* What the symbols of a kind that is in no report take. */
-void rpwi_ck_free_sites(struct ck_kind *k);
+/* A kind that no line of the report has, with a line and sites of its own. 0 or -ENOMEM. */
+int rpwi_ck_add(struct ck_report *r, const struct ck_kind *k);
 struct ck_totals {
 	/* kinds, without those that are suppressed, and how often they were found */
 	uint32_t kinds[RPWI_SEVERITY_ERROR + 1], times;
@@ -138,9 +138,9 @@ void rpwi_ck_suppressions_free(struct ck_suppressions *s);
 bool rpwi_ck_suppressed(const struct ck_suppressions *s, const struct ck_kind *k);
 
 /* ---- cause.c ---- */
-/* What came first, as a kind of the rule first-cause; false: nothing failed. `text` is the
- * caller's, and the kind's. */
-bool rpwi_ck_cause(const struct ck_report *r, struct ck_kind *k, char *text, size_t text_len);
+/* The first causes of failed and flushed work become kinds of the rule first-cause, behind the
+ * others. Called once, when all lines are there. 0 or -ENOMEM. */
+int rpwi_ck_add_causes(struct ck_report *r);
 
 /* ---- show.c ---- */
 struct ck_look {

@@ -161,18 +161,25 @@ static struct ck_kind kind_of(enum rpwi_check_rule rule, const struct ck_process
 	return k;
 }
 
+int rpwi_ck_add(struct ck_report *r, const struct ck_kind *k)
+{
+	if (!grow(r, (void **)&r->kind, r->kinds, sizeof(*r->kind)))
+		return -ENOMEM;
+	r->kind[r->kinds++] = *k;
+	json_incref(k->line);
+	return 0;
+}
+
 /* Where its kind is, a new one or not; UINT32_MAX: nowhere. */
 static uint32_t add_kind(struct ck_report *r, const struct ck_kind *k)
 {
 	for (uint32_t i = 0; i < r->kinds; i++)
 		if (r->kind[i].hash == k->hash)
 			return i;
-	if (!grow(r, (void **)&r->kind, r->kinds, sizeof(*r->kind)))
+	if (rpwi_ck_add(r, k))
 		return UINT32_MAX;
-	r->kind[r->kinds] = *k;
-	json_incref(k->line);
-	r->kind[r->kinds].objects = objects_of(k->line);
-	return r->kinds++;
+	r->kind[r->kinds - 1].objects = objects_of(k->line);
+	return r->kinds - 1;
 }
 
 struct feeding {
@@ -242,6 +249,7 @@ static void take_end(struct ck_report *r, json_t *line)
 	if (!p || p->end)
 		return;
 	p->end = json_incref(line);
+	p->end_t = number(line, "t");
 	p->unwatched = string(line, "unwatched");
 }
 
@@ -359,16 +367,11 @@ static void free_site(struct ck_site *s)
 		}
 }
 
-void rpwi_ck_free_sites(struct ck_kind *k)
-{
-	for (unsigned s = 0; s < k->sites; s++)
-		free_site(&k->site[s]);
-}
-
 void rpwi_ck_free(struct ck_report *r)
 {
 	for (uint32_t i = 0; i < r->kinds; i++) {
-		rpwi_ck_free_sites(&r->kind[i]);
+		for (unsigned s = 0; s < r->kind[i].sites; s++)
+			free_site(&r->kind[i].site[s]);
 		free(r->kind[i].objects);
 		json_decref(r->kind[i].line);
 	}

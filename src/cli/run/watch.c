@@ -76,8 +76,8 @@ int rpwi_watch_prepare(struct rpwi_watch *w, const char *spec, char *why, size_t
 		return -EINVAL;
 	if (strstr(w->how.log, "%p")) {
 		snprintf(why, why_len,
-			"log: leave out %%p: the findings of all processes go to one file, by "
-			"which this command sees them");
+			"log: one file gets the findings of all processes, so its name has no "
+			"process ID");
 		return -EINVAL;
 	}
 	int rc = *w->how.log ? open_given(w) : make_own(w);
@@ -238,15 +238,13 @@ static void watch(struct watching *g)
 
 /* ---- when it has ended ---- */
 
-static void show_cause(struct watching *g)
+static void show_causes(struct watching *g)
 {
-	struct ck_kind cause;
-	char text[CK_CAUSE_TEXT];
-	if (!g->w->how.on[RPWI_RULE_FIRST_CAUSE] ||
-		!rpwi_ck_cause(&g->report, &cause, text, sizeof(text)))
+	uint32_t before = g->report.kinds;
+	if (!g->w->how.on[RPWI_RULE_FIRST_CAUSE] || rpwi_ck_add_causes(&g->report))
 		return;
-	on_kind(g, &cause);
-	rpwi_ck_free_sites(&cause);
+	for (uint32_t i = before; i < g->report.kinds; i++)
+		on_kind(g, &g->report.kind[i]);
 }
 
 /* How many of the program's processes are there still. */
@@ -267,7 +265,7 @@ static unsigned running(const struct ck_report *r)
 static int conclude(struct watching *g, int status)
 {
 	struct ck_totals t;
-	show_cause(g);
+	show_causes(g);
 	t = rpwi_ck_totals(&g->report);
 	bool found = t.kinds[RPWI_SEVERITY_ERROR] || t.kinds[RPWI_SEVERITY_WARNING];
 	unsigned alive = running(&g->report);
