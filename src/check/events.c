@@ -96,11 +96,18 @@ void check_events_left(const struct ibv_cq *ibv, unsigned n)
 		return;
 	const struct check_cq *cq = check_cq_find(ibv);
 	struct rpwi_finding f = finding_of(RPWI_RULE_EVENTS_UNACKED, "the CQ is destroyed here");
-	snprintf(f.text, sizeof(f.text),
-		"%u event%s of the CQ %s taken and not acknowledged, and no other thread has done "
-		"it "
-		"since: ibv_destroy_cq waits",
-		n, rpwi_plural(n), n == 1 ? "was" : "were");
+	if ((int)n < 0)
+		snprintf(f.text, sizeof(f.text),
+			"%u more event%s of the CQ acknowledged than taken: some were another "
+			"CQ's, "
+			"and ibv_destroy_cq waits",
+			-n, n == -1u ? " was" : "s were");
+	else
+		snprintf(f.text, sizeof(f.text),
+			"%u event%s of the CQ %s taken and not acknowledged, and no other thread "
+			"has done "
+			"it since: ibv_destroy_cq waits",
+			n, rpwi_plural(n), n == 1 ? "was" : "were");
 	if (cq) {
 		f.site[1].what = "the last event was taken here";
 		f.site[1].at = cq->got_at;

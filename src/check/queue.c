@@ -57,7 +57,7 @@ static void look_for_change(
 	uint32_t by = check_key_wrote(w->sge, w->nsge, w->posted_ns, false),
 		 answer = check_key_wrote(w->sge, w->nsge, w->posted_ns, true);
 	/* the peer's answer in the buffer of the question (buffer-shared): it had all of it */
-	if (answer && rule == RPWI_RULE_BUFFER_CHANGED_LATE)
+	if (answer && (rule == RPWI_RULE_BUFFER_CHANGED_LATE || answer == q->t->qpn))
 		return;
 	if (by || answer)
 		snprintf(f.text, sizeof(f.text),
@@ -427,6 +427,27 @@ static void done(
 		w->summed = false;
 }
 
+void check_retires(const struct rpwi_qp *t, bool good)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct check_qp *q = check_qpn_find(t->qpn);
+	struct check_queue *of = q ? &q->sq : NULL;
+	if (of && (int32_t)(of->gone - of->done) < 0)
+		of->gone = of->done;
+	for (bool found = false; of && !found && of->gone != of->tail; of->gone++) {
+		struct check_wr *w = at(of, of->gone);
+		found = reads_memory(w->opcode);
+		if (!found || makes_completion(q, w))
+			continue; /* one that makes a completion is looked at then */
+		if (good)
+			look_for_change(
+				q, w, RPWI_RULE_BUFFER_CHANGED, "when the device was done with it");
+		w->summed = false;
+	}
+	rpwi_check_unlock();
+}
+
 /* Completions of a QP's own queues come in the order of the posts; those before it that make none
  * are done, too. */
 void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc)
@@ -558,7 +579,7 @@ static void drop_all(struct check_qp *q, struct check_queue *of)
 	for (; of->head != of->tail; of->head++)
 		if (at(of, of->head)->phase != CHECK_POLLED)
 			drop(q, of, at(of, of->head));
-	of->done = of->head;
+	of->done = of->gone = of->head;
 	memset(of->ids, 0, sizeof(of->ids));
 	for (uint32_t i = 0; i <= of->mask; i++)
 		check_owned_leave(&of->ring[i]);

@@ -46,6 +46,7 @@ struct check_queue {
 	struct check_wr *ring; /* NULL: not watched */
 	uint32_t mask, max;    /* max: what the program asked for */
 	uint32_t head, done, tail;
+	uint32_t gone; /* sends before it are done, with a completion or without */
 	bool is_send, shared;
 	uint16_t ids[64]; /* so many in flight, by a hash of wr_id */
 	bool ids_told, shares_told;
@@ -126,6 +127,8 @@ void check_recvs_begin(const struct ibv_qp *qp, const struct ibv_recv_wr *wr);
 void check_recvs_end(const struct ibv_qp *qp, const struct ibv_recv_wr *bad);
 void check_srq_recvs_begin(const struct ibv_srq *srq, const struct ibv_recv_wr *wr);
 void check_srq_recvs_end(const struct ibv_srq *srq, const struct ibv_recv_wr *bad);
+/* A SEND or WRITE is done, whether or not it makes a completion: in the order of the posts. */
+void check_retires(const struct rpwi_qp *t, bool good);
 /* The device makes a completion; the program gets some. The lock of the HCA may be held. */
 void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc);
 void check_polled(const struct ibv_cq *cq, const struct ibv_wc *wc, int n);

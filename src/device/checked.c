@@ -182,12 +182,22 @@ static const uint8_t *no_peer_read(
 	return NULL;
 }
 
+/* Of a QP that is checked these are counted, with a counter of the program's or without. */
+static void counts(struct rpwi_qp *t, enum rpwi_counted kind, uint32_t bytes, bool good)
+{
+	if (dqp_of(t)->counters[__builtin_ctz(kind)])
+		device.qp.count(t, kind, bytes, good);
+	if (kind & CHECKED_COUNTS)
+		check_retires(t, good);
+}
+
 const struct rpwi_qp_ops *checked_qp_ops(const struct rpwi_qp_ops *of)
 {
 	struct rpwi_qp_ops *ops = &device.checked_qp;
 	device.qp = *of;
 	*ops = *of;
 	ops->complete = completes;
+	ops->count = counts;
 	checked_memory(ops);
 	ops->told = check_told;
 	if (rpwi_check_wants(RPWI_RULE_RACE)) {

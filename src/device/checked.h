@@ -11,6 +11,8 @@
 void checked_context(struct verbs_context *v);
 void checked_cq_ex(struct ibv_cq_ex *cq);
 void checked_qp_ex(struct ibv_qp_ex *qp);
+/* The kinds of operations whose end the checker wants to know, of each QP (rpwi_qp.counted). */
+enum { CHECKED_COUNTS = RPWI_COUNT_SEND | RPWI_COUNT_WRITE };
 /* What the transport calls. */
 const struct rpwi_qp_ops *checked_qp_ops(const struct rpwi_qp_ops *of);
 

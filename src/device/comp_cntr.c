@@ -124,8 +124,9 @@ static int attach(struct dqp *q, struct dcounter *c, uint32_t kinds)
 {
 	if (q->t.state != IBV_QPS_RESET && q->t.state != IBV_QPS_INIT)
 		return EINVAL;
-	if (q->t.counted & kinds)
-		return EBUSY;
+	for (unsigned i = 0; i < RPWI_COUNTED; i++)
+		if (kinds >> i & 1 && q->counters[i])
+			return EBUSY;
 	for (unsigned i = 0; i < RPWI_COUNTED; i++)
 		if (kinds >> i & 1) {
 			q->counters[i] = c;

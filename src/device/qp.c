@@ -204,6 +204,8 @@ static int qp_numbered(struct dqp *q, const struct ibv_qp_init_attr_ex *a)
 		.sq_sig_all = q->sq_sig_all,
 		.rq = q->srq ? &q->srq->rq : &q->rq};
 	rc = rpwi_qp_init(&q->t, &init);
+	if (!rc && RPWI_UNLIKELY(rpwi_check_on))
+		q->t.counted = CHECKED_COUNTS;
 	if (!rc) {
 		q->ibv.context = &q->ctx->v.context;
 		rc = live_add(&q->live, LIVE_QP, &q->ibv, qpn);
