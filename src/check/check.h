@@ -31,6 +31,8 @@ extern struct rpwi_check_options rpwi_check_how; /* read once */
  * checks, too, has other numbers for its findings. */
 void rpwi_check_init(void);
 extern uint32_t rpwi_check_first_id;
+/* The process uses a device: it stands in the report from now on, with findings or without. */
+void rpwi_check_begins(void);
 
 /* ---- the call that is under way in this thread ---- */
 

@@ -57,7 +57,7 @@ static void look_for_change(
 	uint32_t by = check_key_wrote(w->sge, w->nsge, w->posted_ns, false),
 		 answer = check_key_wrote(w->sge, w->nsge, w->posted_ns, true);
 	/* the peer's answer in the buffer of the question (buffer-shared): it had all of it */
-	if (answer && (rule == RPWI_RULE_BUFFER_CHANGED_LATE || answer == q->t->qpn))
+	if (answer && rule == RPWI_RULE_BUFFER_CHANGED_LATE)
 		return;
 	if (by || answer)
 		snprintf(f.text, sizeof(f.text),

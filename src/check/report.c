@@ -226,31 +226,11 @@ static void finding_json(const struct rpwi_finding *f, uint32_t id)
 	line_end(used);
 }
 
-/* "QP 0x000011 (RC, RTS, peer's 0x000012), SEND with wr_id 7, 64 bytes at 0x7f.., key 0x101" */
-static void objects_text(const struct rpwi_finding *f, char *out, size_t room)
-{
-	size_t n = 0;
-	*out = '\0';
-	if (f->qpn) {
-		n += (size_t)snprintf(out + n, room - n, "QP 0x%06x (%s, %s", f->qpn,
-			f->type ? f->type : "?", f->state ? f->state : "?");
-		if (f->peer_qpn)
-			n += (size_t)snprintf(out + n, room - n, ", peer's 0x%06x", f->peer_qpn);
-		n += (size_t)snprintf(out + n, room - n, ")");
-	}
-	if (f->has_wr)
-		n += (size_t)snprintf(out + n, room - n, "%s%s with wr_id %llu", n ? ", " : "",
-			f->op ? f->op : "request", (unsigned long long)f->wr_id);
-	if (f->has_memory)
-		snprintf(out + n, room - n, "%s%llu bytes at 0x%llx, key 0x%x", n ? ", " : "",
-			(unsigned long long)f->len, (unsigned long long)f->addr, f->key);
-}
-
 static void finding_text(const struct rpwi_finding *f, uint32_t count)
 {
 	static char frame[FRAMES][FRAME_TEXT];
 	char objects[320];
-	objects_text(f, objects, sizeof(objects));
+	rpwi_finding_objects(f, objects, sizeof(objects));
 	struct rpwi_shown s = {.rule = &rpwi_rules[f->rule],
 		.text = f->text,
 		.peer = *f->peer ? f->peer : NULL,
@@ -372,6 +352,14 @@ void rpwi_check_event(const char *what, uint32_t qpn, uint32_t peer_qpn, const c
 	if (has_site)
 		put_sites(&used, &f);
 	line_end(used);
+}
+
+void rpwi_check_begins(void)
+{
+	if (!rpwi_check_lock())
+		return;
+	begin_once();
+	rpwi_check_unlock();
 }
 
 void rpwi_check_unwatched(const char *why) { rep.unwatched = why; }

@@ -179,8 +179,10 @@ static void context_ops(struct dctx *c)
 	refusals(&c->v);
 	if (slots_on())
 		slots_context(&c->v);
-	if (RPWI_UNLIKELY(rpwi_check_on))
+	if (RPWI_UNLIKELY(rpwi_check_on)) {
 		checked_context(&c->v);
+		rpwi_check_begins();
+	}
 }
 
 struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
