@@ -5,7 +5,7 @@
 
 In the chapters, the first line of a fenced block says what the block is:
 
-  ```sh NAME [background] [status=N] [needs=PROGRAM]    commands. They run in a folder of the chapter in which `build` is the build folder, and `include` and `script` this tree's.
+  ```sh NAME [background] [status=N] [needs=PROGRAM]    commands. They run in a folder of the chapter in which `build` is the build folder, and `include`, `learn` and `script` this tree's.
                                                         background: the other terminal; it has to end by itself before the next one starts
                                                         needs: passed over where that program is not installed
   ```sh norun                                           commands that need another machine, a screen or much time
@@ -75,7 +75,7 @@ VARIES = [
     (re.compile(r"\b\d+\.\d{3,9}\b~?"), "#"),                            # times; ~: moved
     (re.compile(r"\b0x[0-9a-f]{5,}\b"), "#"),                            # QPNs, addresses, PSNs
     (re.compile(r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{16}\b"), "#"),            # seeds and checksums
-    (re.compile(r"\b(pid|client|server|进程) \d+"), r"\1 #"),
+    (re.compile(r"\b(pid|process|client|server|进程) \d+"), r"\1 #"),
     (re.compile(r"\b\d+(,\d{3})+\b|\b\d{5,}\b"), "#"),                   # PSNs, ports, counts
     (re.compile(r"\b\d\d (B|bytes)\b"), r"# \1"),                       # of texts with a process ID in them
     (re.compile(r"-+"), "-"),
@@ -111,7 +111,7 @@ class Chapter:
         self.errors, self.output, self.skipped, self.behind = [], {}, set(), None
         folder.mkdir()
         (folder / "build").symlink_to(build)
-        for name in ("include", "script"):
+        for name in ("include", "learn", "script"):
             (folder / name).symlink_to(HERE.parent.parent / name)
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG", "ROPEWAY_")) and k != "LD_PRELOAD"}
         own = OWN_BLOCKS.search(path.read_text())
