@@ -66,8 +66,8 @@ static void report(const struct cm_event *e, unsigned n)
 {
 	bool own = e->tid == syscall(SYS_gettid);
 	struct rpwi_finding f = {.rule = own ? RPWI_RULE_CM_DESTROYED : RPWI_RULE_CM_UNACKED,
-		.site = {{"rdma_destroy_id is called here", rpwi_check_site},
-			{"the event was taken here", e->at}}};
+		.site = {{.what = "rdma_destroy_id is called here", .at = rpwi_check_site},
+			{.what = "the event was taken here", .at = e->at}}};
 	if (own)
 		snprintf(f.text, sizeof(f.text),
 			"this thread took the event %s of the id, has not acknowledged it, and "

@@ -20,7 +20,8 @@ void check_drained(const struct ibv_cq *ibv, bool empty)
 
 static struct rpwi_finding finding_of(enum rpwi_check_rule rule, const char *what)
 {
-	return (struct rpwi_finding){.rule = rule, .site[0] = {what, rpwi_check_site}};
+	return (struct rpwi_finding){
+		.rule = rule, .site[0] = {.what = what, .at = rpwi_check_site}};
 }
 
 void check_armed(const struct ibv_cq *ibv, bool solicited, bool already, bool pending)

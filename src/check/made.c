@@ -43,7 +43,8 @@ static void left_over(void)
 		const struct place *p = &made.place[i];
 		if (!p->alive || is_librdmacms(p))
 			continue;
-		struct rpwi_finding f = {.rule = RPWI_RULE_LEAK, .site[0] = {"made here", p->at}};
+		struct rpwi_finding f = {
+			.rule = RPWI_RULE_LEAK, .site[0] = {.what = "made here", .at = p->at}};
 		snprintf(f.text, sizeof(f.text), "%u %s%s without %s", p->alive, p->kind,
 			rpwi_plural(p->alive), p->undo);
 		rpwi_check_report(&f);
@@ -88,8 +89,8 @@ void check_busy(const char *call, const char *kind, const char *user, unsigned m
 {
 	if (!rpwi_check_lock())
 		return;
-	struct rpwi_finding f = {
-		.rule = RPWI_RULE_DESTROY_ORDER, .site[0] = {"called here", rpwi_check_site}};
+	struct rpwi_finding f = {.rule = RPWI_RULE_DESTROY_ORDER,
+		.site[0] = {.what = "called here", .at = rpwi_check_site}};
 	int n = snprintf(
 		f.text, sizeof(f.text), "%s fails with EBUSY: %s uses this %s", call, user, kind);
 	if (more && n > 0 && n < (int)sizeof(f.text))

@@ -339,7 +339,7 @@ void rpwi_check_event(const char *what, uint32_t qpn, uint32_t peer_qpn, const c
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	begin_once();
-	struct rpwi_finding f = {.site[0] = {"called here", rpwi_check_site}};
+	struct rpwi_finding f = {.site[0] = {.what = "called here", .at = rpwi_check_site}};
 	bool has_site = rpwi_check_site.pc[0];
 	if (has_site)
 		frames_find(0, rpwi_check_site.pc, 0, RPWI_SITE_FRAMES);

@@ -87,7 +87,7 @@ void checked_ends(const rpw_request *r)
 			.has_memory = true,
 			.addr = (uintptr_t)r->buf,
 			.len = r->len,
-			.site = {{"posted here", h->at}}};
+			.site = {{.what = "posted here", .at = h->at}}};
 		snprintf(f.text, sizeof(f.text),
 			"%s of %zu bytes with tag 0x%llx: the bytes were other ones when it was "
 			"posted than now that it is done",
@@ -140,8 +140,8 @@ void checked_context_ends(const rpw_context *c)
 			}
 	if (n) {
 		struct rpwi_finding f = {.rule = RPWI_RULE_MSG_LEAK,
-			.site = {{"one of them, posted here", first->at},
-				{"the context is destroyed here", rpwi_check_site}}};
+			.site = {{.what = "one of them, posted here", .at = first->at},
+				{.what = "the context is destroyed here", .at = rpwi_check_site}}};
 		snprintf(f.text, sizeof(f.text),
 			"%u request%s of the context %s never given to rpw_request_destroy", n,
 			rpwi_plural(n), n == 1 ? "was" : "were");

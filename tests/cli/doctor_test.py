@@ -357,15 +357,17 @@ class Together(Case):
     def test_a_name_service_that_refuses_or_is_silent(self):
         """EAI_AGAIN: what is to be mended is here, not there, and it is no firewall."""
         inside = ("import socket, subprocess, sys\n"
-                  "subprocess.run(['sh', '-c', 'ip link set lo up && mount --bind \"$0\" /etc/resolv.conf', sys.argv[1]], check=True)\n"
+                  "subprocess.run(['sh', '-c', 'ip link set lo up && mount --bind \"$0\" /etc/resolv.conf && mount --bind \"$1\" /etc/nsswitch.conf', sys.argv[1], sys.argv[2]], check=True)\n"
                   "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
-                  "sys.argv[2] == 'silent' and s.bind(('127.0.0.1', 53))\n"
-                  "sys.exit(subprocess.call(sys.argv[3:]))")
+                  "sys.argv[3] == 'silent' and s.bind(('127.0.0.1', 53))\n"
+                  "sys.exit(subprocess.call(sys.argv[4:]))")
         for how, said in ("refuses", "Temporary failure in name resolution"), ("silent", "its name service does not answer"):
-            with self.subTest(how), tempfile.NamedTemporaryFile("w") as f:
+            with self.subTest(how), tempfile.NamedTemporaryFile("w") as f, tempfile.NamedTemporaryFile("w") as order:
                 f.write("nameserver 127.0.0.1\n")
                 f.flush()
-                v = self.verdicts(doctor("--json", "node7.example", wrapper=("unshare", "-mn", sys.executable, "-c", inside, f.name, how)))["between", "bootstrap port"]
+                order.write("hosts: files dns\n")  # script/test's stages have files alone
+                order.flush()
+                v = self.verdicts(doctor("--json", "node7.example", wrapper=("unshare", "-mn", sys.executable, "-c", inside, f.name, order.name, how)))["between", "bootstrap port"]
                 self.assertEqual(v["verdict"], "FAIL")
                 self.assertIn(said, v["text"])
                 self.assertTrue(v["remedy"].startswith("give this host a name service that answers"), v["remedy"])
