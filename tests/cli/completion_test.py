@@ -197,8 +197,8 @@ class Fish(Completion, unittest.TestCase):
 
     @classmethod
     def offers(cls, line):
-        load = "" if INSTALLED else f"source {FILES}/ropeway.fish; "
-        got = subprocess.run(["fish", "-c", f"{load}complete -C $argv[1]", "--", line], cwd=cls.folder, capture_output=True, text=True, timeout=LIMIT_S, check=True,
+        load = "" if INSTALLED else "source $argv[2]; "  # its path may have a space
+        got = subprocess.run(["fish", "-c", f"{load}complete -C $argv[1]", "--", line, f"{FILES}/ropeway.fish"], cwd=cls.folder, capture_output=True, text=True, timeout=LIMIT_S, check=True,
                              env={"PATH": f"{cls.folder}/bin:{os.environ['PATH']}", "HOME": str(cls.folder), "LC_ALL": "C.UTF-8"})
         assert not got.stderr, got.stderr
         return {word.split("\t")[0] for word in got.stdout.splitlines()}
