@@ -208,18 +208,12 @@ void check_received(struct check_qp *q, const struct check_wr *w)
 		waited(q, w);
 }
 
-static bool wants_receive(const struct check_wr *w)
-{
-	return w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_SEND_WITH_IMM ||
-	       w->opcode == IBV_WR_SEND_WITH_INV || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-}
-
 /* Nothing has come: but where the peer is of this process, what it has posted is known. */
 static void look_at_sender(struct check_qp *q)
 {
 	const struct check_qp *peer;
 	const struct check_wr *by = sent(q, &peer), *w = check_oldest(&q->rq);
-	if (by && w && wants_receive(by) && by->posted_ns < w->posted_ns)
+	if (by && w && rpwi_op_wants_receive(by->opcode) && by->posted_ns < w->posted_ns)
 		waited(q, w);
 }
 

@@ -204,11 +204,8 @@ void check_gid_refused(unsigned index, const char *why)
 static void reads_beyond(struct check_qp *q, const struct check_wr *w)
 {
 	uint32_t max = q->t->attr.max_rd_atomic, n = 0;
-	for (uint32_t i = q->sq.tail; i != q->sq.done && n <= max; i--) {
-		unsigned op = q->sq.ring[(i - 1) & q->sq.mask].opcode;
-		n += op == IBV_WR_RDMA_READ || op == IBV_WR_ATOMIC_CMP_AND_SWP ||
-		     op == IBV_WR_ATOMIC_FETCH_AND_ADD || op == RPWI_WR_ATOMIC_WRITE;
-	}
+	for (uint32_t i = q->sq.tail; i != q->sq.done && n <= max; i--)
+		n += rpwi_op_needs_response(q->sq.ring[(i - 1) & q->sq.mask].opcode);
 	if (n <= max || !tells(q, RPWI_RULE_READS_BEYOND))
 		return;
 	struct rpwi_finding f = check_finding(RPWI_RULE_READS_BEYOND, q, w);

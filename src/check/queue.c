@@ -30,9 +30,7 @@ static struct check_queue *recv_queue(struct check_qp *q) { return q->srq ? &q->
 
 static bool reads_memory(unsigned opcode)
 {
-	return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
-	       opcode == IBV_WR_SEND_WITH_INV || opcode == IBV_WR_RDMA_WRITE ||
-	       opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+	return rpwi_op_sends(opcode) || rpwi_op_writes(opcode);
 }
 
 /* False: its memory is not there, or its key is not ours to read. */
@@ -166,12 +164,6 @@ static void posts_after_error(struct check_qp *q, const struct check_wr *w)
 	rpwi_check_report(&f);
 }
 
-static bool makes_reads(unsigned opcode)
-{
-	return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-	       opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == RPWI_WR_ATOMIC_WRITE;
-}
-
 /* What drivers give beyond what was asked for differs. */
 static void limits_look(struct check_qp *q, const struct check_wr *w, int nsge)
 {
@@ -219,7 +211,7 @@ static void send_note(struct check_qp *q, const struct ibv_send_wr *wr)
 	check_sent(q);
 	posts_after_error(q, w);
 	limits_look(q, w, wr->num_sge);
-	if (makes_reads(w->opcode))
+	if (rpwi_op_needs_response(w->opcode))
 		check_reads(q, w);
 	if (rpwi_check_wants(RPWI_RULE_WR_ID_TWICE))
 		ids_look(q, &q->sq, w);

@@ -105,19 +105,6 @@ static struct way *way_of(uint32_t from, uint32_t to, bool make)
 	return NULL;
 }
 
-static bool is_message(unsigned op)
-{
-	return op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM || op == IBV_WR_SEND_WITH_INV ||
-	       op == IBV_WR_RDMA_WRITE_WITH_IMM;
-}
-
-static bool is_one_sided(unsigned op)
-{
-	return op == IBV_WR_RDMA_WRITE || op == IBV_WR_RDMA_WRITE_WITH_IMM ||
-	       op == IBV_WR_RDMA_READ || op == IBV_WR_ATOMIC_CMP_AND_SWP ||
-	       op == IBV_WR_ATOMIC_FETCH_AND_ADD || op == RPWI_WR_ATOMIC_WRITE;
-}
-
 static void put(struct entry *ring, uint32_t n, const struct check_wr *w)
 {
 	struct entry *e = &ring[n % RACE_RING];
@@ -140,9 +127,9 @@ void race_posted(const struct check_qp *q, const struct check_wr *w)
 		return;
 	struct way *way = way_of(q->t->qpn, q->t->attr.dest_qp_num, true);
 	tick();
-	if (way && is_one_sided(w->opcode))
+	if (way && rpwi_op_is_one_sided(w->opcode))
 		put(way->op, ++mine->race.ops, w);
-	if (way && is_message(w->opcode))
+	if (way && rpwi_op_wants_receive(w->opcode))
 		put(way->send, ++mine->race.sends, w);
 }
 
@@ -150,7 +137,7 @@ void race_posted(const struct check_qp *q, const struct check_wr *w)
 void race_sent_polled(const struct check_qp *q, const struct check_wr *w)
 {
 	struct check_qp *mine = (struct check_qp *)(uintptr_t)q;
-	if (!race.all || q->t->type != IBV_QPT_RC || !is_one_sided(w->opcode))
+	if (!race.all || q->t->type != IBV_QPT_RC || !rpwi_op_is_one_sided(w->opcode))
 		return;
 	struct way *way = way_of(q->t->qpn, q->t->attr.dest_qp_num, false);
 	uint32_t n = ++mine->race.ops_polled;

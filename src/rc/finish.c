@@ -5,11 +5,6 @@
 
 /* ---- completions ---- */
 
-enum {
-	SENDS = 1 << IBV_WR_SEND | 1 << IBV_WR_SEND_WITH_IMM | 1 << IBV_WR_SEND_WITH_INV,
-	WRITES = 1 << IBV_WR_RDMA_WRITE | 1 << IBV_WR_RDMA_WRITE_WITH_IMM
-};
-
 _Static_assert((int)IBV_WC_SEND == (int)RPWI_DONE_SENDS &&
 		       (int)RPWI_WC_ATOMIC_WRITE < (int)RPWI_DONE_KINDS,
 	"the kinds that are counted");
@@ -17,9 +12,9 @@ _Static_assert((int)IBV_WC_SEND == (int)RPWI_DONE_SENDS &&
 /* 0: nobody counts it. */
 static enum rpwi_counted counted_as(unsigned opcode)
 {
-	if (SENDS >> opcode & 1)
+	if (rpwi_op_sends(opcode))
 		return RPWI_COUNT_SEND;
-	if (WRITES >> opcode & 1)
+	if (rpwi_op_writes(opcode))
 		return RPWI_COUNT_WRITE;
 	return opcode == IBV_WR_RDMA_READ ? RPWI_COUNT_READ : 0;
 }

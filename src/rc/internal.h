@@ -82,12 +82,7 @@ static inline bool rpwi_qp_receives(const struct rpwi_qp *qp)
 	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD ||
 	       qp->state == IBV_QPS_SQE;
 }
-static inline bool rpwi_op_needs_response(unsigned wr_opcode)
-{
-	return wr_opcode == IBV_WR_RDMA_READ || wr_opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-	       wr_opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || wr_opcode == RPWI_WR_ATOMIC_WRITE;
-}
-/* ... and fills the SGEs of its WQE. */
+/* Its response fills the SGEs of its WQE. */
 static inline bool rpwi_op_fetches(unsigned wr_opcode)
 {
 	return rpwi_op_needs_response(wr_opcode) && wr_opcode != RPWI_WR_ATOMIC_WRITE;

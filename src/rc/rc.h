@@ -23,6 +23,32 @@ struct rpwi_qp;
 /* By number: rdma-core before 44 has no names for them. */
 enum { RPWI_WR_ATOMIC_WRITE = 15, RPWI_WC_ATOMIC_WRITE = 9, RPWI_ATOMIC_WRITE_LEN = 8 };
 
+/* ---- What a work request does, by its opcode. ---- */
+static inline bool rpwi_op_needs_response(unsigned wr_opcode)
+{
+	return wr_opcode == IBV_WR_RDMA_READ || wr_opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	       wr_opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || wr_opcode == RPWI_WR_ATOMIC_WRITE;
+}
+static inline bool rpwi_op_sends(unsigned wr_opcode)
+{
+	return wr_opcode == IBV_WR_SEND || wr_opcode == IBV_WR_SEND_WITH_IMM ||
+	       wr_opcode == IBV_WR_SEND_WITH_INV;
+}
+static inline bool rpwi_op_writes(unsigned wr_opcode)
+{
+	return wr_opcode == IBV_WR_RDMA_WRITE || wr_opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+/* It uses a receive of the peer. */
+static inline bool rpwi_op_wants_receive(unsigned wr_opcode)
+{
+	return rpwi_op_sends(wr_opcode) || wr_opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+/* It names memory of the peer. */
+static inline bool rpwi_op_is_one_sided(unsigned wr_opcode)
+{
+	return rpwi_op_writes(wr_opcode) || rpwi_op_needs_response(wr_opcode);
+}
+
 /* ---- Receive queue (rq.c): a QP's own, or a SRQ shared by several QPs. A bounded ring of receive
  * WQEs. ---- */
 struct rpwi_rwqe {
