@@ -165,26 +165,30 @@ static void posts_after_error(struct check_qp *q, const struct check_wr *w)
 }
 
 /* What drivers give beyond what was asked for differs. */
+static void by_luck(struct check_qp *q, const struct check_wr *w, enum rpwi_check_rule rule,
+	unsigned has, const char *of_what, unsigned asked)
+{
+	struct rpwi_finding f = check_finding(rule, q, w);
+	snprintf(f.text, sizeof(f.text), "%u %s, and ibv_create_qp was asked for %u", has, of_what,
+		asked);
+	f.site[1].what = "the QP was created here";
+	f.site[1].at = q->made;
+	rpwi_check_report(&f);
+}
+
+static void sges_look(struct check_qp *q, const struct check_wr *w, int nsge, unsigned asked)
+{
+	if (nsge > (int)RPWI_MAX(asked, 1u))
+		by_luck(q, w, RPWI_RULE_SGE_LUCK, (unsigned)nsge, "elements", asked);
+}
+
 static void limits_look(struct check_qp *q, const struct check_wr *w, int nsge)
 {
-	bool is_inline = w->flags & IBV_SEND_INLINE;
-	if (is_inline && w->len > q->asked.max_inline_data) {
-		struct rpwi_finding f = check_finding(RPWI_RULE_INLINE_LUCK, q, w);
-		snprintf(f.text, sizeof(f.text),
-			"%u bytes inline, and ibv_create_qp was asked for %u", w->len,
+	if (!(w->flags & IBV_SEND_INLINE))
+		sges_look(q, w, nsge, q->asked.max_send_sge);
+	else if (w->len > q->asked.max_inline_data)
+		by_luck(q, w, RPWI_RULE_INLINE_LUCK, w->len, "bytes inline",
 			q->asked.max_inline_data);
-		f.site[1].what = "the QP was created here";
-		f.site[1].at = q->made;
-		rpwi_check_report(&f);
-	}
-	if (!is_inline && nsge > (int)RPWI_MAX(q->asked.max_send_sge, 1u)) {
-		struct rpwi_finding f = check_finding(RPWI_RULE_SGE_LUCK, q, w);
-		snprintf(f.text, sizeof(f.text), "%d elements, and ibv_create_qp was asked for %u",
-			nsge, q->asked.max_send_sge);
-		f.site[1].what = "the QP was created here";
-		f.site[1].at = q->made;
-		rpwi_check_report(&f);
-	}
 }
 
 static void send_note(struct check_qp *q, const struct ibv_send_wr *wr)
@@ -314,14 +318,7 @@ static void recv_note(struct check_qp *q, struct check_queue *of, const struct i
 	posts_after_error(q, w);
 	if (rpwi_check_wants(RPWI_RULE_WR_ID_TWICE))
 		ids_look(q, of, w);
-	if (wr->num_sge > (int)RPWI_MAX(q->asked.max_recv_sge, 1u)) {
-		struct rpwi_finding f = check_finding(RPWI_RULE_SGE_LUCK, q, w);
-		snprintf(f.text, sizeof(f.text), "%d elements, and ibv_create_qp was asked for %u",
-			wr->num_sge, q->asked.max_recv_sge);
-		f.site[1].what = "the QP was created here";
-		f.site[1].at = q->made;
-		rpwi_check_report(&f);
-	}
+	sges_look(q, w, wr->num_sge, q->asked.max_recv_sge);
 	cq_more(q, q->rcq, w);
 }
 
