@@ -76,8 +76,7 @@ static void late_over(struct check_qp *q)
 	if (q->t->type == IBV_QPT_RC)
 		snprintf(f.text, sizeof(f.text),
 			"%s: the receive was posted %.1f us after it came, and the peer was told "
-			"%u "
-			"time%s to wait and try again",
+			"%u time%s to wait and try again",
 			which(o->late_first), us(ns), o->late_tries, rpwi_plural(o->late_tries));
 	else
 		snprintf(f.text, sizeof(f.text),
@@ -243,20 +242,18 @@ static void rnr_told(struct check_qp *q)
 {
 	struct check_order *o = &q->order;
 	uint64_t now_ns = rpwi_now_ns();
-	const uint16_t bit = 1u << (RPWI_RULE_RNR_FOREVER - RPWI_RULE_RECV_LATE);
 	if (!o->rnr_ns || o->rnr_una != q->t->una) {
 		o->rnr_ns = now_ns;
 		o->rnr_una = q->t->una;
 	}
 	const struct check_wr *w = check_oldest(&q->sq);
-	if (q->t->attr.rnr_retry != 7 || now_ns - o->rnr_ns < VAIN_NS || !w || o->told & bit)
+	if (q->t->attr.rnr_retry != 7 || now_ns - o->rnr_ns < VAIN_NS || !w ||
+		!check_tells(q, RPWI_RULE_RNR_FOREVER))
 		return;
-	o->told |= bit;
 	struct rpwi_finding f = check_finding(RPWI_RULE_RNR_FOREVER, q, w);
 	snprintf(f.text, sizeof(f.text),
 		"the peer has had no receive for this request for %.1f s, and rnr_retry is 7: it "
-		"is "
-		"tried again for ever",
+		"is tried again for ever",
 		us(now_ns - o->rnr_ns) / 1e6);
 	f.site[1].what = "made ready to send here";
 	f.site[1].at = o->rts_at;

@@ -25,12 +25,15 @@ static const char *text_of(char out[INET6_ADDRSTRLEN], const struct rpwi_addr *a
 	return out;
 }
 
-/* Each rule speaks once of a connection. */
-static bool tells(struct check_qp *q, enum rpwi_check_rule rule)
+static uint16_t bit_of(enum rpwi_check_rule rule)
 {
-	uint16_t bit = (uint16_t)(1u << (rule - RPWI_RULE_RECV_LATE));
-	bool first = !(q->order.told & bit);
-	q->order.told |= bit;
+	return (uint16_t)(1u << (rule - RPWI_RULE_RECV_LATE));
+}
+
+bool check_tells(struct check_qp *q, enum rpwi_check_rule rule)
+{
+	bool first = !(q->order.told & bit_of(rule));
+	q->order.told |= bit_of(rule);
 	return first;
 }
 
@@ -62,9 +65,9 @@ static void psn_compare(struct check_qp *sends, struct check_qp *receives)
 {
 	if (!sends->order.rts || !receives->order.rtr ||
 		sends->order.sq_psn == receives->order.rq_psn ||
-		!tells(receives, RPWI_RULE_PSN_MISMATCH))
+		!check_tells(receives, RPWI_RULE_PSN_MISMATCH))
 		return;
-	tells(sends, RPWI_RULE_PSN_MISMATCH);
+	check_tells(sends, RPWI_RULE_PSN_MISMATCH);
 	struct rpwi_finding f = made_at(receives, RPWI_RULE_PSN_MISMATCH, false);
 	snprintf(f.text, sizeof(f.text),
 		"QP 0x%06x sends from PSN 0x%06x on (sq_psn), and QP 0x%06x expects 0x%06x "
@@ -77,9 +80,9 @@ static void psn_compare(struct check_qp *sends, struct check_qp *receives)
 
 static void mtu_compare(struct check_qp *q, struct check_qp *p)
 {
-	if (q->t->mtu == p->t->mtu || !tells(q, RPWI_RULE_MTU_MISMATCH))
+	if (q->t->mtu == p->t->mtu || !check_tells(q, RPWI_RULE_MTU_MISMATCH))
 		return;
-	tells(p, RPWI_RULE_MTU_MISMATCH);
+	check_tells(p, RPWI_RULE_MTU_MISMATCH);
 	struct rpwi_finding f = made_at(q, RPWI_RULE_MTU_MISMATCH, false);
 	snprintf(f.text, sizeof(f.text),
 		"path_mtu of QP 0x%06x is %u bytes, and %u of its peer 0x%06x", q->t->qpn,
@@ -123,7 +126,7 @@ static bool cm_made(const struct check_qp *q, bool *active)
 
 static void value_told(struct check_qp *q, enum rpwi_check_rule rule, const char *fmt, unsigned v)
 {
-	if (!tells(q, rule))
+	if (!check_tells(q, rule))
 		return;
 	struct rpwi_finding f = check_finding(rule, q, NULL);
 	snprintf(f.text, sizeof(f.text), fmt, v);
@@ -206,7 +209,7 @@ static void reads_beyond(struct check_qp *q, const struct check_wr *w)
 	uint32_t max = q->t->attr.max_rd_atomic, n = 0;
 	for (uint32_t i = q->sq.tail; i != q->sq.done && n <= max; i--)
 		n += rpwi_op_needs_response(q->sq.ring[(i - 1) & q->sq.mask].opcode);
-	if (n <= max || !tells(q, RPWI_RULE_READS_BEYOND))
+	if (n <= max || !check_tells(q, RPWI_RULE_READS_BEYOND))
 		return;
 	struct rpwi_finding f = check_finding(RPWI_RULE_READS_BEYOND, q, w);
 	snprintf(f.text, sizeof(f.text),
@@ -223,9 +226,9 @@ static void rd_atomic_compare(struct check_qp *q, const struct check_wr *w)
 {
 	struct check_qp *p = partner(q);
 	if (!p || q->t->attr.max_rd_atomic <= p->t->attr.max_dest_rd_atomic ||
-		!tells(q, RPWI_RULE_RD_ATOMIC))
+		!check_tells(q, RPWI_RULE_RD_ATOMIC))
 		return;
-	tells(p, RPWI_RULE_RD_ATOMIC);
+	check_tells(p, RPWI_RULE_RD_ATOMIC);
 	struct rpwi_finding f = made_at(q, RPWI_RULE_RD_ATOMIC, true);
 	snprintf(f.text, sizeof(f.text),
 		"max_rd_atomic of QP 0x%06x is %u, and its peer 0x%06x takes %u "
@@ -244,7 +247,7 @@ void check_reads(struct check_qp *q, const struct check_wr *w)
 		return;
 	if (!q->order.by_cm)
 		rd_atomic_compare(q, w);
-	if (!(q->order.told >> (RPWI_RULE_READS_BEYOND - RPWI_RULE_RECV_LATE) & 1))
+	if (!(q->order.told & bit_of(RPWI_RULE_READS_BEYOND)))
 		reads_beyond(q, w);
 }
 
@@ -258,7 +261,7 @@ static bool nothing_accepted(const struct check_qp *q)
 /* The peer is of this process, and begins as it is expected to: this is somebody else's. */
 static void other_sends(struct check_qp *q, uint32_t psn)
 {
-	if (!tells(q, RPWI_RULE_QPN_MISMATCH))
+	if (!check_tells(q, RPWI_RULE_QPN_MISMATCH))
 		return;
 	struct rpwi_finding f = made_at(q, RPWI_RULE_QPN_MISMATCH, false);
 	snprintf(f.text, sizeof(f.text),
@@ -275,7 +278,7 @@ static void psn_told(struct check_qp *q, uint32_t psn, uint32_t times)
 		other_sends(q, psn);
 		return;
 	}
-	if (!tells(q, RPWI_RULE_PSN_MISMATCH))
+	if (!check_tells(q, RPWI_RULE_PSN_MISMATCH))
 		return;
 	struct rpwi_finding f = made_at(q, RPWI_RULE_PSN_MISMATCH, false);
 	snprintf(f.text, sizeof(f.text),
@@ -322,7 +325,7 @@ static void unasked(struct check_qp *q, const struct rpwi_pkt *p)
 		     (p->syndrome & 0x1f) == RPWI_NAK_PSN_SEQ;
 	if (!waits || !o->rts || o->connects > 1 || q->t->una != o->sq_psn ||
 		q->t->nxt == q->t->una || ++o->unasked < UNASKED ||
-		!tells(q, RPWI_RULE_PSN_MISMATCH))
+		!check_tells(q, RPWI_RULE_PSN_MISMATCH))
 		return;
 	struct rpwi_finding f = made_at(q, RPWI_RULE_PSN_MISMATCH, true);
 	snprintf(f.text, sizeof(f.text),
@@ -338,7 +341,7 @@ static void length_told(struct check_qp *q, const struct rpwi_pkt *p)
 	uint32_t each = p->payload_len / (1u + p->more);
 	/* what is short is no matter of the MTU, but a broken packet */
 	bool is_mtu = each == 256 || each == 512 || each == 1024 || each == 2048 || each == 4096;
-	if ((last ? each <= q->t->mtu : !is_mtu) || !tells(q, RPWI_RULE_MTU_MISMATCH))
+	if ((last ? each <= q->t->mtu : !is_mtu) || !check_tells(q, RPWI_RULE_MTU_MISMATCH))
 		return;
 	struct rpwi_finding f = made_at(q, RPWI_RULE_MTU_MISMATCH, false);
 	snprintf(f.text, sizeof(f.text),
@@ -349,7 +352,7 @@ static void length_told(struct check_qp *q, const struct rpwi_pkt *p)
 
 static void refuses_read(struct check_qp *q)
 {
-	if (!tells(q, RPWI_RULE_RD_ATOMIC))
+	if (!check_tells(q, RPWI_RULE_RD_ATOMIC))
 		return;
 	struct rpwi_finding f = made_at(q, RPWI_RULE_RD_ATOMIC, false);
 	snprintf(f.text, sizeof(f.text),
@@ -361,7 +364,7 @@ static void refuses_read(struct check_qp *q)
 
 static void qkey_told(struct check_qp *q, const struct rpwi_pkt *p, const struct rpwi_flow *from)
 {
-	if (!tells(q, RPWI_RULE_QKEY))
+	if (!check_tells(q, RPWI_RULE_QKEY))
 		return;
 	struct rpwi_finding f = check_finding(RPWI_RULE_QKEY, q, NULL);
 	snprintf(f.text, sizeof(f.text),
@@ -379,7 +382,7 @@ static void stranger(struct check_qp *q, const struct rpwi_pkt *p, const struct 
 	bool peers = rpwi_addr_eq(&from->src, &q->t->av.flow.dst) &&
 		     rpwi_addr_eq(&from->dst, &q->t->av.flow.src);
 	if (peers || !nothing_accepted(q) || rpwi_pkt_svc(p) == RPWI_SVC_UD ||
-		++q->order.strangers < STRANGERS || !tells(q, RPWI_RULE_QPN_MISMATCH))
+		++q->order.strangers < STRANGERS || !check_tells(q, RPWI_RULE_QPN_MISMATCH))
 		return;
 	struct rpwi_finding f = made_at(q, RPWI_RULE_QPN_MISMATCH, false);
 	snprintf(f.text, sizeof(f.text),
@@ -430,7 +433,7 @@ void check_unanswered(const struct rpwi_qp *t)
 	bool other = p && p->order.rtr && p->t->attr.dest_qp_num != t->qpn;
 	bool never = q && !p && t->av.loopback_zone && !check_qpn_was(t->attr.dest_qp_num);
 	if (q && (other || never) && t->una == q->order.sq_psn &&
-		tells(q, RPWI_RULE_QPN_MISMATCH)) {
+		check_tells(q, RPWI_RULE_QPN_MISMATCH)) {
 		struct rpwi_finding f = made_at(q, RPWI_RULE_QPN_MISMATCH, false);
 		if (other) {
 			snprintf(f.text, sizeof(f.text),

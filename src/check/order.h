@@ -80,6 +80,8 @@ void check_received(struct check_qp *q, const struct check_wr *w); /* a receive 
 void check_cq_waited(struct check_cq *cq);                         /* it is polled, or goes */
 void check_order_ends(struct check_qp *q);                         /* destroyed or reset */
 /* order.c and late.c */
+/* True the first time: each of these rules speaks once of a connection. */
+bool check_tells(struct check_qp *q, enum rpwi_check_rule rule);
 void check_order_told(struct check_qp *q, enum rpwi_told what, const struct rpwi_pkt *p,
 	const struct rpwi_flow *from);
 void check_late_ends(struct check_qp *q);
