@@ -5,6 +5,18 @@
 
 #include <stdlib.h>
 
+static void over(struct check_qp *q, bool destroyed)
+{
+	check_late_ends(q);
+	check_order_ends(q);
+	if (destroyed && RPWI_UNLIKELY(q->inherited))
+		check_child_uses(q, &q->made, "ibv_destroy_qp");
+	else
+		check_unread(q);
+	check_queues_drop(q);
+	check_over(q, destroyed ? "destroyed its QP" : "reset its QP");
+}
+
 /* Takes it out of the table: before the device frees it. */
 void check_qp_gone(const struct ibv_qp *qp)
 {
@@ -12,14 +24,7 @@ void check_qp_gone(const struct ibv_qp *qp)
 		return;
 	struct check_qp *q = check_qp_find(qp);
 	if (q) {
-		check_late_ends(q);
-		check_order_ends(q);
-		if (RPWI_UNLIKELY(q->inherited))
-			check_child_uses(q, &q->made, "ibv_destroy_qp");
-		else
-			check_unread(q);
-		check_queues_drop(q);
-		check_over(q, "destroyed its QP");
+		over(q, true);
 		check_qp_take_out(q);
 	}
 	rpwi_check_unlock();
@@ -37,11 +42,7 @@ void check_qp_reset(const struct ibv_qp *qp)
 		return;
 	struct check_qp *q = check_qp_find(qp);
 	if (q) {
-		check_late_ends(q);
-		check_order_ends(q);
-		check_unread(q);
-		check_queues_drop(q);
-		check_over(q, "reset its QP");
+		over(q, false);
 		q->failed = 0;
 		q->posts_since = 0;
 	}
