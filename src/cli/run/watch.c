@@ -295,12 +295,20 @@ static void die_by(int sig)
 	raise(sig);
 }
 
+/* Nothing has run, so nobody wants the file that was made for it. */
+static void drop_own(const struct rpwi_watch *w)
+{
+	if (w->own)
+		unlink(w->file);
+}
+
 static void clean(struct watching *g)
 {
 	rpwi_ck_free(&g->report);
 	rpwi_ck_symbols_free(g->symbols);
 	rpwi_ck_suppressions_free(g->without);
-	close(g->signals);
+	if (g->signals >= 0)
+		close(g->signals);
 	close(g->w->fd);
 	free(g);
 }
@@ -313,16 +321,17 @@ int rpwi_watch_run(struct rpwi_watch *w, char **argv, int (*cannot_run)(const ch
 	if (!g)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
 	g->w = w;
+	g->signals = -1;
 	if (*w->how.suppress &&
 		rpwi_ck_suppressions_read(w->how.suppress, &g->without, why, sizeof(why))) {
-		unlink(w->own ? w->file : "");
+		drop_own(w);
+		clean(g);
 		return rpwi_cli_fail(CLI_USAGE, NAME, "--check: suppress: %s", why);
 	}
 	g->look = rpwi_ck_look(STDERR_FILENO, when[w->how.color], w->how.columns);
 	int err = start(g, argv);
 	if (err) {
-		if (w->own)
-			unlink(w->file);
+		drop_own(w);
 		clean(g);
 		return cannot_run(argv[0], err);
 	}
