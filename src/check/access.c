@@ -84,7 +84,7 @@ static void judge_stale(
 		key_word(a), a->key, (unsigned long long)k->region.len,
 		(unsigned long long)k->region.iova,
 		(unsigned long long)((now - k->gone_ns) / 1000));
-	check_site_add(f, "deregistered here", &k->gone);
+	(after ? check_site_after : check_site_add)(f, "deregistered here", &k->gone);
 }
 
 bool check_key_judge(const struct check_access *a, struct rpwi_finding *f)
@@ -180,7 +180,7 @@ static void lose_sends(struct check_qp *q, void *arg)
 			"the region of lkey 0x%x was deregistered %llu us after the post, and the "
 			"request has not completed",
 			l->key, (unsigned long long)((rpwi_now_ns() - w->posted_ns) / 1000));
-		check_site_add(&f, "deregistered here", &rpwi_check_site);
+		check_site_after(&f, "deregistered here", &rpwi_check_site);
 		rpwi_check_report(&f);
 	}
 }
@@ -228,6 +228,7 @@ static void remote_report(struct check_qp *q, struct rpwi_finding *f, const stru
 	if (w) {
 		w->told = true;
 		memmove(&f->site[1], &f->site[0], sizeof(f->site) - sizeof(f->site[0]));
+		f->site[1].when = RPWI_SITE_UNORDERED;
 		f->site[0].what = "the peer's request, posted here";
 		f->site[0].at = w->site;
 	}

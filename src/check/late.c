@@ -44,6 +44,7 @@ static void both_ends(struct rpwi_finding *f, const struct check_qp *q)
 	}
 	f->site[i].what = "made ready to receive here";
 	f->site[i].at = q->order.rtr_at;
+	f->site[i].when = w ? RPWI_SITE_UNORDERED : RPWI_SITE_BEFORE;
 }
 
 static struct rpwi_finding late_finding(const struct check_qp *q, bool first)

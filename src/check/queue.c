@@ -71,6 +71,7 @@ static void look_for_change(
 	if (rpwi_check_site.pc[0] && rule == RPWI_RULE_BUFFER_CHANGED_LATE) {
 		f.site[1].what = "seen here, as the completion is polled";
 		f.site[1].at = rpwi_check_site;
+		f.site[1].when = RPWI_SITE_AFTER;
 	}
 	rpwi_check_report(&f);
 }
@@ -552,6 +553,7 @@ static void unread_of(struct check_qp *q, struct check_queue *of)
 			w->status, rpwi_status_name((enum ibv_wc_status)w->status));
 		f.site[1].what = "destroyed or reset here";
 		f.site[1].at = rpwi_check_site;
+		f.site[1].when = RPWI_SITE_AFTER;
 		rpwi_check_report(&f);
 	}
 }

@@ -165,8 +165,9 @@ struct check_srq *check_srq_find(const struct ibv_srq *srq);
 struct rpwi_finding check_finding(
 	enum rpwi_check_rule rule, const struct check_qp *q, const struct check_wr *w);
 const char *check_op_name(const struct check_queue *q, const struct check_wr *w);
-/* One more site, if it is known. */
+/* One more site, if it is known: of a call before that of the first site, or after it. */
 void check_site_add(struct rpwi_finding *f, const char *what, const struct rpwi_site *at);
+void check_site_after(struct rpwi_finding *f, const char *what, const struct rpwi_site *at);
 void check_queue_fini(struct check_queue *q); /* the lock is not held */
 void check_qp_take_out(struct check_qp *q);   /* of the table */
 void check_cq_take_out(struct check_cq *c);
