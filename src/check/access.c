@@ -75,6 +75,15 @@ static void judge_stale(
 {
 	uint64_t now = rpwi_now_ns();
 	bool after = !a->remote && k->gone_ns > a->since_ns;
+	if (k->window) {
+		f->rule = RPWI_RULE_KEY_STALE;
+		snprintf(f->text, sizeof(f->text),
+			"the memory window of %s 0x%x was deallocated, or bound anew with another "
+			"key, %llu us ago",
+			key_word(a), a->key, (unsigned long long)((now - k->gone_ns) / 1000));
+		check_site_add(f, "deallocated here", &k->gone);
+		return;
+	}
 	f->rule = after ? RPWI_RULE_MR_IN_USE : RPWI_RULE_KEY_STALE;
 	snprintf(f->text, sizeof(f->text),
 		after ? "the region of %s 0x%x, %llu bytes at 0x%llx, was deregistered %llu us "

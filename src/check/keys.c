@@ -23,6 +23,7 @@ _Static_assert(sizeof(struct key) <= 64, "the bound that check.h promises");
 struct gone {
 	uint32_t key;
 	int access;
+	bool window;
 	uint64_t addr, iova, len, at_ns;
 	struct rpwi_site at;
 };
@@ -77,11 +78,22 @@ void check_key_gone(uint32_t key)
 	if (k) {
 		*at = k->next;
 		check_pages_region(k->addr, k->len, -1);
-		keys.gone[keys.gones++ % CHECK_GONE] = (struct gone){
-			key, k->access, k->addr, k->iova, k->len, rpwi_now_ns(), rpwi_check_site};
+		keys.gone[keys.gones++ % CHECK_GONE] = (struct gone){key, k->access, false, k->addr,
+			k->iova, k->len, rpwi_now_ns(), rpwi_check_site};
 	}
 	rpwi_check_unlock();
 	free(k);
+}
+
+void check_window_gone(uint32_t key, const struct rpwi_site *at)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct gone *g = &keys.gone[keys.gones++ % CHECK_GONE];
+	*g = (struct gone){.key = key, .window = true, .at_ns = rpwi_now_ns()};
+	if (at)
+		g->at = *at;
+	rpwi_check_unlock();
 }
 
 bool check_key_look(uint32_t key, struct check_key *out)
@@ -102,6 +114,7 @@ bool check_key_look(uint32_t key, struct check_key *out)
 		out->addr = g->addr;
 		out->gone = g->at;
 		out->gone_ns = g->at_ns;
+		out->window = g->window;
 		return true;
 	}
 	return false;

@@ -17,6 +17,8 @@ void check_mr_made(const struct ibv_mr *mr, const void *addr, uint64_t iova, int
 /* The newest CHECK_GONE of them are kept, with their sites. */
 enum { CHECK_GONE = 4096 };
 void check_key_gone(uint32_t key); /* of check_mr_gone */
+/* A window had that key. `at`: of the call that took it, or NULL. */
+void check_window_gone(uint32_t key, const struct rpwi_site *at);
 
 /* Where an SGE lies in this process; NULL: not in a region that is known. */
 const uint8_t *check_key_memory(const struct ibv_sge *s);
@@ -60,6 +62,7 @@ struct check_key {
 	uintptr_t made; /* return address */
 	struct rpwi_site gone;
 	uint64_t gone_ns; /* 0: it lives */
+	bool window;      /* gone: it was a memory window's */
 };
 bool check_key_look(uint32_t key, struct check_key *out);
 /* How many there are, and one of them. */

@@ -155,7 +155,10 @@ static int bind(struct rpwi_qp *t, const struct rpwi_bind *b)
 {
 	const struct dkey *k = mr_place(b->mw_key);
 	bool left = k && k->is_mw && k->valid && k->qpn;
+	uint32_t key = k ? k->key : 0;
 	int rc = device.bind_mw(t, b);
+	if (!rc && k && k->key != key)
+		check_window_gone(key, NULL);
 	const struct check_access a = {.pd = check_pd_root(&dqp_of(t)->pd->ibv),
 		.key = b->mr_key,
 		.access = IBV_ACCESS_MW_BIND,
