@@ -169,11 +169,12 @@ void check_modified(const struct ibv_qp *qp, const struct ibv_qp_attr *a, int ma
 	struct check_order *o = q ? &q->order : NULL;
 	if (o && mask & IBV_QP_QKEY)
 		o->qkey_at = rpwi_check_site;
+	if (o && mask & IBV_QP_STATE && a->qp_state == IBV_QPS_RTR)
+		o->rtr_at = rpwi_check_site;
 	if (o && mask & IBV_QP_RQ_PSN) {
 		o->rtr = true;
 		o->connects++;
 		o->rq_psn = a->rq_psn & RPWI_PSN_MASK;
-		o->rtr_at = rpwi_check_site;
 		o->by_cm = cm_made(q, &active);
 	}
 	if (o && mask & IBV_QP_SQ_PSN) {

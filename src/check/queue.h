@@ -53,6 +53,9 @@ struct check_queue {
 	uint8_t overlaps_told;
 };
 
+/* With so many polls in vain a program does not rely on the event. */
+enum { CHECK_POLLS = 3 };
+
 /* What completes into a CQ. */
 struct check_cq {
 	struct check_cq *next;
@@ -68,6 +71,7 @@ struct check_cq {
 	/* receives that came unsolicited, while only a solicited one makes an event (order.c): */
 	uint64_t unsolicited_ns; /* the first one since the last poll; 0: none */
 	uint32_t unsolicited;
+	uint8_t polls; /* in vain, since it was armed for those; at most CHECK_POLLS */
 	bool solicited_seen, overran;
 };
 
