@@ -75,6 +75,15 @@ static void judge_stale(
 {
 	uint64_t now = rpwi_now_ns();
 	bool after = !a->remote && k->gone_ns > a->since_ns;
+	if (k->window) {
+		f->rule = RPWI_RULE_KEY_STALE;
+		snprintf(f->text, sizeof(f->text),
+			"the memory window of %s 0x%x was deallocated, or bound anew with another "
+			"key, %llu us ago",
+			key_word(a), a->key, (unsigned long long)((now - k->gone_ns) / 1000));
+		check_site_add(f, "deallocated here", &k->gone);
+		return;
+	}
 	f->rule = after ? RPWI_RULE_MR_IN_USE : RPWI_RULE_KEY_STALE;
 	snprintf(f->text, sizeof(f->text),
 		after ? "the region of %s 0x%x, %llu bytes at 0x%llx, was deregistered %llu us "
@@ -84,7 +93,7 @@ static void judge_stale(
 		key_word(a), a->key, (unsigned long long)k->region.len,
 		(unsigned long long)k->region.iova,
 		(unsigned long long)((now - k->gone_ns) / 1000));
-	check_site_add(f, "deregistered here", &k->gone);
+	(after ? check_site_after : check_site_add)(f, "deregistered here", &k->gone);
 }
 
 bool check_key_judge(const struct check_access *a, struct rpwi_finding *f)
@@ -180,7 +189,7 @@ static void lose_sends(struct check_qp *q, void *arg)
 			"the region of lkey 0x%x was deregistered %llu us after the post, and the "
 			"request has not completed",
 			l->key, (unsigned long long)((rpwi_now_ns() - w->posted_ns) / 1000));
-		check_site_add(&f, "deregistered here", &rpwi_check_site);
+		check_site_after(&f, "deregistered here", &rpwi_check_site);
 		rpwi_check_report(&f);
 	}
 }
@@ -228,6 +237,7 @@ static void remote_report(struct check_qp *q, struct rpwi_finding *f, const stru
 	if (w) {
 		w->told = true;
 		memmove(&f->site[1], &f->site[0], sizeof(f->site) - sizeof(f->site[0]));
+		f->site[1].when = RPWI_SITE_UNORDERED;
 		f->site[0].what = "the peer's request, posted here";
 		f->site[0].at = w->site;
 	}

@@ -14,6 +14,8 @@ void check_drained(const struct ibv_cq *ibv, bool empty)
 	if (cq) {
 		cq->polled_empty = empty;
 		cq->risky = false;
+		if (empty && cq->armed_solicited && cq->polls < CHECK_POLLS)
+			cq->polls++;
 	}
 	rpwi_check_unlock();
 }
@@ -42,6 +44,7 @@ void check_armed(const struct ibv_cq *ibv, bool solicited, bool already, bool pe
 		cq->risky = cq->polled_empty && cq->outstanding && !pending;
 		cq->armed = true;
 		cq->armed_solicited = solicited;
+		cq->polls = 0;
 		cq->arm_at = rpwi_check_site;
 	}
 	rpwi_check_unlock();

@@ -10,7 +10,8 @@
  *   begin    pid, ppid, program, t
  *   finding  pid, tid, t, id (its number in the process, from 1), rule, number, severity, text;
  *            where there are any: qp {qpn, type, state, peer_qpn}, wr {id, op}, memory {addr, len,
- *            key}, peer (what the other side saw), sites [{what, frames [{module, offset}]}]
+ *            key}, peer (what the other side saw), sites [{what, when, frames [{module,
+ *            offset}]}]; when: "before" or "after" the first site, absent if not known
  *   again    pid, id, count: it has been found so often by now (at 2, 4, 8 ... and at the end)
  *   event    pid, t, what, qpn, peer_qpn, text, sites: no finding, but what the first cause of a
  *            failure is found by
@@ -24,6 +25,9 @@
 #include "check/rules.h"
 
 enum { RPWI_SITE_FRAMES = 4, RPWI_FINDING_SITES = 3, RPWI_FINDING_LINE = 4096 };
+
+/* When the call of a site was, against the first site of its finding. */
+enum rpwi_site_when { RPWI_SITE_BEFORE, RPWI_SITE_AFTER, RPWI_SITE_UNORDERED };
 
 /* The return addresses of a call into the library, innermost first; 0: no more are known. */
 struct rpwi_site {
@@ -45,6 +49,7 @@ struct rpwi_finding {
 		const char *what; /* "posted here"; NULL: no more sites */
 		struct rpwi_site at;
 		int pid; /* of the process whose addresses they are; 0: this one */
+		enum rpwi_site_when when;
 	} site[RPWI_FINDING_SITES];
 };
 
@@ -65,6 +70,9 @@ struct rpwi_shown {
 /* "QP 0x000011 (RC, RTS, peer's 0x000012), SEND with wr_id 7, 64 bytes at 0x7f00, key 0x101": what
  * the finding is about, as far as it has it. The length; 0: nothing. */
 size_t rpwi_finding_objects(const struct rpwi_finding *f, char *out, size_t room);
+
+/* "before" or "after"; NULL: the order is not known. */
+const char *rpwi_site_when_name(enum rpwi_site_when when);
 
 /* Text of at most `room` bytes with its end; the length, or `room` - 1 where it was cut. `columns`:
  * lines are broken at blanks before that; 0: never. */

@@ -92,7 +92,7 @@ static void say_lost(
 		"the program has %s %llu bytes at 0x%llx, and the request that uses them has not "
 		"completed",
 		how_text(v->how), (unsigned long long)v->len, (unsigned long long)v->addr);
-	check_site_add(&f, how_here(v->how), &(struct rpwi_site){{v->pc}});
+	check_site_after(&f, how_here(v->how), &(struct rpwi_site){{v->pc}});
 	rpwi_check_report(&f);
 }
 

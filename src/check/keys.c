@@ -23,6 +23,7 @@ _Static_assert(sizeof(struct key) <= 64, "the bound that check.h promises");
 struct gone {
 	uint32_t key;
 	int access;
+	bool window;
 	uint64_t addr, iova, len, at_ns;
 	struct rpwi_site at;
 };
@@ -34,6 +35,7 @@ static struct {
 		struct {
 			uint64_t addr, len, at_ns;
 			uint32_t qpn;
+			bool early; /* before all that the QP had to send was sent */
 		} one[WRITES];
 		uint32_t n; /* free-running */
 	} remote, received; /* by WRITEs and atomics; by messages */
@@ -77,11 +79,22 @@ void check_key_gone(uint32_t key)
 	if (k) {
 		*at = k->next;
 		check_pages_region(k->addr, k->len, -1);
-		keys.gone[keys.gones++ % CHECK_GONE] = (struct gone){
-			key, k->access, k->addr, k->iova, k->len, rpwi_now_ns(), rpwi_check_site};
+		keys.gone[keys.gones++ % CHECK_GONE] = (struct gone){key, k->access, false, k->addr,
+			k->iova, k->len, rpwi_now_ns(), rpwi_check_site};
 	}
 	rpwi_check_unlock();
 	free(k);
+}
+
+void check_window_gone(uint32_t key, const struct rpwi_site *at)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct gone *g = &keys.gone[keys.gones++ % CHECK_GONE];
+	*g = (struct gone){.key = key, .window = true, .at_ns = rpwi_now_ns()};
+	if (at)
+		g->at = *at;
+	rpwi_check_unlock();
 }
 
 bool check_key_look(uint32_t key, struct check_key *out)
@@ -102,6 +115,7 @@ bool check_key_look(uint32_t key, struct check_key *out)
 		out->addr = g->addr;
 		out->gone = g->at;
 		out->gone_ns = g->at_ns;
+		out->window = g->window;
 		return true;
 	}
 	return false;
@@ -176,9 +190,9 @@ bool check_key_sum(const struct ibv_sge *sge, uint32_t *sum)
 
 /* ---- who has written ---- */
 
-void check_key_written(uint32_t qpn, uint32_t key, uint64_t addr, uint64_t len, bool received)
+static void note_write(
+	struct writes *to, uint32_t qpn, uint32_t key, uint64_t addr, uint64_t len, bool early)
 {
-	struct writes *to = received ? &keys.received : &keys.remote;
 	const struct key *k = *place_of(key);
 	uint64_t at = k ? k->addr + (addr - k->iova) : addr;
 	uint32_t last = (to->n - 1) % WRITES;
@@ -186,6 +200,7 @@ void check_key_written(uint32_t qpn, uint32_t key, uint64_t addr, uint64_t len, 
 	if (to->n && to->one[last].qpn == qpn && to->one[last].addr + to->one[last].len == at) {
 		to->one[last].len += len;
 		to->one[last].at_ns = rpwi_now_ns();
+		to->one[last].early |= early;
 		return;
 	}
 	uint32_t i = to->n++ % WRITES;
@@ -193,20 +208,50 @@ void check_key_written(uint32_t qpn, uint32_t key, uint64_t addr, uint64_t len, 
 	to->one[i].len = len;
 	to->one[i].at_ns = rpwi_now_ns();
 	to->one[i].qpn = qpn;
+	to->one[i].early = early;
 }
 
-uint32_t check_key_wrote(const struct ibv_sge *sge, unsigned n, uint64_t since_ns, bool received)
+void check_key_written(uint32_t qpn, uint32_t key, uint64_t addr, uint64_t len)
 {
-	const struct writes *by = received ? &keys.received : &keys.remote;
-	for (uint32_t i = 0; i < RPWI_MIN(by->n, (uint32_t)WRITES); i++) {
-		if (by->one[i].at_ns < since_ns)
-			continue;
-		for (unsigned s = 0; s < n; s++) {
-			uint64_t at = (uintptr_t)check_key_memory(&sge[s]);
-			if (at && at < by->one[i].addr + by->one[i].len &&
-				by->one[i].addr < at + sge[s].length)
-				return by->one[i].qpn;
-		}
+	note_write(&keys.remote, qpn, key, addr, len, false);
+}
+
+void check_key_received(uint32_t qpn, uint32_t key, uint64_t addr, uint64_t len, bool early)
+{
+	note_write(&keys.received, qpn, key, addr, len, early);
+}
+
+static bool reaches(uint64_t addr, uint64_t len, const struct ibv_sge *sge, unsigned n)
+{
+	for (unsigned s = 0; s < n; s++) {
+		uint64_t at = (uintptr_t)check_key_memory(&sge[s]);
+		if (at && at < addr + len && addr < at + sge[s].length)
+			return true;
 	}
-	return 0;
+	return false;
+}
+
+static uint32_t wrote(const struct writes *by, const struct ibv_sge *sge, unsigned n,
+	uint64_t since_ns, bool *early)
+{
+	uint32_t qpn = 0;
+	*early = false;
+	for (uint32_t i = 0; i < RPWI_MIN(by->n, (uint32_t)WRITES) && !*early; i++)
+		if (by->one[i].at_ns >= since_ns &&
+			reaches(by->one[i].addr, by->one[i].len, sge, n)) {
+			qpn = by->one[i].qpn;
+			*early = by->one[i].early;
+		}
+	return qpn;
+}
+
+uint32_t check_key_wrote(const struct ibv_sge *sge, unsigned n, uint64_t since_ns)
+{
+	bool early;
+	return wrote(&keys.remote, sge, n, since_ns, &early);
+}
+
+uint32_t check_key_got(const struct ibv_sge *sge, unsigned n, uint64_t since_ns, bool *early)
+{
+	return wrote(&keys.received, sge, n, since_ns, early);
 }

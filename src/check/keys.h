@@ -17,18 +17,23 @@ void check_mr_made(const struct ibv_mr *mr, const void *addr, uint64_t iova, int
 /* The newest CHECK_GONE of them are kept, with their sites. */
 enum { CHECK_GONE = 4096 };
 void check_key_gone(uint32_t key); /* of check_mr_gone */
+/* A window had that key. `at`: of the call that took it, or NULL. */
+void check_window_gone(uint32_t key, const struct rpwi_site *at);
 
 /* Where an SGE lies in this process; NULL: not in a region that is known. */
 const uint8_t *check_key_memory(const struct ibv_sge *s);
 /* Goes on with *sum over an SGE; false: the key is not known, or the memory not there. */
 bool check_key_sum(const struct ibv_sge *sge, uint32_t *sum);
-/* A WRITE or an atomic has come in, or (received) a message into a receive; of either the newest
- * 256 are kept. */
-void check_key_written(uint32_t qpn, uint32_t key, uint64_t addr, uint64_t len, bool received);
+/* A WRITE or an atomic has come in; of these, and of messages, the newest 256 are kept. */
+void check_key_written(uint32_t qpn, uint32_t key, uint64_t addr, uint64_t len);
+/* A message has come into a receive. `early`: the QP has requests that were not yet sent. */
+void check_key_received(uint32_t qpn, uint32_t key, uint64_t addr, uint64_t len, bool early);
 /* Where what `rkey` calls addr lies here; 0: the key is not known. */
 uintptr_t check_key_at(uint32_t rkey, uint64_t addr);
-/* The QP through which one has reached these SGEs since then; 0: none. */
-uint32_t check_key_wrote(const struct ibv_sge *sge, unsigned n, uint64_t since_ns, bool received);
+/* The QP through which one has reached these SGEs since then; 0: none. Of messages `early` is said:
+ * the first that came early, else any. */
+uint32_t check_key_wrote(const struct ibv_sge *sge, unsigned n, uint64_t since_ns);
+uint32_t check_key_got(const struct ibv_sge *sge, unsigned n, uint64_t since_ns, bool *early);
 
 /* ---- why a key does not do (access.c) ---- */
 
@@ -60,6 +65,7 @@ struct check_key {
 	uintptr_t made; /* return address */
 	struct rpwi_site gone;
 	uint64_t gone_ns; /* 0: it lives */
+	bool window;      /* gone: it was a memory window's */
 };
 bool check_key_look(uint32_t key, struct check_key *out);
 /* How many there are, and one of them. */

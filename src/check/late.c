@@ -42,8 +42,9 @@ static void both_ends(struct rpwi_finding *f, const struct check_qp *q)
 		f->site[i].what = "the message was posted here";
 		f->site[i++].at = w->site;
 	}
-	f->site[i].what = "made ready to receive here";
-	f->site[i].at = q->order.rtr_at;
+	check_site_add(f, "made ready to receive here", &q->order.rtr_at);
+	if (w)
+		f->site[i].when = RPWI_SITE_UNORDERED;
 }
 
 static struct rpwi_finding late_finding(const struct check_qp *q, bool first)
@@ -100,7 +101,7 @@ static void late_in_vain(struct check_qp *q, const char *so_far)
 	late_done(q);
 }
 
-static void no_receive(struct check_qp *q)
+static void no_receive(struct check_qp *q, const struct rpwi_pkt *p)
 {
 	struct check_order *o = &q->order;
 	const struct check_queue *of = q->srq ? &q->srq->q : &q->rq;
@@ -113,6 +114,9 @@ static void no_receive(struct check_qp *q)
 	/* a datagram that is lost for want of a receive is what programs of UC and UD have to
 	 * expect; but not that there has never been one */
 	if (q->t->type != IBV_QPT_RC && of->tail)
+		return;
+	/* a group's senders are members, too, and need not listen */
+	if (p->dqpn == RPWI_MCAST_QPN)
 		return;
 	o->late_tries++;
 	if (o->late_ns || o->late_told)
@@ -267,7 +271,7 @@ void check_told(struct rpwi_qp *t, enum rpwi_told what, const struct rpwi_pkt *p
 		return;
 	struct check_qp *q = check_qpn_find(t->qpn);
 	if (q && what == RPWI_TOLD_NO_RECEIVE)
-		no_receive(q);
+		no_receive(q, p);
 	else if (q && what == RPWI_TOLD_RNR_NAK)
 		rnr_told(q);
 	else if (q)
@@ -321,7 +325,7 @@ void check_unsolicited(const struct ibv_cq *ibv, bool solicited)
 static void unsolicited_look(struct check_cq *cq, uint64_t least_ns)
 {
 	uint64_t ns = cq->unsolicited_ns ? rpwi_now_ns() - cq->unsolicited_ns : 0;
-	if (cq->solicited_seen || !ns || ns < least_ns)
+	if (cq->solicited_seen || !ns || ns < least_ns || cq->polls >= CHECK_POLLS)
 		return;
 	cq->solicited_seen = true; /* it is told once */
 	struct rpwi_finding f = of_cq(RPWI_RULE_SOLICITED_NEVER, cq);

@@ -295,14 +295,26 @@ struct rpwi_finding check_finding(
 	return f;
 }
 
-void check_site_add(struct rpwi_finding *f, const char *what, const struct rpwi_site *at)
+static void site_add(struct rpwi_finding *f, const char *what, const struct rpwi_site *at,
+	enum rpwi_site_when when)
 {
 	for (unsigned i = 0; i < RPWI_FINDING_SITES && at->pc[0]; i++)
 		if (!f->site[i].what) {
 			f->site[i].what = what;
 			f->site[i].at = *at;
+			f->site[i].when = when;
 			return;
 		}
+}
+
+void check_site_add(struct rpwi_finding *f, const char *what, const struct rpwi_site *at)
+{
+	site_add(f, what, at, RPWI_SITE_BEFORE);
+}
+
+void check_site_after(struct rpwi_finding *f, const char *what, const struct rpwi_site *at)
+{
+	site_add(f, what, at, RPWI_SITE_AFTER);
 }
 
 const struct check_wr *check_oldest(const struct check_queue *q)

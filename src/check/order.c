@@ -75,6 +75,7 @@ static void psn_compare(struct check_qp *sends, struct check_qp *receives)
 		sends->t->qpn, sends->order.sq_psn, receives->t->qpn, receives->order.rq_psn);
 	f.site[1].what = "the peer was made ready to send here";
 	f.site[1].at = sends->order.rts_at;
+	f.site[1].when = RPWI_SITE_UNORDERED;
 	rpwi_check_report(&f);
 }
 
@@ -89,6 +90,7 @@ static void mtu_compare(struct check_qp *q, struct check_qp *p)
 		q->t->mtu, p->t->mtu, p->t->qpn);
 	f.site[1].what = "the peer was made ready to receive here";
 	f.site[1].at = p->order.rtr_at;
+	f.site[1].when = RPWI_SITE_UNORDERED;
 	rpwi_check_report(&f);
 }
 
@@ -167,11 +169,12 @@ void check_modified(const struct ibv_qp *qp, const struct ibv_qp_attr *a, int ma
 	struct check_order *o = q ? &q->order : NULL;
 	if (o && mask & IBV_QP_QKEY)
 		o->qkey_at = rpwi_check_site;
+	if (o && mask & IBV_QP_STATE && a->qp_state == IBV_QPS_RTR)
+		o->rtr_at = rpwi_check_site;
 	if (o && mask & IBV_QP_RQ_PSN) {
 		o->rtr = true;
 		o->connects++;
 		o->rq_psn = a->rq_psn & RPWI_PSN_MASK;
-		o->rtr_at = rpwi_check_site;
 		o->by_cm = cm_made(q, &active);
 	}
 	if (o && mask & IBV_QP_SQ_PSN) {
@@ -236,8 +239,10 @@ static void rd_atomic_compare(struct check_qp *q, const struct check_wr *w)
 		q->t->qpn, q->t->attr.max_rd_atomic, p->t->qpn, p->t->attr.max_dest_rd_atomic);
 	f.site[1].what = "the peer was made ready to receive here";
 	f.site[1].at = p->order.rtr_at;
+	f.site[1].when = RPWI_SITE_UNORDERED;
 	f.site[2].what = "the first READ or atomic, posted here";
 	f.site[2].at = w->site;
+	f.site[2].when = RPWI_SITE_AFTER;
 	rpwi_check_report(&f);
 }
 
@@ -442,6 +447,7 @@ void check_unanswered(const struct rpwi_qp *t)
 				p->t->qpn, p->t->attr.dest_qp_num);
 			f.site[1].what = "the other one was made ready to receive here";
 			f.site[1].at = p->order.rtr_at;
+			f.site[1].when = RPWI_SITE_UNORDERED;
 		} else {
 			snprintf(f.text, sizeof(f.text),
 				"dest_qp_num of this QP is 0x%06x, and this process, whose number "

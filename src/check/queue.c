@@ -52,10 +52,12 @@ static void look_for_change(
 		return;
 	struct rpwi_finding f = check_finding(rule, q, w);
 	w->summed = false;
-	uint32_t by = check_key_wrote(w->sge, w->nsge, w->posted_ns, false),
-		 answer = check_key_wrote(w->sge, w->nsge, w->posted_ns, true);
-	/* the peer's answer in the buffer of the question (buffer-shared): it had all of it */
-	if (answer && rule == RPWI_RULE_BUFFER_CHANGED_LATE)
+	bool early;
+	uint32_t by = check_key_wrote(w->sge, w->nsge, w->posted_ns),
+		 answer = check_key_got(w->sge, w->nsge, w->posted_ns, &early);
+	/* the peer's answer in the buffer of the question (buffer-shared): it had all of it, though
+	 * its acknowledgement may come behind the answer */
+	if (answer && (!early || rule == RPWI_RULE_BUFFER_CHANGED_LATE))
 		return;
 	if (by || answer)
 		snprintf(f.text, sizeof(f.text),
@@ -71,6 +73,7 @@ static void look_for_change(
 	if (rpwi_check_site.pc[0] && rule == RPWI_RULE_BUFFER_CHANGED_LATE) {
 		f.site[1].what = "seen here, as the completion is polled";
 		f.site[1].at = rpwi_check_site;
+		f.site[1].when = RPWI_SITE_AFTER;
 	}
 	rpwi_check_report(&f);
 }
@@ -552,6 +555,7 @@ static void unread_of(struct check_qp *q, struct check_queue *of)
 			w->status, rpwi_status_name((enum ibv_wc_status)w->status));
 		f.site[1].what = "destroyed or reset here";
 		f.site[1].at = rpwi_check_site;
+		f.site[1].when = RPWI_SITE_AFTER;
 		rpwi_check_report(&f);
 	}
 }

@@ -53,6 +53,9 @@ struct check_queue {
 	uint8_t overlaps_told;
 };
 
+/* With so many polls in vain a program does not rely on the event. */
+enum { CHECK_POLLS = 3 };
+
 /* What completes into a CQ. */
 struct check_cq {
 	struct check_cq *next;
@@ -68,6 +71,7 @@ struct check_cq {
 	/* receives that came unsolicited, while only a solicited one makes an event (order.c): */
 	uint64_t unsolicited_ns; /* the first one since the last poll; 0: none */
 	uint32_t unsolicited;
+	uint8_t polls; /* in vain, since it was armed for those; at most CHECK_POLLS */
 	bool solicited_seen, overran;
 };
 
@@ -165,8 +169,9 @@ struct check_srq *check_srq_find(const struct ibv_srq *srq);
 struct rpwi_finding check_finding(
 	enum rpwi_check_rule rule, const struct check_qp *q, const struct check_wr *w);
 const char *check_op_name(const struct check_queue *q, const struct check_wr *w);
-/* One more site, if it is known. */
+/* One more site, if it is known: of a call before that of the first site, or after it. */
 void check_site_add(struct rpwi_finding *f, const char *what, const struct rpwi_site *at);
+void check_site_after(struct rpwi_finding *f, const char *what, const struct rpwi_site *at);
 void check_queue_fini(struct check_queue *q); /* the lock is not held */
 void check_qp_take_out(struct check_qp *q);   /* of the table */
 void check_cq_take_out(struct check_cq *c);

@@ -215,6 +215,7 @@ static void report(const struct check_qp *q, const struct access *a, const struc
 	f.site[1].what = "the first one, posted here";
 	f.site[1].at.pc[0] = a->was.pc;
 	f.site[1].pid = a->was.pid;
+	f.site[1].when = RPWI_SITE_UNORDERED;
 	rpwi_check_report(&f);
 }
 

@@ -184,6 +184,9 @@ static void put_sites(size_t *used, const struct rpwi_finding *f)
 		put(used, any ? ",{\"what\":" : ",\"sites\":[{\"what\":");
 		any = true;
 		put_string(used, f->site[i].what);
+		const char *when = i ? rpwi_site_when_name(f->site[i].when) : NULL;
+		if (when)
+			put(used, ",\"when\":\"%s\"", when);
 		put(used, ",\"frames\":[");
 		for (unsigned k = 0; k < RPWI_SITE_FRAMES && f->site[i].at.pc[k]; k++) {
 			const struct frame_text *t = &rep.frame[i * RPWI_SITE_FRAMES + k];

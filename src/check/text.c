@@ -190,6 +190,13 @@ __attribute__((format(printf, 3, 4))) static void add(
 	l->len = RPWI_MIN(l->len + (size_t)n, l->room - 1);
 }
 
+const char *rpwi_site_when_name(enum rpwi_site_when when)
+{
+	static const char *const name[RPWI_SITE_UNORDERED + 1] = {
+		[RPWI_SITE_BEFORE] = "before", [RPWI_SITE_AFTER] = "after"};
+	return name[when];
+}
+
 static const char *or_unknown(const char *s) { return s && *s ? s : "?"; }
 
 size_t rpwi_finding_objects(const struct rpwi_finding *f, char *out, size_t room)

@@ -72,7 +72,7 @@ static void reached(struct rpwi_qp *t, const struct granted *g)
 	if (!rpwi_check_lock())
 		return;
 	if (g->access != IBV_ACCESS_REMOTE_READ)
-		check_key_written(t->qpn, g->rkey, g->addr, g->len, false);
+		check_key_written(t->qpn, g->rkey, g->addr, g->len);
 	check_freed_reached(t->qpn, g->rkey, g->addr, g->len);
 	const struct check_qp *q =
 		g->begins && rpwi_check_wants(RPWI_RULE_RACE) ? check_qpn_find(t->qpn) : NULL;
@@ -108,7 +108,7 @@ static int received(struct rpwi_qp *t, uint32_t lkey, uint64_t addr, uint32_t le
 {
 	if (rc || !len || !check_overlap_shares || !rpwi_check_lock())
 		return rc;
-	check_key_written(t->qpn, lkey, addr, len, true);
+	check_key_received(t->qpn, lkey, addr, len, t->sq_cur != t->sq_tail);
 	rpwi_check_unlock();
 	return rc;
 }
@@ -155,7 +155,10 @@ static int bind(struct rpwi_qp *t, const struct rpwi_bind *b)
 {
 	const struct dkey *k = mr_place(b->mw_key);
 	bool left = k && k->is_mw && k->valid && k->qpn;
+	uint32_t key = k ? k->key : 0;
 	int rc = device.bind_mw(t, b);
+	if (!rc && k && k->key != key)
+		check_window_gone(key, NULL);
 	const struct check_access a = {.pd = check_pd_root(&dqp_of(t)->pd->ibv),
 		.key = b->mr_key,
 		.access = IBV_ACCESS_MW_BIND,

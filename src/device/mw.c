@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "check/check.h"
+#include "check/keys.h"
 #include "device/hca.h"
 #include "device/mem.h"
 #include "fault/fault.h"
@@ -68,12 +69,15 @@ static void unbind(struct dkey *k)
 
 int dev_dealloc_mw(struct ibv_mw *ibv)
 {
+	RPWI_CHECK_HERE();
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return rpwi_fork_refuse("ibv_dealloc_mw");
 	struct dmw *mw = RPWI_CONTAINER_OF(ibv, struct dmw, ibv);
 	if (!hca_lock_live(LIVE_MW, ibv))
 		return ENOENT;
 	live_del(&mw->live);
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		check_window_gone(mw->k.key, &rpwi_check_site);
 	unbind(&mw->k);
 	mr_key_del(&mw->k);
 	mw->k.pd->refs--;

@@ -141,7 +141,9 @@ void checked_context_ends(const rpw_context *c)
 	if (n) {
 		struct rpwi_finding f = {.rule = RPWI_RULE_MSG_LEAK,
 			.site = {{.what = "one of them, posted here", .at = first->at},
-				{.what = "the context is destroyed here", .at = rpwi_check_site}}};
+				{.what = "the context is destroyed here",
+					.at = rpwi_check_site,
+					.when = RPWI_SITE_AFTER}}};
 		snprintf(f.text, sizeof(f.text),
 			"%u request%s of the context %s never given to rpw_request_destroy", n,
 			rpwi_plural(n), n == 1 ? "was" : "were");

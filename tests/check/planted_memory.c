@@ -11,6 +11,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define SANITIZED
+#endif
+
 enum { ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
 
 static struct ibv_mr *region(struct ibv_pd *pd, void *at, size_t len, int access)
@@ -364,6 +372,28 @@ static void mw_left(bool bad)
 	pair_close(&p);
 }
 
+/* The peer reads by the key that it was given before the window went. */
+static void key_stale_window(bool bad)
+{
+	struct pair p = pair_open(&(struct wish){0});
+	struct ibv_mw *mw = ibv_alloc_mw(p.pd, IBV_MW_TYPE_2);
+	struct ibv_mr *mr = region(p.pd, p.a.buf, 4096, ALL | IBV_ACCESS_MW_BIND), copy = *mr;
+	expect(mw, "a window");
+	bind_window(&p, mw, mr, 1);
+	poll_good(p.a.cq);
+	copy.rkey = mw->rkey;
+	if (bad)
+		expect(!ibv_dealloc_mw(mw), "the window to go");
+	struct other was = give(&p.a, &copy, p.a.buf);
+	expect(!read_at(&p.b, 2, 0, 64, &p.a, 0), "a READ");
+	poll_bad(p.b.cq, bad ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
+	take_back(&p.a, was);
+	if (!bad)
+		expect(!ibv_dealloc_mw(mw), "the window to go");
+	expect(!ibv_dereg_mr(mr), "the region to go");
+	pair_close(&p);
+}
+
 static void mw_left_region(bool bad)
 {
 	struct pair p = pair_open(&(struct wish){0});
@@ -434,7 +464,7 @@ const struct planted planted_memory[] = {
 	{"buffer-shared", "answer-in-place", answer_in_place},
 	{"mr-in-use", NULL, mr_in_use},
 	{"mr-in-use", "mr-in-use-recv", mr_in_use_recv},
-#ifndef __SANITIZE_ADDRESS__ /* it has a free of its own, and finds the same */
+#ifndef SANITIZED /* it has a free of its own, and finds the same */
 	{"memory-freed", NULL, memory_freed},
 	{"memory-freed", "memory-freed-recv", memory_freed_recv},
 	{"memory-freed", "memory-unmapped-recv", memory_unmapped_recv},
@@ -443,6 +473,7 @@ const struct planted planted_memory[] = {
 	{"memory-freed", "memory-unmapped-peer", memory_unmapped_peer},
 	{"key-stale", NULL, key_stale},
 	{"key-stale", "key-stale-peer", key_stale_peer},
+	{"key-stale", "key-stale-window", key_stale_window},
 	{"key-unknown", NULL, key_unknown},
 	{"key-unknown", "key-unknown-peer", key_unknown_peer},
 	{"key-access", NULL, key_access},

@@ -185,6 +185,16 @@ static void reads_beyond(bool bad)
 	pair_close(&p);
 }
 
+/* Nothing completes, and the program looks. */
+static void poll_in_vain(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+	for (unsigned i = 0; i < 30; i++) {
+		wait_ms(10);
+		expect(!ibv_poll_cq(cq, 1, &wc), "nothing");
+	}
+}
+
 static void qkey(bool bad)
 {
 	struct pair p = pair_open(&(struct wish){.type = IBV_QPT_UD});
@@ -205,10 +215,35 @@ static void qkey(bool bad)
 	expect(!ibv_post_send(p.a.qp, &wr, &none), "a send");
 	poll_good(p.a.cq);
 	if (bad)
-		wait_ms(500);
+		poll_in_vain(p.b.cq);
 	else
 		poll_good(p.b.cq);
 	expect(!ibv_destroy_ah(ah), "the handle to go");
+	pair_close(&p);
+}
+
+/* No receive was ever posted: to a group that is nobody's mistake. */
+static void recv_late_group(bool bad)
+{
+	struct pair p = pair_open(&(struct wish){.type = IBV_QPT_UD});
+	union ibv_gid group = {.raw = {[10] = 0xff, 0xff, 239, 7, 7, 7}};
+	struct ibv_ah_attr to = {.is_global = 1,
+		.port_num = 1,
+		.grh = {.dgid = bad ? p.gid : group, .sgid_index = 1, .hop_limit = 1}};
+	struct ibv_ah *ah = ibv_create_ah(p.pd, &to);
+	expect(ah && !ibv_attach_mcast(p.b.qp, &group, 0), "a group");
+	struct ibv_sge sge = {(uintptr_t)p.a.buf, 64, p.a.mr->lkey};
+	struct ibv_send_wr *none, wr = {.wr_id = 1,
+					  .sg_list = &sge,
+					  .num_sge = 1,
+					  .opcode = IBV_WR_SEND,
+					  .wr.ud = {.ah = ah,
+						  .remote_qpn = bad ? p.b.qp->qp_num : 0xffffff,
+						  .remote_qkey = 0x11111111}};
+	expect(!ibv_post_send(p.a.qp, &wr, &none), "a send");
+	poll_good(p.a.cq);
+	poll_in_vain(p.b.cq);
+	expect(!ibv_detach_mcast(p.b.qp, &group, 0) && !ibv_destroy_ah(ah), "the group to go");
 	pair_close(&p);
 }
 
@@ -265,11 +300,27 @@ static void solicited_never(bool bad)
 	pair_close(&p);
 }
 
+/* A program that polls anyway is not in need of the event. */
+static void solicited_polled(bool bad)
+{
+	struct pair p = pair_open(&(struct wish){0});
+	struct ibv_wc wc;
+	expect(!ibv_req_notify_cq(p.b.cq, 1) && !recv_at(&p.b, 1, 0, 64), "to be armed");
+	for (unsigned i = 0; i < (bad ? 1 : 4); i++)
+		expect(!ibv_poll_cq(p.b.cq, 1, &wc), "nothing yet");
+	expect(!send_at(&p.a, 1, 0, 64, IBV_SEND_SIGNALED), "a send");
+	poll_good(p.a.cq);
+	wait_ms(300);
+	poll_good(p.b.cq);
+	pair_close(&p);
+}
+
 const struct planted planted_order[] = {
 	{"recv-late", NULL, recv_late},
 	{"recv-late", "recv-late-by-little", recv_late_by_little},
 	{"recv-late", "recv-late-never", recv_late_never},
 	{"recv-late", "recv-late-shared", recv_late_shared},
+	{"recv-late", "recv-late-group", recv_late_group},
 	{"recv-ran-out", NULL, recv_ran_out},
 	{"psn-mismatch", NULL, psn_mismatch},
 	{"qpn-mismatch", NULL, qpn_mismatch},
@@ -285,5 +336,6 @@ const struct planted planted_order[] = {
 	{"gid-type", NULL, gid_type},
 	{"cq-overrun", NULL, cq_overrun},
 	{"solicited-never", NULL, solicited_never},
+	{"solicited-never", "solicited-polled", solicited_polled},
 	{0},
 };

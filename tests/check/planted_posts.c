@@ -116,6 +116,23 @@ static void inline_luck(bool bad)
 	pair_close(&p);
 }
 
+/* The device refuses it; drivers may have room for more than was asked for. */
+static void sge_luck(bool bad)
+{
+	struct pair p = pair_open(&(struct wish){.sges = bad ? 1 : 2});
+	struct ibv_sge sge[2] = {
+		{(uintptr_t)p.a.buf, 8, p.a.mr->lkey}, {(uintptr_t)p.a.buf + 64, 8, p.a.mr->lkey}};
+	struct ibv_send_wr *refused, wr = {.opcode = IBV_WR_SEND, .sg_list = sge, .num_sge = 2};
+	expect(!recv_at(&p.b, 1, 0, 64), "a receive");
+	expect(!ibv_post_send(p.a.qp, &wr, &refused) == !bad,
+		"what a post of two elements returns");
+	if (!bad) {
+		poll_good(p.a.cq);
+		poll_good(p.b.cq);
+	}
+	pair_close(&p);
+}
+
 static void wr_id_twice(bool bad)
 {
 	struct pair p = pair_open(&(struct wish){0});
@@ -160,6 +177,7 @@ const struct planted planted_posts[] = {
 	{"rq-overflow", NULL, rq_overflow},
 	{"cq-small", NULL, cq_small},
 	{"inline-luck", NULL, inline_luck},
+	{"sge-luck", NULL, sge_luck},
 	{"wr-id-twice", NULL, wr_id_twice},
 	{"buffer-changed", NULL, buffer_changed},
 	{"buffer-changed-late", NULL, buffer_changed_late},

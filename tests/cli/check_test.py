@@ -399,6 +399,29 @@ class Programs(Case):
         self.assertEqual(where["logicalLocations"][0]["fullyQualifiedName"], "ring_put")
         self.assertEqual([f["location"]["logicalLocations"][0]["fullyQualifiedName"] for f in result["stacks"][0]["frames"]], ["ring_put", "send_loop", "main"])
 
+    def flow(self, *order):
+        """The texts of the steps of a finding whose second and third site have that order."""
+        line = finding(sites=[(what, [("/nowhere/server", at)]) for at, what in enumerate(("first", "second", "third")[:len(order) + 1], 16)])
+        for site, when in zip(line["sites"][1:], order):
+            site.update({"when": when} if when else {})
+        document = self.sarif(self.report(begin(), line, end()))
+        self.validate(document)
+        result, = document["runs"][0]["results"]
+        flows = [thread["locations"] for flow in result.get("codeFlows", ()) for thread in flow["threadFlows"]]
+        for steps in flows:
+            self.assertEqual([step["executionOrder"] for step in steps], list(range(1, len(steps) + 1)))
+        return [[step["location"]["message"]["text"] for step in steps] for steps in flows]
+
+    def test_sarif_has_the_call_sites_in_the_order_of_the_calls(self):
+        self.assertEqual(self.flow(), [])
+        self.assertEqual(self.flow("before"), [["second", "first"]])
+        self.assertEqual(self.flow("after"), [["first", "second"]])
+        self.assertEqual(self.flow("before", "before"), [["third", "second", "first"]])
+        self.assertEqual(self.flow("before", "after"), [["second", "first", "third"]])
+        self.assertEqual(self.flow(None, "after"), [["first", "third"]])
+        for unknown in (None, "", "later"):
+            self.assertEqual(self.flow(unknown), [])
+
     def test_sarif_has_every_rule_and_every_finding_a_place(self):
         names = re.findall(r"\{(\d+), \"([a-z0-9-]+)\"", (SOURCE.parents[2] / "src/check/rules.c").read_text())
         report = self.report(begin(), *[finding(number=n, rule=name, sites=[("here", [("/nowhere/x", n)])] if n % 2 else []) for n, (_, name) in enumerate(names, 1)], end())

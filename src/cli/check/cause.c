@@ -47,12 +47,15 @@ static uint32_t collect(const struct ck_report *r, struct moment *m)
 	return n;
 }
 
-static void add_site(struct ck_kind *k, const struct moment *m, const char *what)
+static void add_site(
+	struct ck_kind *k, const struct moment *m, const char *what, enum rpwi_site_when when)
 {
 	if (!m->event || !m->event->site.frames)
 		return;
-	k->site[k->sites] = m->event->site;
-	k->site[k->sites++].what = what;
+	struct ck_site *s = &k->site[k->sites++];
+	*s = m->event->site;
+	s->what = what;
+	s->when = when;
 }
 
 /* Of the process that has the cause, if it is known. */
@@ -75,9 +78,10 @@ static int add_kind(
 	k.text = k.line ? json_string_value(json_object_get(k.line, "text")) : NULL;
 	if (!k.text)
 		return -ENOMEM;
-	add_site(&k, first, "first, here");
-	if (seen != first)
-		add_site(&k, seen, "then, here");
+	add_site(&k, first, "first, here", RPWI_SITE_BEFORE);
+	if (seen != first) /* no thread goes from one process to another */
+		add_site(&k, seen, "then, here",
+			seen->process == first->process ? RPWI_SITE_AFTER : RPWI_SITE_UNORDERED);
 	int rc = rpwi_ck_add(r, &k);
 	json_decref(k.line);
 	return rc;

@@ -42,6 +42,7 @@ struct ck_frame {
 };
 struct ck_site {
 	const char *what;
+	enum rpwi_site_when when;
 	struct ck_frame frame[RPWI_SITE_FRAMES];
 	unsigned frames;
 };

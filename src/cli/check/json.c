@@ -41,8 +41,11 @@ static json_t *sites_array(const struct ck_kind *k)
 		json_t *frames = json_array();
 		for (unsigned f = 0; f < k->site[i].frames; f++)
 			json_array_append_new(frames, frame_object(&k->site[i].frame[f]));
-		json_array_append_new(
-			sites, json_pack("{s:s, s:o}", "what", k->site[i].what, "frames", frames));
+		json_t *site = json_pack("{s:s, s:o}", "what", k->site[i].what, "frames", frames);
+		const char *when = i ? rpwi_site_when_name(k->site[i].when) : NULL;
+		if (when)
+			json_object_set_new(site, "when", json_string(when));
+		json_array_append_new(sites, site);
 	}
 	return sites;
 }

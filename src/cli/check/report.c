@@ -93,11 +93,20 @@ static bool reach_id(struct ck_report *r, struct ck_process *p, uint32_t id)
 
 /* ---- findings ---- */
 
+static enum rpwi_site_when when_of(const char *word)
+{
+	for (int w = RPWI_SITE_BEFORE; w < RPWI_SITE_UNORDERED; w++)
+		if (!strcmp(word, rpwi_site_when_name((enum rpwi_site_when)w)))
+			return (enum rpwi_site_when)w;
+	return RPWI_SITE_UNORDERED;
+}
+
 static void take_site(struct ck_site *s, const json_t *o)
 {
 	const json_t *frames = json_object_get(o, "frames"), *f;
 	size_t i;
 	s->what = string(o, "what");
+	s->when = when_of(string(o, "when"));
 	json_array_foreach(frames, i, f)
 	{
 		if (s->frames == RPWI_SITE_FRAMES)

@@ -122,6 +122,34 @@ static json_t *stack(const struct ck_site *s)
 	return json_pack("{s:o, s:o}", "message", message(s->what), "frames", frames);
 }
 
+/* ---- how it came about (3.36 to 3.38) ---- */
+
+static void add_step(json_t *steps, const struct ck_site *s)
+{
+	json_t *where = location(s);
+	if (!where)
+		return;
+	add_message(where, s->what);
+	json_array_append_new(steps, json_pack("{s:o, s:i}", "location", where, "executionOrder",
+					     (int)json_array_size(steps) + 1));
+}
+
+/* The sites whose order is known, the earliest first; NULL: there are not two. */
+static json_t *code_flow(const struct ck_kind *k)
+{
+	json_t *steps = json_array();
+	for (unsigned i = k->sites; i-- > 1;)
+		if (k->site[i].when == RPWI_SITE_BEFORE)
+			add_step(steps, &k->site[i]);
+	for (unsigned i = 0; i < k->sites; i++)
+		if (!i || k->site[i].when == RPWI_SITE_AFTER)
+			add_step(steps, &k->site[i]);
+	if (json_array_size(steps) > 1)
+		return json_pack("{s:[{s:o}]}", "threadFlows", "locations", steps);
+	json_decref(steps);
+	return NULL;
+}
+
 /* ---- rules and results (3.49, 3.27) ---- */
 
 static json_t *rule_object(const struct rpwi_rule_info *rule)
@@ -202,6 +230,9 @@ static json_t *result(const struct ck_kind *k)
 		"relatedLocations", others, "stacks", stacks, "partialFingerprints", fingerprint(k),
 		"occurrenceCount", json_integer(k->count ? k->count : 1));
 	json_object_set_new(o, "locations", where ? json_pack("[o]", where) : json_array());
+	json_t *flow = code_flow(k);
+	if (flow)
+		json_object_set_new(o, "codeFlows", json_pack("[o]", flow));
 	return o;
 }
 
