@@ -8,6 +8,7 @@
 #include "device/mem.h"
 #include "device/path.h"
 #include "device/ports.h"
+#include "device/way.h"
 #include "fault/fault.h"
 
 static const uint8_t v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -20,38 +21,12 @@ static void translate_own_gid(const struct dev *d, const union ibv_gid *gid, str
 			*a = d->net.gid[i].addr;
 }
 
-/* What the kernel said about the last host. It holds for a moment: programs make address handles by
- * the thousand, and to ask takes a socket, which is 19 us of their 20. The lock is held. */
-static struct {
-	struct rpwi_addr to;
-	struct rpwi_route route;
-	bool found; /* nobody has to wait for it */
-	uint64_t until_ns;
-} last;
-
-static bool is_last(const struct rpwi_addr *to)
-{
-	return rpwi_addr_eq(&last.to, to) && last.to.scope == to->scope;
-}
-
-static struct rpwi_route route_to(const struct rpwi_addr *to)
-{
-	uint64_t now_ns = rpwi_now_ns();
-	if (now_ns >= last.until_ns || !is_last(to)) {
-		last.to = *to;
-		last.route = rpwi_netdev_route(to);
-		last.found = false;
-		last.until_ns = now_ns + RPWI_NS_PER_MS;
-	}
-	return last.route;
-}
-
 int ah_find_host(struct dctx *c, const struct ibv_ah_attr *attr)
 {
 	RPWI_WHOLE;
 	const uint64_t longest_ns = RPWI_NS_PER_S;
 	struct rpwi_addr src = {0}, dst = {0};
-	struct rpwi_route route = {0};
+	struct way way = {0};
 	char text[INET6_ADDRSTRLEN];
 	hca_lock();
 	const struct dev *d = c->dev;
@@ -65,21 +40,20 @@ int ah_find_host(struct dctx *c, const struct ibv_ah_attr *attr)
 		asks = src.family == dst.family && !rpwi_addr_is_mcast(&dst);
 	}
 	if (asks) {
-		route = route_to(&dst);
-		asks = !last.found;
+		way = *way_to(&dst);
+		asks = !way.found;
 	}
 	hca_unlock();
 	if (!asks)
 		return 0;
-	int rc = rpwi_neighbor_wait(&src, &dst, &route, longest_ns);
+	int rc = rpwi_neighbor_wait(&src, &dst, &way.route, longest_ns);
 	if (rc) {
 		gid_text(attr->grh.dgid.raw, text);
 		rpwi_warn("%s: no host of this subnet answers at %s", c->dev->net.name, text);
 		return rc;
 	}
 	hca_lock();
-	if (is_last(&dst))
-		last.found = true;
+	way_found(&dst, way.turn);
 	hca_unlock();
 	return 0;
 }
@@ -119,11 +93,10 @@ static int own_side_check(const struct dev *d, const struct ibv_ah_attr *attr)
 	return 0;
 }
 
-int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, unsigned mtu_bytes,
-	struct rpwi_av *av, struct dport **port, struct dpeer **peer)
+/* All of the vector but what av_reach fills in. 0 or -EINVAL. */
+static int av_make(const struct dev *d, const struct ibv_ah_attr *attr, struct rpwi_av *av)
 {
-	const struct dev *d = c->dev;
-	char text[INET6_ADDRSTRLEN], text2[INET6_ADDRSTRLEN], why[RPWI_WHY_LEN] = "";
+	char text[INET6_ADDRSTRLEN], text2[INET6_ADDRSTRLEN];
 	unsigned gi = attr->grh.sgid_index;
 	int err = own_side_check(d, attr);
 	if (err)
@@ -150,12 +123,21 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 		return -EINVAL;
 	}
 	/* Members of a group on this host get it by UDP as all others do, and do not pace it. */
-	struct rpwi_route route = {0};
-	if (!rpwi_addr_is_mcast(&av->flow.dst))
-		route = route_to(&av->flow.dst);
-	av->loopback_zone = route.local;
+	bool to_group = rpwi_addr_is_mcast(&av->flow.dst);
+	const struct way *way = to_group ? NULL : way_to(&av->flow.dst);
+	av->loopback_zone = way && way->route.local;
 	if (!av->hop_limit)
-		av->hop_limit = rpwi_netdev_hops(&av->flow.dst, &route);
+		av->hop_limit =
+			way ? way->hops : rpwi_netdev_hops(&av->flow.dst, &(struct rpwi_route){0});
+	return 0;
+}
+
+/* What it is sent from, and the process that it is sent to. */
+static int av_reach(const struct dev *d, struct rpwi_av *av, uint32_t dqpn, unsigned mtu_bytes,
+	struct dport **port, struct dpeer **peer)
+{
+	char why[RPWI_WHY_LEN] = "";
+	int err = 0;
 	bool lanes_do = dqpn && av->loopback_zone && rpwi_lane_reaches(hca_here.lanes, dqpn);
 	*port = port_get(&av->flow.src, lanes_do, why, sizeof(why), &err);
 	if (!*port) {
@@ -166,11 +148,25 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 	*peer = peer_get(&av->flow.dst, dqpn, mtu_bytes);
 	if (!*peer) {
 		port_put(*port);
+		*port = NULL;
 		return -ENOMEM;
 	}
 	av->port = (*port)->io;
 	av->cc = &(*peer)->cc;
 	return 0;
+}
+
+int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, unsigned mtu_bytes,
+	struct rpwi_av *av, struct dport **port, struct dpeer **peer)
+{
+	int rc = av_make(c->dev, attr, av);
+	return rc ? rc : av_reach(c->dev, av, dqpn, mtu_bytes, port, peer);
+}
+
+int ah_reach(struct dah *ah)
+{
+	return av_reach(
+		to_dctx(ah->ibv.context)->dev, &ah->av, 0, RPWI_MTU_MAX, &ah->port, &ah->peer);
 }
 
 struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
@@ -191,15 +187,11 @@ struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	if (rc)
 		goto out;
 	ah->ibv.context = pd->context;
-	rc = ah_resolve(to_dctx(pd->context), attr, 0, RPWI_MTU_MAX, &ah->av, &ah->port, &ah->peer);
+	rc = av_make(to_dctx(pd->context)->dev, attr, &ah->av);
+	if (!rc)
+		rc = live_add(&ah->live, LIVE_AH, &ah->ibv, hca_here.made[LIVE_AH] + 1);
 	if (rc)
 		goto out;
-	rc = live_add(&ah->live, LIVE_AH, &ah->ibv, hca_here.made[LIVE_AH] + 1);
-	if (rc) {
-		port_put(ah->port);
-		peer_put(ah->peer);
-		goto out;
-	}
 	hca_here.made[LIVE_AH]++;
 	to_dpd(pd)->refs++;
 out:

@@ -16,6 +16,7 @@
 #include "device/ports.h"
 #include "device/progress.h"
 #include "device/tally.h"
+#include "device/way.h"
 #include "wire/icrc.h"
 
 static struct {
@@ -26,6 +27,7 @@ static struct {
 static void after_fork_child(void)
 {
 	service_atfork_child();
+	way_forget_all();
 	if (rpwi_fork_broken)
 		rpwi_lanes_leave(hca_here.lanes);
 	hca_here.generation++;
@@ -69,6 +71,7 @@ static void descriptors_close(void)
 		close(h->wake_fd);
 	if (h->watch_fd >= 0)
 		close(h->watch_fd);
+	way_forget_all();
 	h->steer_fd = h->watch_fd = h->wake_fd = -1;
 }
 

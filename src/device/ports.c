@@ -104,7 +104,9 @@ void port_put(struct dport *p)
 	p->refs = 1;
 	p->close_ns = rpwi_now_ns() + IDLE_NS;
 	atomic_fetch_add(&h->idle_ports, 1);
-	if (h->service_running)
+	/* awake, or with an earlier time to wake at, it finds this by itself */
+	if (atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) &&
+		p->close_ns < h->service_wake_ns)
 		service_wake();
 }
 

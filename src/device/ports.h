@@ -37,5 +37,8 @@ int ah_find_host(struct dctx *c, const struct ibv_ah_attr *attr);
  * success *port and *peer are referenced for the caller. */
 int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, unsigned mtu_bytes,
 	struct rpwi_av *av, struct dport **port, struct dpeer **peer);
+/* Before an address handle is sent by for the first time: what it is sent from, which a UD QP has
+ * open as a rule, is opened no earlier. 0 or -errno, with the reason in the log. */
+int ah_reach(struct dah *ah);
 
 #endif

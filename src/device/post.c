@@ -14,8 +14,11 @@ __attribute__((cold, noinline)) static int all_in_order(
 	const struct dqp *q, const struct ibv_send_wr *wr)
 {
 	int rc = 0;
-	for (; wr && !rc; wr = wr->next)
-		rc = rpwi_qp_check_wr(&q->t, wr, post_av(q, wr));
+	for (; wr && !rc; wr = wr->next) {
+		const struct rpwi_av *av;
+		rc = post_av(q, wr, &av);
+		rc = rc ? rc : rpwi_qp_check_wr(&q->t, wr, av);
+	}
 	return rc;
 }
 
@@ -39,9 +42,11 @@ static int post_list(struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr *
 		return rc;
 	}
 	for (; wr; wr = wr->next) {
-		const struct rpwi_av *av = post_av(q, wr);
-		rc = RPWI_UNLIKELY(rpwi_plan_on) ? fault_post_send(q, wr, av)
-						 : rpwi_qp_post_send(&q->t, wr, av);
+		const struct rpwi_av *av;
+		rc = post_av(q, wr, &av);
+		if (RPWI_LIKELY(!rc))
+			rc = RPWI_UNLIKELY(rpwi_plan_on) ? fault_post_send(q, wr, av)
+							 : rpwi_qp_post_send(&q->t, wr, av);
 		if (rc) {
 			*bad = wr;
 			errno = -rc;

@@ -4,6 +4,7 @@
 #define ROPEWAY_DEVICE_QP_H
 
 #include "device/hca.h"
+#include "device/ports.h"
 
 /* qpn.c; the lock is held */
 int qpn_alloc(struct dqp *q, uint32_t *qpn);
@@ -18,12 +19,18 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 int dev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int dev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int dev_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
-/* The address that a UD QP's request names; NULL: none, or no UD QP. */
-static inline const struct rpwi_av *post_av(const struct dqp *q, const struct ibv_send_wr *wr)
+/* The address that a UD QP's SEND names; NULL: none, or it is nothing else. 0, or -errno: it cannot
+ * be sent to. */
+static inline int post_av(
+	const struct dqp *q, const struct ibv_send_wr *wr, const struct rpwi_av **av)
 {
-	return q->t.type == IBV_QPT_UD && wr->wr.ud.ah
-		       ? &RPWI_CONTAINER_OF(wr->wr.ud.ah, struct dah, ibv)->av
-		       : NULL;
+	*av = NULL;
+	bool sends = wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM;
+	if (q->t.type != IBV_QPT_UD || !sends || !wr->wr.ud.ah)
+		return 0;
+	struct dah *ah = RPWI_CONTAINER_OF(wr->wr.ud.ah, struct dah, ibv);
+	*av = &ah->av;
+	return RPWI_LIKELY(ah->port) ? 0 : ah_reach(ah);
 }
 
 /* build.c */

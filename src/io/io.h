@@ -65,6 +65,8 @@ unsigned rpwi_netdev_uverbs(const struct rpwi_netdev *d);
 /* A non-blocking descriptor that becomes readable when an address or link changes; drain with
  * rpwi_netdev_watch_read (true: something changed). fd or -errno. */
 int rpwi_netdev_watch_open(void);
+/* Likewise when anything changes that rpwi_netdev_route or rpwi_neighbor_begin may answer by. */
+int rpwi_netdev_ways_open(void);
 bool rpwi_netdev_watch_read(int fd);
 /* The kernel's own decision about the way to an address. */
 struct rpwi_route {

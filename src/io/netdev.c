@@ -554,6 +554,21 @@ int rpwi_netdev_watch_open(void)
 	return rpwi_rtnl_open(RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR);
 }
 
+int rpwi_netdev_ways_open(void)
+{
+	/* the newer groups have no name as a bit */
+	const uint32_t newer = 1u << (RTNLGRP_IPV6_RULE - 1) | 1u << (RTNLGRP_NEXTHOP - 1);
+	/* what is read is that something came; beyond this the kernel says ENOBUFS, which is as
+	 * good */
+	const int least = 4096;
+	int fd = rpwi_rtnl_open(RTMGRP_LINK | RTMGRP_NEIGH | RTMGRP_IPV4_IFADDR |
+				RTMGRP_IPV6_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE |
+				RTMGRP_IPV4_RULE | newer);
+	if (fd >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &least, sizeof(least));
+	return fd;
+}
+
 bool rpwi_netdev_watch_read(int fd)
 {
 	bool changed = false;

@@ -94,6 +94,7 @@ int rpwi_netdev_list(struct rpwi_netdev **list, unsigned *all)
 
 int rpwi_netdev_watch_open(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 bool rpwi_netdev_watch_read(int fd) { return false; }
+int rpwi_netdev_ways_open(void) { return -EMFILE; }
 struct rpwi_route rpwi_netdev_route(const struct rpwi_addr *a)
 {
 	return (struct rpwi_route){.local = fake_is_local(a)};
