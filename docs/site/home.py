@@ -4,16 +4,18 @@
 A line of index.md.in in double braces is replaced:
   {{ block DOCUMENT FIRST }}  the fenced block of DOCUMENT that begins with the line FIRST. The page has no commands of its own: the test docs holds those of documents
   {{ plot DOCUMENT }}         a plot of the first table of DOCUMENT with a column Ratio
-  {{ live }}                  the pages of LIVE, each in a frame; those that this build lacks are left out
+  {{ live }}                  the pages of LIVE; those that this build lacks are left out
 """
 import html
 import re
 
 import plots
 
-LIVE = [  # a page of the site that answers to clicks, its title, what to do with it
+LIVE = [  # a page that this build made (*.html: it answers to clicks, and is shown in a frame), its title, what it is
     ("docs/learn/ladders/07-loss-nak-server.html", "Packets, some of them lost",
      "`ropeway explain` drew this page from a capture of chapter 7 of the tour. Select an arrow to see each field with its bytes, and why the packet was sent; **Next problem** goes to the next loss."),
+    ("docs/check-gallery.md", "Broken programs, checked",
+     "`ropeway run --check` ran ten small programs with a bug each while this site was made: [what it said, beside their sources](docs/check-gallery.md)."),
 ]
 
 
@@ -33,8 +35,11 @@ def takes(text):
 def live(has_page):
     out = []
     for page, title, lead in LIVE:
-        if has_page(page):
-            out += [f"### {title}", lead, f'<iframe class="live" src="{page}#lang=en" title="{html.escape(title)}" loading="lazy"></iframe>',
+        if not has_page(page):
+            continue
+        out += [f"### {title}", lead]
+        if page.endswith(".html"):
+            out += [f'<iframe class="live" src="{page}#lang=en" title="{html.escape(title)}" loading="lazy"></iframe>',
                     f'<p><a href="{page}">Open this page alone</a></p>']
     return "\n\n".join(out)
 

@@ -7,6 +7,7 @@
   - man/*.md from the man pages, by mandoc
   - index.md from index.md.in (home.py)
   - docs/bench/RESULTS.md with a plot above each table
+  - docs/check-gallery.md: the programs of examples/check, and what the checker says (gallery.py)
   - docs/learn/ladders/*.html: the ladder pages of a run of the tour, and a page that lists them
 """
 import os
@@ -22,6 +23,7 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
 import c_reference  # noqa: E402
+import gallery  # noqa: E402
 import home  # noqa: E402
 import plots  # noqa: E402
 import python_reference  # noqa: E402
@@ -154,7 +156,10 @@ class Stage:
         self.write("reference/python.rst", python_reference.reference(ROOT / "python"))
         self.man_pages()
         self.ladders()
-        first = home.expand((HERE / "index.md.in").read_text(encoding="utf-8"), ROOT, lambda page: (self.out / "html" / page).exists())
+        checked = gallery.page(ROOT, self.build)
+        if checked:
+            self.write(gallery.PAGE + ".md", checked)
+        first = home.expand((HERE / "index.md.in").read_text(encoding="utf-8"), ROOT, lambda page: (self.out / "html" / page).exists() or (self.out / page).exists())
         self.pictures(first, ROOT)
         self.write("index.md", first)
         self.sources()

@@ -33,7 +33,7 @@ ALL_RULES = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa
 IN_THE_DARK = {"type": "rule", "values": ["color-contrast"]}  # what depends on colors
 ON_A_PHONE = {"type": "rule", "values": ["target-size", "scrollable-region-focusable"]}  # what depends on the width
 PICTURES = {"index.html", "README.html", "reference/c.html", "reference/python.html", "docs/bench/RESULTS.html", "docs/learn/03-wire.html", "docs/learn/README.zh.html",
-            "docs/learn/ladders/03-wire-write.html", "man/ropeway-1.html", "docs/programs.html"}
+            "docs/learn/ladders/03-wire-write.html", "man/ropeway-1.html", "docs/programs.html", "docs/check-gallery.html"}
 
 
 class Links(HTMLParser):
