@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -57,4 +59,45 @@ bool rpwi_mapped(const void *addr, size_t len, bool writes)
 		right = has_no_gap(at, end);
 	errno = kept;
 	return right;
+}
+
+/* "begin-end perms offset dev inode   path". False: `fn` wants no more. */
+static bool line_tell(char *line, bool (*fn)(const struct rpwi_mapping *m, void *arg), void *arg)
+{
+	char *at = line;
+	struct rpwi_mapping m = {.begin = strtoull(at, &at, 16)};
+	m.end = *at == '-' ? strtoull(at + 1, &at, 16) : 0;
+	m.perms = at + (*at == ' ');
+	m.offset = strlen(m.perms) > 5 ? strtoull(m.perms + 5, NULL, 16) : 0;
+	m.path = strchr(m.perms, '/');
+	return strlen(m.perms) < 4 || fn(&m, arg);
+}
+
+void rpwi_mappings_each(int pid, bool (*fn)(const struct rpwi_mapping *m, void *arg), void *arg)
+{
+	char buf[4096];
+	size_t have = 0;
+	bool more = true;
+	int kept = errno;
+	snprintf(buf, sizeof(buf), pid ? "/proc/%d/maps" : "/proc/self/maps", pid);
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, buf, O_RDONLY | O_CLOEXEC, 0);
+	while (fd >= 0 && more) {
+		long n = syscall(SYS_read, fd, buf + have, sizeof(buf) - 1 - have);
+		if (n <= 0)
+			break;
+		have += (size_t)n;
+		buf[have] = '\0';
+		char *line = buf, *end;
+		for (; more && (end = strchr(line, '\n')); line = end + 1) {
+			*end = '\0';
+			more = line_tell(line, fn, arg);
+		}
+		have -= (size_t)(line - buf);
+		memmove(buf, line, have);
+		if (have == sizeof(buf) - 1) /* no line is so long */
+			have = 0;
+	}
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	errno = kept;
 }

@@ -81,7 +81,7 @@ static void judge_stale(
 			"the memory window of %s 0x%x was deallocated, or bound anew with another "
 			"key, %llu us ago",
 			key_word(a), a->key, (unsigned long long)((now - k->gone_ns) / 1000));
-		check_site_add(f, "deallocated here", &k->gone);
+		rpwi_finding_site(f, "deallocated here", &k->gone);
 		return;
 	}
 	f->rule = after ? RPWI_RULE_MR_IN_USE : RPWI_RULE_KEY_STALE;
@@ -93,7 +93,8 @@ static void judge_stale(
 		key_word(a), a->key, (unsigned long long)k->region.len,
 		(unsigned long long)k->region.iova,
 		(unsigned long long)((now - k->gone_ns) / 1000));
-	(after ? check_site_after : check_site_add)(f, "deregistered here", &k->gone);
+	rpwi_finding_site_when(
+		f, "deregistered here", &k->gone, after ? RPWI_SITE_AFTER : RPWI_SITE_BEFORE);
 }
 
 bool check_key_judge(const struct check_access *a, struct rpwi_finding *f)
@@ -114,7 +115,7 @@ bool check_key_judge(const struct check_access *a, struct rpwi_finding *f)
 	}
 	if (!check_region_judge(a, &k.region, f))
 		return false;
-	check_site_add(f, "the region was registered here", &(struct rpwi_site){{k.made}});
+	rpwi_finding_site(f, "the region was registered here", &(struct rpwi_site){{k.made}});
 	return true;
 }
 
@@ -185,12 +186,11 @@ static void lose_sends(struct check_qp *q, void *arg)
 		f.key = l->key;
 		w->told = true;
 		w->summed = false;
-		snprintf(f.text, sizeof(f.text),
+		rpwi_finding_site_when(&f, "deregistered here", &rpwi_check_site, RPWI_SITE_AFTER);
+		rpwi_check_say(&f,
 			"the region of lkey 0x%x was deregistered %llu us after the post, and the "
 			"request has not completed",
 			l->key, (unsigned long long)((rpwi_now_ns() - w->posted_ns) / 1000));
-		check_site_after(&f, "deregistered here", &rpwi_check_site);
-		rpwi_check_report(&f);
 	}
 }
 
@@ -254,6 +254,26 @@ void check_remote_refused(uint32_t qpn, const struct check_access *a)
 						    is_unmapped(a, &f))))
 		remote_report(q, &f, a);
 	rpwi_check_unlock();
+}
+
+void check_flags_refuse(struct check_qp *q, const struct rpwi_pkt *p)
+{
+	unsigned op = rpwi_pkt_op(p);
+	bool atomic = rpwi_op_has(op, RPWI_F_ATOMIC), reads = rpwi_op_has(op, RPWI_F_READ);
+	struct check_access a = {.remote = true,
+		.key = p->rkey,
+		.addr = p->va,
+		.len = atomic ? 8 : p->dma_len,
+		.access = reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE};
+	if (atomic)
+		a.access = IBV_ACCESS_REMOTE_ATOMIC;
+	struct rpwi_finding f = check_finding(RPWI_RULE_QP_ACCESS, q, NULL);
+	rpwi_finding_site(&f, "qp_access_flags were set here", &q->order.access_at);
+	snprintf(f.text, sizeof(f.text),
+		"the peer's request needs %s, which qp_access_flags of QP 0x%06x do not have; "
+		"what the memory region permits does not matter",
+		right_name(a.access), q->t->qpn);
+	remote_report(q, &f, &a);
 }
 
 void check_window_refused(
@@ -339,13 +359,12 @@ void check_window_left(uint32_t qpn, uint32_t key, bool again)
 	if (w)
 		w->told = true;
 	else
-		check_site_add(&f, "called here", &rpwi_check_site);
-	snprintf(f.text, sizeof(f.text),
+		rpwi_finding_site(&f, "called here", &rpwi_check_site);
+	rpwi_check_say(&f,
 		again ? "the memory window of rkey 0x%x is bound, and was not invalidated"
 		      : "a memory window is bound to the region of key 0x%x, which is to be "
 			"deregistered",
 		key);
-	rpwi_check_report(&f);
 	rpwi_check_unlock();
 }
 

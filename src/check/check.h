@@ -87,6 +87,9 @@ static inline bool rpwi_check_wants(enum rpwi_check_rule r) { return rpwi_check_
 /* Reports it, or counts it where the same rule was found at the same sites. With halt=1 it does not
  * return, unless it is a note. */
 void rpwi_check_report(struct rpwi_finding *f);
+/* The same, with its text. */
+void rpwi_check_say(struct rpwi_finding *f, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 /* No finding, but something that the first cause of a failure is found by: of the file alone. */
 void rpwi_check_event(const char *what, uint32_t qpn, uint32_t peer_qpn, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));

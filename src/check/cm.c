@@ -65,21 +65,20 @@ static const struct cm_event *last_of(const void *id, unsigned *n)
 static void report(const struct cm_event *e, unsigned n)
 {
 	bool own = e->tid == syscall(SYS_gettid);
-	struct rpwi_finding f = {.rule = own ? RPWI_RULE_CM_DESTROYED : RPWI_RULE_CM_UNACKED,
-		.site = {{.what = "rdma_destroy_id is called here", .at = rpwi_check_site},
-			{.what = "the event was taken here", .at = e->at}}};
+	struct rpwi_finding f = {.rule = own ? RPWI_RULE_CM_DESTROYED : RPWI_RULE_CM_UNACKED};
+	rpwi_finding_site(&f, "rdma_destroy_id is called here", &rpwi_check_site);
+	rpwi_finding_site(&f, "the event was taken here", &e->at);
 	if (own)
-		snprintf(f.text, sizeof(f.text),
+		rpwi_check_say(&f,
 			"this thread took the event %s of the id, has not acknowledged it, and "
 			"destroys the id: rdma_destroy_id waits for the acknowledgement, which "
 			"could only come after it",
 			e->name);
 	else
-		snprintf(f.text, sizeof(f.text),
+		rpwi_check_say(&f,
 			"%u event%s of the id %s taken by another thread and not acknowledged, the "
 			"last one %s: rdma_destroy_id waits",
 			n, rpwi_plural(n), n == 1 ? "was" : "were", e->name);
-	rpwi_check_report(&f);
 }
 
 void check_cm_destroys(const void *id)

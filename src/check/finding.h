@@ -53,6 +53,12 @@ struct rpwi_finding {
 	} site[RPWI_FINDING_SITES];
 };
 
+/* One more site, if it is known and there is room; of a call before that of the first site, or as
+ * `when` says. */
+void rpwi_finding_site(struct rpwi_finding *f, const char *what, const struct rpwi_site *at);
+void rpwi_finding_site_when(struct rpwi_finding *f, const char *what, const struct rpwi_site *at,
+	enum rpwi_site_when when);
+
 /* The same with frames as texts: what a block of text is made of. */
 struct rpwi_shown {
 	const struct rpwi_rule_info *rule;

@@ -40,8 +40,8 @@ static void forks(const void *pc, const void *frame)
 	struct check_key k;
 	uint32_t n = check_keys_count(&k);
 	struct rpwi_finding f = {.rule = RPWI_RULE_FORK_REGISTERED};
-	check_site_add(&f, "fork called here", &rpwi_check_site);
-	check_site_add(&f, "one of the regions, registered here", &(struct rpwi_site){{k.made}});
+	rpwi_finding_site(&f, "fork called here", &rpwi_check_site);
+	rpwi_finding_site(&f, "one of the regions, registered here", &(struct rpwi_site){{k.made}});
 	snprintf(f.text, sizeof(f.text),
 		"fork with %u memory regions, on a kernel that does not copy pinned pages, and "
 		"without ibv_fork_init",
@@ -63,12 +63,11 @@ static void in_child(void)
 void check_child_uses(const struct check_qp *q, const struct rpwi_site *made, const char *what)
 {
 	struct rpwi_finding f = check_finding(RPWI_RULE_CHILD_USES, q, NULL);
-	snprintf(f.text, sizeof(f.text),
+	rpwi_finding_site(&f, "called here", &rpwi_check_site);
+	rpwi_finding_site(&f, "the parent made it here", made);
+	rpwi_check_say(&f,
 		"process %d, a child of %d, calls %s for an object that its parent has made",
 		(int)getpid(), (int)getppid(), what);
-	check_site_add(&f, "called here", &rpwi_check_site);
-	check_site_add(&f, "the parent made it here", made);
-	rpwi_check_report(&f);
 }
 
 void check_child_polls(const struct ibv_cq *ibv)

@@ -2,17 +2,15 @@
 /* freed.c - see freed.h. */
 #include "check/freed.h"
 
+#include "base/mapped.h"
 #include "check/hooks.h"
 #include "check/keys.h"
 #include "check/overlap.h"
 #include "check/pages.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 int rpwi_check_in_flight;
 
@@ -88,12 +86,11 @@ static void say_lost(
 	f.addr = s->addr;
 	f.len = s->length;
 	f.key = s->lkey;
-	snprintf(f.text, sizeof(f.text),
+	rpwi_finding_site_when(&f, how_here(v->how), &(struct rpwi_site){{v->pc}}, RPWI_SITE_AFTER);
+	rpwi_check_say(&f,
 		"the program has %s %llu bytes at 0x%llx, and the request that uses them has not "
 		"completed",
 		how_text(v->how), (unsigned long long)v->len, (unsigned long long)v->addr);
-	check_site_after(&f, how_here(v->how), &(struct rpwi_site){{v->pc}});
-	rpwi_check_report(&f);
 }
 
 static bool lose(struct check_qp *q, struct check_queue *of, struct check_wr *w, void *arg)
@@ -126,33 +123,25 @@ static void lose_sends(struct check_qp *q, void *arg)
 				lose(q, &q->sq, &q->sq.ring[i & q->sq.mask], &ring.note[n % NOTES]);
 }
 
+struct privacy {
+	uint64_t addr;
+	bool is;
+};
+
+static bool privacy_look(const struct rpwi_mapping *m, void *arg)
+{
+	struct privacy *p = arg;
+	bool found = p->addr >= m->begin && p->addr < m->end;
+	p->is = found && m->perms[3] == 'p';
+	return !found;
+}
+
 /* Pages of a file or of shared memory stay the same ones. */
 static bool is_private(uint64_t addr)
 {
-	char buf[4096];
-	size_t have = 0;
-	bool is = false, found = false;
-	rpwi_shield();
-	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-	for (ssize_t n;
-		fd >= 0 && !found && (n = read(fd, buf + have, sizeof(buf) - 1 - have)) > 0;) {
-		have += (size_t)n;
-		buf[have] = '\0';
-		char *line = buf, *end;
-		for (; (end = strchr(line, '\n')) && !found; line = end + 1) {
-			char *at;
-			uint64_t begin = strtoull(line, &at, 16), upto = strtoull(at + 1, &at, 16);
-			found = addr >= begin && addr < upto;
-			is = found && at[4] == 'p';
-		}
-		have -= (size_t)(line - buf);
-		memmove(buf, line, have);
-		if (have == sizeof(buf) - 1)
-			have = 0;
-	}
-	if (fd >= 0)
-		close(fd);
-	return is;
+	struct privacy p = {.addr = addr};
+	rpwi_mappings_each(0, privacy_look, &p);
+	return p.is;
 }
 
 static void mark(uint32_t key, uint32_t *loss, void *arg) { *loss = *(const uint32_t *)arg; }
@@ -210,7 +199,7 @@ static void say_loss(struct rpwi_finding *f, const struct check_loss *l, const c
 	snprintf(f->text, sizeof(f->text),
 		"%s memory of a region whose pages, %llu bytes at 0x%llx, the program has %s", who,
 		(unsigned long long)l->len, (unsigned long long)l->addr, how_text(l->how));
-	check_site_add(f, how_here(l->how), &(struct rpwi_site){{l->pc}});
+	rpwi_finding_site(f, how_here(l->how), &(struct rpwi_site){{l->pc}});
 	rpwi_check_report(f);
 }
 

@@ -85,16 +85,13 @@ void check_undrained(uint32_t qpn, uint32_t left)
 	if (q && !(q->told & over) && q->t->state == IBV_QPS_RTS) {
 		const struct check_wr *first = &q->sq.ring[(q->sq.tail - left) & q->sq.mask];
 		struct rpwi_finding f = check_finding(RPWI_RULE_CM_UNDRAINED, q, NULL);
-		f.site[0].what = "disconnected here";
-		f.site[0].at = rpwi_check_site;
-		snprintf(f.text, sizeof(f.text),
+		rpwi_finding_site(&f, "disconnected here", &rpwi_check_site);
+		rpwi_finding_site(&f, "the first of them, posted here", &first->site);
+		rpwi_check_say(&f,
 			"%u send%s not complete when the program disconnects; the first of them is "
 			"the %s with wr_id %llu",
 			left, left == 1 ? " is" : "s are", check_op_name(&q->sq, first),
 			(unsigned long long)first->wr_id);
-		f.site[1].what = "the first of them, posted here";
-		f.site[1].at = first->site;
-		rpwi_check_report(&f);
 	}
 	rpwi_check_unlock();
 }

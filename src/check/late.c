@@ -3,11 +3,13 @@
  * waits for in vain. */
 #include "check/order.h"
 
+#include "check/events.h"
 #include "check/queue.h"
 
 #include <stdio.h>
 
 #define TICK_NS (RPWI_NS_PER_S / 4)
+#define AWAKE_MOST_NS RPWI_NS_PER_S         /* the device tells more often (device/service.c) */
 #define VAIN_NS (5 * RPWI_NS_PER_S)         /* so long does nobody wait on purpose */
 #define UNSOLICITED_NS (RPWI_NS_PER_S / 10) /* a program that waited so long slept */
 #define UNSOLICITED_VAIN_NS (10 * RPWI_NS_PER_S)
@@ -19,10 +21,8 @@ static double us(uint64_t ns) { return (double)ns / 1000; }
 /* The peer's request that waits, where its QP is of this process. */
 static const struct check_wr *sent(const struct check_qp *q, const struct check_qp **by)
 {
-	const struct check_qp *p =
-		q->t->av.loopback_zone ? check_qpn_find(q->t->attr.dest_qp_num) : NULL;
-	*by = p && p->t->attr.dest_qp_num == q->t->qpn ? p : NULL;
-	return *by ? check_oldest(&p->sq) : NULL;
+	*by = check_partner(q);
+	return *by ? check_oldest(&(*by)->sq) : NULL;
 }
 
 /* ---- a receive that is late ---- */
@@ -32,19 +32,16 @@ static void both_ends(struct rpwi_finding *f, const struct check_qp *q)
 {
 	const struct check_qp *peer;
 	const struct check_wr *w = sent(q, &peer);
-	unsigned i = f->site[0].what ? 1 : 0;
 	if (w) {
 		snprintf(f->peer, sizeof(f->peer),
 			"QP 0x%06x of this process: its %s with wr_id %llu was posted %.1f us ago, "
 			"and rnr_retry is %u",
 			peer->t->qpn, check_op_name(&peer->sq, w), (unsigned long long)w->wr_id,
 			us(rpwi_now_ns() - w->posted_ns), peer->t->attr.rnr_retry);
-		f->site[i].what = "the message was posted here";
-		f->site[i++].at = w->site;
+		rpwi_finding_site(f, "the message was posted here", &w->site);
 	}
-	check_site_add(f, "made ready to receive here", &q->order.rtr_at);
-	if (w)
-		f->site[i].when = RPWI_SITE_UNORDERED;
+	rpwi_finding_site_when(f, "made ready to receive here", &q->order.rtr_at,
+		w ? RPWI_SITE_UNORDERED : RPWI_SITE_BEFORE);
 }
 
 static struct rpwi_finding late_finding(const struct check_qp *q, bool first)
@@ -72,8 +69,7 @@ static void late_over(struct check_qp *q)
 	struct check_order *o = &q->order;
 	struct rpwi_finding f = late_finding(q, o->late_first);
 	uint64_t ns = rpwi_now_ns() - o->late_ns;
-	f.site[0].what = "the receive was posted here";
-	f.site[0].at = rpwi_check_site;
+	rpwi_finding_site(&f, "the receive was posted here", &rpwi_check_site);
 	if (q->t->type == IBV_QPT_RC)
 		snprintf(f.text, sizeof(f.text),
 			"%s: the receive was posted %.1f us after it came, and the peer was told "
@@ -111,6 +107,10 @@ static void no_receive(struct check_qp *q, const struct rpwi_pkt *p)
 	/* a retry, while the receive that it is told about is being posted */
 	if (q->srq ? q->srq->posting : o->posting)
 		return;
+	if (!q->srq && check_receives_missed(q)) {
+		o->late_told = true; /* by that */
+		return;
+	}
 	/* a datagram that is lost for want of a receive is what programs of UC and UD have to
 	 * expect; but not that there has never been one */
 	if (q->t->type != IBV_QPT_RC && of->tail)
@@ -137,6 +137,8 @@ bool check_receive_comes(const struct ibv_qp *qp)
 	if (q && q->order.late_ns) {
 		late_over(q);
 		q->order.posting = looks = true;
+	} else if (q && q->order.late_told) {
+		q->order.posting = looks = true; /* what waits has been reported */
 	} else if (q && q->rq.ring && q->order.rtr && q->t->type == IBV_QPT_RC &&
 		   q->rq.done == q->rq.tail) {
 		q->order.looking = looks = true;
@@ -189,8 +191,7 @@ static void waited(struct check_qp *q, const struct check_wr *w)
 	f.has_wr = true;
 	f.wr_id = w->wr_id;
 	f.op = "RECV";
-	f.site[0].what = "the receive was posted here";
-	f.site[0].at = w->site;
+	rpwi_finding_site(&f, "the receive was posted here", &w->site);
 	if (by && by->posted_ns < w->posted_ns)
 		snprintf(f.text, sizeof(f.text),
 			"%s: it had been posted %.1f us before the receive was. The software "
@@ -255,13 +256,26 @@ static void rnr_told(struct check_qp *q)
 		!check_tells(q, RPWI_RULE_RNR_FOREVER))
 		return;
 	struct rpwi_finding f = check_finding(RPWI_RULE_RNR_FOREVER, q, w);
-	snprintf(f.text, sizeof(f.text),
+	rpwi_finding_site(&f, "made ready to send here", &o->rts_at);
+	rpwi_check_say(&f,
 		"the peer has had no receive for this request for %.1f s, and rnr_retry is 7: it "
-		"is tried again for ever",
+		"is tried again forever",
 		us(now_ns - o->rnr_ns) / 1e6);
-	f.site[1].what = "made ready to send here";
-	f.site[1].at = o->rts_at;
-	rpwi_check_report(&f);
+}
+
+/* A datagram is longer than its receive, with the GRH before it. */
+static void no_room(struct check_qp *q, const struct rpwi_pkt *p)
+{
+	uint32_t len = p->payload_len;
+	if (p->dqpn == RPWI_MCAST_QPN) /* what others say in a group is not this program's */
+		return;
+	const struct check_queue *of = q->srq ? &q->srq->q : &q->rq;
+	const struct check_wr *w = check_with_id(of, of->head, q->t->rcv.wr_id, CHECK_POSTED);
+	struct rpwi_finding f = check_finding(RPWI_RULE_RECV_SHORT, q, w);
+	rpwi_check_say(&f,
+		"a datagram of %u bytes came for a receive of %u, and needs %u with the GRH before "
+		"it: it was dropped",
+		len, q->t->rcv.len, RPWI_GRH_LEN + len);
 }
 
 void check_told(struct rpwi_qp *t, enum rpwi_told what, const struct rpwi_pkt *p,
@@ -272,6 +286,8 @@ void check_told(struct rpwi_qp *t, enum rpwi_told what, const struct rpwi_pkt *p
 	struct check_qp *q = check_qpn_find(t->qpn);
 	if (q && what == RPWI_TOLD_NO_RECEIVE)
 		no_receive(q, p);
+	else if (q && what == RPWI_TOLD_NO_ROOM)
+		no_room(q, p);
 	else if (q && what == RPWI_TOLD_RNR_NAK)
 		rnr_told(q);
 	else if (q)
@@ -285,8 +301,9 @@ static struct rpwi_finding of_cq(enum rpwi_check_rule rule, const struct check_c
 {
 	struct rpwi_finding f = {.rule = rule};
 	bool armed = rule == RPWI_RULE_SOLICITED_NEVER && cq->arm_at.pc[0];
-	f.site[0].what = armed ? "armed for solicited completions here" : "the CQ was created here";
-	f.site[0].at = armed ? cq->arm_at : cq->made;
+	rpwi_finding_site(&f,
+		armed ? "armed for solicited completions here" : "the CQ was created here",
+		armed ? &cq->arm_at : &cq->made);
 	return f;
 }
 
@@ -298,11 +315,10 @@ void check_overran(const struct ibv_cq *ibv, uint32_t qpn, uint32_t room)
 	if (cq && !cq->overran) {
 		cq->overran = true;
 		struct rpwi_finding f = of_cq(RPWI_RULE_CQ_OVERRUN, cq);
-		snprintf(f.text, sizeof(f.text),
+		rpwi_check_say(&f,
 			"%u completions wait in a CQ that was made for %u, and one of QP 0x%06x "
 			"more is lost",
 			room, cq->cqe, qpn);
-		rpwi_check_report(&f);
 	}
 	rpwi_check_unlock();
 }
@@ -329,11 +345,10 @@ static void unsolicited_look(struct check_cq *cq, uint64_t least_ns)
 		return;
 	cq->solicited_seen = true; /* it is told once */
 	struct rpwi_finding f = of_cq(RPWI_RULE_SOLICITED_NEVER, cq);
-	snprintf(f.text, sizeof(f.text),
+	rpwi_check_say(&f,
 		"%u message%s came without the solicited bit, while only a solicited completion "
 		"makes an event; the first waited for %.1f ms, and none has ever had the bit",
 		cq->unsolicited, rpwi_plural(cq->unsolicited), us(ns) / 1000);
-	rpwi_check_report(&f);
 }
 
 void check_cq_waited(struct check_cq *cq)
@@ -342,10 +357,10 @@ void check_cq_waited(struct check_cq *cq)
 	cq->unsolicited_ns = 0;
 }
 
-static void cq_vain(struct check_cq *cq, void *arg)
+static void cq_vain(struct check_cq *cq, void *awake_ns)
 {
-	(void)arg;
 	unsolicited_look(cq, UNSOLICITED_VAIN_NS);
+	check_unheard_tick(cq, *(uint64_t *)awake_ns);
 }
 
 static void qp_vain(struct check_qp *q, void *now_ns)
@@ -358,8 +373,10 @@ void check_tick(uint64_t now_ns)
 {
 	if (now_ns < tick_ns || !rpwi_check_lock())
 		return;
+	/* a process that was stopped did not wait */
+	uint64_t awake_ns = RPWI_MIN(now_ns - tick_ns, AWAKE_MOST_NS) + TICK_NS;
 	tick_ns = now_ns + TICK_NS;
-	check_cqs_each(cq_vain, NULL);
+	check_cqs_each(cq_vain, &awake_ns);
 	check_qps_each(qp_vain, &now_ns);
 	rpwi_check_unlock();
 }

@@ -13,6 +13,8 @@ static void over(struct check_qp *q, bool destroyed)
 		check_child_uses(q, &q->made, "ibv_destroy_qp");
 	else
 		check_unread(q);
+	if (!destroyed)
+		check_drops(q);
 	check_queues_drop(q);
 	check_over(q, destroyed ? "destroyed its QP" : "reset its QP");
 }

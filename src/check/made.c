@@ -35,19 +35,58 @@ static bool is_librdmacms(const struct place *p)
 	       strstr(of.dli_fname, "librdmacm.so");
 }
 
+static bool is_left(const struct place *p) { return p->alive && !is_librdmacms(p); }
+
+/* "2 QPs, 1 MR", of all that are left; the kinds in the order in which they were made first. */
+static void kinds_say(char *out, size_t room)
+{
+	size_t used = 0;
+	out[0] = '\0';
+	for (uint32_t i = 0; i < made.n; i++) {
+		const char *kind = made.place[i].kind;
+		uint32_t n = 0, before = 0;
+		while (before < i &&
+			(made.place[before].kind != kind || !is_left(&made.place[before])))
+			before++;
+		for (uint32_t k = i; k < made.n && before == i; k++)
+			if (made.place[k].kind == kind && is_left(&made.place[k]))
+				n += made.place[k].alive;
+		if (n && used < room)
+			used += (size_t)snprintf(out + used, room - used, "%s%u %s%s",
+				used ? ", " : "", n, kind, rpwi_plural(n));
+	}
+}
+
+/* A program that gives up leaves all that it had: one finding, with the first places. */
+static void all_left(void)
+{
+	struct rpwi_finding f = {.rule = RPWI_RULE_LEAK};
+	char kinds[256];
+	for (uint32_t i = 0; i < made.n; i++)
+		if (is_left(&made.place[i]))
+			rpwi_finding_site(&f, "one of them, made here", &made.place[i].at);
+	kinds_say(kinds, sizeof(kinds));
+	rpwi_check_say(&f, "%s: none of them was destroyed", kinds);
+}
+
 static void left_over(void)
 {
+	uint32_t left = 0;
 	if (made.pid != getpid())
 		return;
+	for (uint32_t i = 0; i < made.n; i++)
+		left += is_left(&made.place[i]);
+	if (left > RPWI_FINDING_SITES) {
+		all_left();
+		return;
+	}
 	for (uint32_t i = 0; i < made.n; i++) {
 		const struct place *p = &made.place[i];
-		if (!p->alive || is_librdmacms(p))
-			continue;
-		struct rpwi_finding f = {
-			.rule = RPWI_RULE_LEAK, .site[0] = {.what = "made here", .at = p->at}};
-		snprintf(f.text, sizeof(f.text), "%u %s%s without %s", p->alive, p->kind,
-			rpwi_plural(p->alive), p->undo);
-		rpwi_check_report(&f);
+		struct rpwi_finding f = {.rule = RPWI_RULE_LEAK};
+		rpwi_finding_site(&f, "made here", &p->at);
+		if (is_left(p))
+			rpwi_check_say(&f, "%u %s%s without %s", p->alive, p->kind,
+				rpwi_plural(p->alive), p->undo);
 	}
 }
 
@@ -89,16 +128,15 @@ void check_busy(const char *call, const char *kind, const char *user, unsigned m
 {
 	if (!rpwi_check_lock())
 		return;
-	struct rpwi_finding f = {.rule = RPWI_RULE_DESTROY_ORDER,
-		.site[0] = {.what = "called here", .at = rpwi_check_site}};
+	struct rpwi_finding f = {.rule = RPWI_RULE_DESTROY_ORDER};
+	rpwi_finding_site(&f, "called here", &rpwi_check_site);
 	int n = snprintf(
 		f.text, sizeof(f.text), "%s fails with EBUSY: %s uses this %s", call, user, kind);
 	if (more && n > 0 && n < (int)sizeof(f.text))
 		snprintf(f.text + n, sizeof(f.text) - (size_t)n, ", and so %s %u object%s more",
 			more == 1 ? "does" : "do", more, rpwi_plural(more));
 	if (place && place <= made.n) {
-		f.site[1].what = "which was made here";
-		f.site[1].at = made.place[place - 1].at;
+		rpwi_finding_site(&f, "which was made here", &made.place[place - 1].at);
 	}
 	rpwi_check_report(&f);
 	rpwi_check_unlock();

@@ -289,35 +289,23 @@ struct rpwi_finding check_finding(
 		f.addr = w->nsge ? w->sge[0].addr : 0;
 		f.len = w->len;
 		f.key = w->nsge ? w->sge[0].lkey : 0;
-		f.site[0].what = "posted here";
-		f.site[0].at = w->site;
+		rpwi_finding_site(&f, "posted here", &w->site);
 	}
 	return f;
-}
-
-static void site_add(struct rpwi_finding *f, const char *what, const struct rpwi_site *at,
-	enum rpwi_site_when when)
-{
-	for (unsigned i = 0; i < RPWI_FINDING_SITES && at->pc[0]; i++)
-		if (!f->site[i].what) {
-			f->site[i].what = what;
-			f->site[i].at = *at;
-			f->site[i].when = when;
-			return;
-		}
-}
-
-void check_site_add(struct rpwi_finding *f, const char *what, const struct rpwi_site *at)
-{
-	site_add(f, what, at, RPWI_SITE_BEFORE);
-}
-
-void check_site_after(struct rpwi_finding *f, const char *what, const struct rpwi_site *at)
-{
-	site_add(f, what, at, RPWI_SITE_AFTER);
 }
 
 const struct check_wr *check_oldest(const struct check_queue *q)
 {
 	return q->ring && q->done != q->tail ? &q->ring[q->done & q->mask] : NULL;
+}
+
+struct check_wr *check_with_id(
+	const struct check_queue *q, uint32_t from, uint64_t wr_id, enum check_phase phase)
+{
+	for (uint32_t i = from; i != q->tail; i++) {
+		struct check_wr *w = &q->ring[i & q->mask];
+		if (w->phase == phase && w->wr_id == wr_id)
+			return w;
+	}
+	return NULL;
 }

@@ -6,6 +6,7 @@
 #include "check/queue.h"
 
 #include <arpa/inet.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 enum {
@@ -40,9 +41,21 @@ bool check_tells(struct check_qp *q, enum rpwi_check_rule rule)
 static struct rpwi_finding made_at(struct check_qp *q, enum rpwi_check_rule rule, bool rts)
 {
 	struct rpwi_finding f = check_finding(rule, q, NULL);
-	f.site[0].what = rts ? "made ready to send here" : "made ready to receive here";
-	f.site[0].at = rts ? q->order.rts_at : q->order.rtr_at;
+	rpwi_finding_site(&f, rts ? "made ready to send here" : "made ready to receive here",
+		rts ? &q->order.rts_at : &q->order.rtr_at);
 	return f;
+}
+
+/* With no other site. */
+__attribute__((format(printf, 4, 5))) static void says(
+	struct check_qp *q, enum rpwi_check_rule rule, bool rts, const char *fmt, ...)
+{
+	struct rpwi_finding f = made_at(q, rule, rts);
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(f.text, sizeof(f.text), fmt, ap);
+	va_end(ap);
+	rpwi_check_report(&f);
 }
 
 /* ---- both ends are of this process ---- */
@@ -54,8 +67,7 @@ static struct check_qp *named(const struct check_qp *q)
 	return p && p->t->type == q->t->type ? p : NULL;
 }
 
-/* And that names this one, too. */
-static struct check_qp *partner(const struct check_qp *q)
+struct check_qp *check_partner(const struct check_qp *q)
 {
 	struct check_qp *p = named(q);
 	return p && p->order.rtr && p->t->attr.dest_qp_num == q->t->qpn ? p : NULL;
@@ -69,14 +81,12 @@ static void psn_compare(struct check_qp *sends, struct check_qp *receives)
 		return;
 	check_tells(sends, RPWI_RULE_PSN_MISMATCH);
 	struct rpwi_finding f = made_at(receives, RPWI_RULE_PSN_MISMATCH, false);
-	snprintf(f.text, sizeof(f.text),
+	rpwi_finding_site_when(&f, "the peer was made ready to send here", &sends->order.rts_at,
+		RPWI_SITE_UNORDERED);
+	rpwi_check_say(&f,
 		"QP 0x%06x sends from PSN 0x%06x on (sq_psn), and QP 0x%06x expects 0x%06x "
 		"(rq_psn)",
 		sends->t->qpn, sends->order.sq_psn, receives->t->qpn, receives->order.rq_psn);
-	f.site[1].what = "the peer was made ready to send here";
-	f.site[1].at = sends->order.rts_at;
-	f.site[1].when = RPWI_SITE_UNORDERED;
-	rpwi_check_report(&f);
 }
 
 static void mtu_compare(struct check_qp *q, struct check_qp *p)
@@ -85,13 +95,10 @@ static void mtu_compare(struct check_qp *q, struct check_qp *p)
 		return;
 	check_tells(p, RPWI_RULE_MTU_MISMATCH);
 	struct rpwi_finding f = made_at(q, RPWI_RULE_MTU_MISMATCH, false);
-	snprintf(f.text, sizeof(f.text),
-		"path_mtu of QP 0x%06x is %u bytes, and %u of its peer 0x%06x", q->t->qpn,
-		q->t->mtu, p->t->mtu, p->t->qpn);
-	f.site[1].what = "the peer was made ready to receive here";
-	f.site[1].at = p->order.rtr_at;
-	f.site[1].when = RPWI_SITE_UNORDERED;
-	rpwi_check_report(&f);
+	rpwi_finding_site_when(&f, "the peer was made ready to receive here", &p->order.rtr_at,
+		RPWI_SITE_UNORDERED);
+	rpwi_check_say(&f, "path_mtu of QP 0x%06x is %u bytes, and %u of its peer 0x%06x",
+		q->t->qpn, q->t->mtu, p->t->mtu, p->t->qpn);
 }
 
 /* ---- attributes as they are set ---- */
@@ -131,10 +138,8 @@ static void value_told(struct check_qp *q, enum rpwi_check_rule rule, const char
 	if (!check_tells(q, rule))
 		return;
 	struct rpwi_finding f = check_finding(rule, q, NULL);
-	snprintf(f.text, sizeof(f.text), fmt, v);
-	f.site[0].what = "set here";
-	f.site[0].at = rpwi_check_site;
-	rpwi_check_report(&f);
+	rpwi_finding_site(&f, "set here", &rpwi_check_site);
+	rpwi_check_say(&f, fmt, v);
 }
 
 static void values_look(struct check_qp *q, const struct ibv_qp_attr *a, int mask)
@@ -169,6 +174,8 @@ void check_modified(const struct ibv_qp *qp, const struct ibv_qp_attr *a, int ma
 	struct check_order *o = q ? &q->order : NULL;
 	if (o && mask & IBV_QP_QKEY)
 		o->qkey_at = rpwi_check_site;
+	if (o && mask & IBV_QP_ACCESS_FLAGS)
+		o->access_at = rpwi_check_site;
 	if (o && mask & IBV_QP_STATE && a->qp_state == IBV_QPS_RTR)
 		o->rtr_at = rpwi_check_site;
 	if (o && mask & IBV_QP_RQ_PSN) {
@@ -181,10 +188,11 @@ void check_modified(const struct ibv_qp *qp, const struct ibv_qp_attr *a, int ma
 		o->rts = true;
 		o->sq_psn = a->sq_psn & RPWI_PSN_MASK;
 		o->rts_at = rpwi_check_site;
+		check_sends_missed(q);
 	}
 	if (o)
 		values_look(q, a, mask);
-	struct check_qp *p = o && mask & (IBV_QP_RQ_PSN | IBV_QP_SQ_PSN) ? partner(q) : NULL;
+	struct check_qp *p = o && mask & (IBV_QP_RQ_PSN | IBV_QP_SQ_PSN) ? check_partner(q) : NULL;
 	if (p && q->t->type != IBV_QPT_UD) {
 		mtu_compare(q, p);
 		psn_compare(q, p);
@@ -198,10 +206,8 @@ void check_gid_refused(unsigned index, const char *why)
 	if (!rpwi_check_lock())
 		return;
 	struct rpwi_finding f = {.rule = RPWI_RULE_GID_TYPE};
-	snprintf(f.text, sizeof(f.text), "GID index %u %s", index, why);
-	f.site[0].what = "used here";
-	f.site[0].at = rpwi_check_site;
-	rpwi_check_report(&f);
+	rpwi_finding_site(&f, "used here", &rpwi_check_site);
+	rpwi_check_say(&f, "GID index %u %s", index, why);
 	rpwi_check_unlock();
 }
 
@@ -214,36 +220,37 @@ static void reads_beyond(struct check_qp *q, const struct check_wr *w)
 		n += rpwi_op_needs_response(q->sq.ring[(i - 1) & q->sq.mask].opcode);
 	if (n <= max || !check_tells(q, RPWI_RULE_READS_BEYOND))
 		return;
-	struct rpwi_finding f = check_finding(RPWI_RULE_READS_BEYOND, q, w);
-	snprintf(f.text, sizeof(f.text),
-		"%u READs and atomics are outstanding, and max_rd_atomic is %u: this one and what "
-		"is posted behind it waits for the first to be answered",
-		n, max);
-	f.site[1].what = "made ready to send here";
-	f.site[1].at = q->order.rts_at;
-	rpwi_check_report(&f);
+	struct rpwi_finding f =
+		check_finding(max ? RPWI_RULE_READS_BEYOND : RPWI_RULE_READS_NONE, q, w);
+	rpwi_finding_site(&f, "made ready to send here", &q->order.rts_at);
+	if (!max)
+		rpwi_check_say(&f, "the %s needs an answer, and max_rd_atomic allows for none",
+			check_op_name(&q->sq, w));
+	else
+		rpwi_check_say(&f,
+			"%u READs and atomics are outstanding, and max_rd_atomic is %u: this one "
+			"and what "
+			"is posted behind it waits for the first to be answered",
+			n, max);
 }
 
 /* Harmless as long as there is no READ: so it is said at the first. */
 static void rd_atomic_compare(struct check_qp *q, const struct check_wr *w)
 {
-	struct check_qp *p = partner(q);
+	struct check_qp *p = check_partner(q);
 	if (!p || q->t->attr.max_rd_atomic <= p->t->attr.max_dest_rd_atomic ||
 		!check_tells(q, RPWI_RULE_RD_ATOMIC))
 		return;
 	check_tells(p, RPWI_RULE_RD_ATOMIC);
 	struct rpwi_finding f = made_at(q, RPWI_RULE_RD_ATOMIC, true);
-	snprintf(f.text, sizeof(f.text),
+	rpwi_finding_site_when(&f, "the peer was made ready to receive here", &p->order.rtr_at,
+		RPWI_SITE_UNORDERED);
+	rpwi_finding_site_when(
+		&f, "the first READ or atomic, posted here", &w->site, RPWI_SITE_AFTER);
+	rpwi_check_say(&f,
 		"max_rd_atomic of QP 0x%06x is %u, and its peer 0x%06x takes %u "
 		"(max_dest_rd_atomic)",
 		q->t->qpn, q->t->attr.max_rd_atomic, p->t->qpn, p->t->attr.max_dest_rd_atomic);
-	f.site[1].what = "the peer was made ready to receive here";
-	f.site[1].at = p->order.rtr_at;
-	f.site[1].when = RPWI_SITE_UNORDERED;
-	f.site[2].what = "the first READ or atomic, posted here";
-	f.site[2].at = w->site;
-	f.site[2].when = RPWI_SITE_AFTER;
-	rpwi_check_report(&f);
 }
 
 void check_reads(struct check_qp *q, const struct check_wr *w)
@@ -268,29 +275,25 @@ static void other_sends(struct check_qp *q, uint32_t psn)
 {
 	if (!check_tells(q, RPWI_RULE_QPN_MISMATCH))
 		return;
-	struct rpwi_finding f = made_at(q, RPWI_RULE_QPN_MISMATCH, false);
-	snprintf(f.text, sizeof(f.text),
+	says(q, RPWI_RULE_QPN_MISMATCH, false,
 		"packets with PSN 0x%06x come, and the peer begins with 0x%06x: another QP has the "
 		"number of this one as its dest_qp_num",
 		psn, q->order.rq_psn);
-	rpwi_check_report(&f);
 }
 
 static void psn_told(struct check_qp *q, uint32_t psn, uint32_t times)
 {
-	const struct check_qp *p = partner(q);
+	const struct check_qp *p = check_partner(q);
 	if (p && p->order.rts && p->order.sq_psn == q->order.rq_psn) {
 		other_sends(q, psn);
 		return;
 	}
 	if (!check_tells(q, RPWI_RULE_PSN_MISMATCH))
 		return;
-	struct rpwi_finding f = made_at(q, RPWI_RULE_PSN_MISMATCH, false);
-	snprintf(f.text, sizeof(f.text),
+	says(q, RPWI_RULE_PSN_MISMATCH, false,
 		"the peer's first packet has PSN 0x%06x, and this QP expects 0x%06x (rq_psn); it "
 		"came %u time%s, and no packet with the PSN expected",
 		psn, q->order.rq_psn, times, rpwi_plural(times));
-	rpwi_check_report(&f);
 }
 
 /* Before the first that is expected: no loss explains it, but a copy that is older than this
@@ -332,12 +335,10 @@ static void unasked(struct check_qp *q, const struct rpwi_pkt *p)
 		q->t->nxt == q->t->una || ++o->unasked < UNASKED ||
 		!check_tells(q, RPWI_RULE_PSN_MISMATCH))
 		return;
-	struct rpwi_finding f = made_at(q, RPWI_RULE_PSN_MISMATCH, true);
-	snprintf(f.text, sizeof(f.text),
+	says(q, RPWI_RULE_PSN_MISMATCH, true,
 		"this QP sends from PSN 0x%06x on (sq_psn), and the peer says that it waits for "
 		"0x%06x",
 		o->sq_psn, p->psn);
-	rpwi_check_report(&f);
 }
 
 static void length_told(struct check_qp *q, const struct rpwi_pkt *p)
@@ -348,23 +349,19 @@ static void length_told(struct check_qp *q, const struct rpwi_pkt *p)
 	bool is_mtu = each == 256 || each == 512 || each == 1024 || each == 2048 || each == 4096;
 	if ((last ? each <= q->t->mtu : !is_mtu) || !check_tells(q, RPWI_RULE_MTU_MISMATCH))
 		return;
-	struct rpwi_finding f = made_at(q, RPWI_RULE_MTU_MISMATCH, false);
-	snprintf(f.text, sizeof(f.text),
+	says(q, RPWI_RULE_MTU_MISMATCH, false,
 		"a packet with %u bytes came, %s, and path_mtu of this QP is %u", each,
 		last ? "the last of its message" : "with more of its message to come", q->t->mtu);
-	rpwi_check_report(&f);
 }
 
 static void refuses_read(struct check_qp *q)
 {
 	if (!check_tells(q, RPWI_RULE_RD_ATOMIC))
 		return;
-	struct rpwi_finding f = made_at(q, RPWI_RULE_RD_ATOMIC, false);
-	snprintf(f.text, sizeof(f.text),
+	says(q, RPWI_RULE_RD_ATOMIC, false,
 		"the peer has more READs and atomics outstanding than max_dest_rd_atomic of this "
 		"QP, which is %u: its request was refused",
 		q->t->attr.max_dest_rd_atomic);
-	rpwi_check_report(&f);
 }
 
 static void qkey_told(struct check_qp *q, const struct rpwi_pkt *p, const struct rpwi_flow *from)
@@ -372,13 +369,11 @@ static void qkey_told(struct check_qp *q, const struct rpwi_pkt *p, const struct
 	if (!check_tells(q, RPWI_RULE_QKEY))
 		return;
 	struct rpwi_finding f = check_finding(RPWI_RULE_QKEY, q, NULL);
-	snprintf(f.text, sizeof(f.text),
+	rpwi_finding_site(&f, "the Q_Key was set here", &q->order.qkey_at);
+	rpwi_check_say(&f,
 		"a datagram of QP 0x%06x at %s has Q_Key 0x%x, and this QP's is 0x%x: it was "
 		"dropped",
 		p->sqpn, text_of(NAMED(&from->src)), p->qkey, q->t->attr.qkey);
-	f.site[0].what = "the Q_Key was set here";
-	f.site[0].at = q->order.qkey_at;
-	rpwi_check_report(&f);
 }
 
 /* Its own peer has never been heard. */
@@ -389,13 +384,11 @@ static void stranger(struct check_qp *q, const struct rpwi_pkt *p, const struct 
 	if (peers || !nothing_accepted(q) || rpwi_pkt_svc(p) == RPWI_SVC_UD ||
 		++q->order.strangers < STRANGERS || !check_tells(q, RPWI_RULE_QPN_MISMATCH))
 		return;
-	struct rpwi_finding f = made_at(q, RPWI_RULE_QPN_MISMATCH, false);
-	snprintf(f.text, sizeof(f.text),
+	says(q, RPWI_RULE_QPN_MISMATCH, false,
 		"packets for this QP come from %s to %s, and its peer is at %s and knows it as %s: "
 		"they are dropped",
 		text_of(NAMED(&from->src)), text_of(NAMED(&from->dst)),
 		text_of(NAMED(&q->t->av.flow.dst)), text_of(NAMED(&q->t->av.flow.src)));
-	rpwi_check_report(&f);
 }
 
 void check_order_told(struct check_qp *q, enum rpwi_told what, const struct rpwi_pkt *p,
@@ -416,6 +409,9 @@ void check_order_told(struct check_qp *q, enum rpwi_told what, const struct rpwi
 		break;
 	case RPWI_TOLD_RD_ATOMIC:
 		refuses_read(q);
+		break;
+	case RPWI_TOLD_QP_ACCESS:
+		check_flags_refuse(q, p);
 		break;
 	case RPWI_TOLD_QKEY:
 		qkey_told(q, p, from);
@@ -445,9 +441,8 @@ void check_unanswered(const struct rpwi_qp *t)
 				"dest_qp_num of this QP is 0x%06x, and that QP's peer is 0x%06x: "
 				"nothing that was sent has been answered",
 				p->t->qpn, p->t->attr.dest_qp_num);
-			f.site[1].what = "the other one was made ready to receive here";
-			f.site[1].at = p->order.rtr_at;
-			f.site[1].when = RPWI_SITE_UNORDERED;
+			rpwi_finding_site_when(&f, "the other one was made ready to receive here",
+				&p->order.rtr_at, RPWI_SITE_UNORDERED);
 		} else {
 			snprintf(f.text, sizeof(f.text),
 				"dest_qp_num of this QP is 0x%06x, and this process, whose number "

@@ -22,7 +22,7 @@ struct check_wr;
 
 /* A QP, since it was in RESET. */
 struct check_order {
-	struct rpwi_site rtr_at, rts_at, qkey_at;
+	struct rpwi_site rtr_at, rts_at, qkey_at, access_at;
 	uint32_t rq_psn, sq_psn; /* as the program set them */
 	uint32_t connects;       /* so often has it come to RTR */
 	bool rtr, rts;
@@ -80,6 +80,8 @@ void check_received(struct check_qp *q, const struct check_wr *w); /* a receive 
 void check_cq_waited(struct check_cq *cq);                         /* it is polled, or goes */
 void check_order_ends(struct check_qp *q);                         /* destroyed or reset */
 /* order.c and late.c */
+/* The QP of the other end, which has this one as its peer, too; NULL: it is not of this process. */
+struct check_qp *check_partner(const struct check_qp *q);
 /* True the first time: each of these rules speaks once of a connection. */
 bool check_tells(struct check_qp *q, enum rpwi_check_rule rule);
 void check_order_told(struct check_qp *q, enum rpwi_told what, const struct rpwi_pkt *p,

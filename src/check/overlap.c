@@ -67,14 +67,13 @@ static bool say_overlap(struct check_qp *q, struct check_queue *of, struct check
 	struct rpwi_finding f = check_finding(o->rule, o->q ? o->q : q, o->w);
 	f.addr = o->addr;
 	f.len = o->len;
-	snprintf(f.text, sizeof(f.text),
+	rpwi_finding_site(&f, "the other one, posted here", &v->site);
+	rpwi_check_say(&f,
 		"%llu bytes at 0x%llx, which the %s %s, are within reach of a %s with wr_id %llu "
 		"that the program has not seen complete",
 		(unsigned long long)o->len, (unsigned long long)o->addr, check_op_name(o->of, o->w),
 		o->writes ? "will fill" : "sends", check_op_name(of, v),
 		(unsigned long long)v->wr_id);
-	check_site_add(&f, "the other one, posted here", &v->site);
-	rpwi_check_report(&f);
 	return false;
 }
 

@@ -71,9 +71,8 @@ static void look_for_change(
 			w->len > CHECK_SUM_ALL ? " (a sample: the request is longer than 64 KiB)"
 					       : "");
 	if (rpwi_check_site.pc[0] && rule == RPWI_RULE_BUFFER_CHANGED_LATE) {
-		f.site[1].what = "seen here, as the completion is polled";
-		f.site[1].at = rpwi_check_site;
-		f.site[1].when = RPWI_SITE_AFTER;
+		rpwi_finding_site_when(&f, "seen here, as the completion is polled",
+			&rpwi_check_site, RPWI_SITE_AFTER);
 	}
 	rpwi_check_report(&f);
 }
@@ -113,12 +112,9 @@ static void ids_look(struct check_qp *q, struct check_queue *of, const struct ch
 			continue;
 		of->ids_told = true;
 		struct rpwi_finding f = check_finding(RPWI_RULE_WR_ID_TWICE, q, w);
-		snprintf(f.text, sizeof(f.text),
-			"another %s with wr_id %llu is in flight on the same queue",
+		rpwi_finding_site(&f, "the other one, posted here", &v->site);
+		rpwi_check_say(&f, "another %s with wr_id %llu is in flight on the same queue",
 			check_op_name(of, v), (unsigned long long)w->wr_id);
-		f.site[1].what = "the other one, posted here";
-		f.site[1].at = v->site;
-		rpwi_check_report(&f);
 		return;
 	}
 }
@@ -135,21 +131,14 @@ static struct check_wr *slot(struct check_queue *q)
 	return at(q, q->tail++);
 }
 
-static bool makes_completion(const struct check_qp *q, const struct check_wr *w)
-{
-	return q->t->sig_all || w->flags & IBV_SEND_SIGNALED;
-}
-
 static void cq_more(struct check_qp *q, struct check_cq *cq, const struct check_wr *w)
 {
 	if (!cq || ++cq->outstanding <= cq->cqe)
 		return;
 	struct rpwi_finding f = check_finding(RPWI_RULE_CQ_SMALL, q, w);
-	snprintf(f.text, sizeof(f.text), "%u requests can complete into a CQ that was made for %u",
+	rpwi_finding_site(&f, "the CQ was created here", &cq->made);
+	rpwi_check_say(&f, "%u requests can complete into a CQ that was made for %u",
 		cq->outstanding, cq->cqe);
-	f.site[1].what = "the CQ was created here";
-	f.site[1].at = cq->made;
-	rpwi_check_report(&f);
 }
 
 static void posts_after_error(struct check_qp *q, const struct check_wr *w)
@@ -158,13 +147,11 @@ static void posts_after_error(struct check_qp *q, const struct check_wr *w)
 	if (!q->failed || q->posts_since++ != 1)
 		return;
 	struct rpwi_finding f = check_finding(RPWI_RULE_ERROR_IGNORED, q, w);
-	snprintf(f.text, sizeof(f.text),
+	rpwi_finding_site(&f, "that completion was polled here", &q->failed_at);
+	rpwi_check_say(&f,
 		"the completion of wr_id %llu had status %u (%s), and requests are still posted",
 		(unsigned long long)q->failed_wr_id, q->failed,
 		rpwi_status_name((enum ibv_wc_status)q->failed));
-	f.site[1].what = "that completion was polled here";
-	f.site[1].at = q->failed_at;
-	rpwi_check_report(&f);
 }
 
 /* What drivers give beyond what was asked for differs. */
@@ -172,11 +159,8 @@ static void by_luck(struct check_qp *q, const struct check_wr *w, enum rpwi_chec
 	unsigned has, const char *of_what, unsigned asked)
 {
 	struct rpwi_finding f = check_finding(rule, q, w);
-	snprintf(f.text, sizeof(f.text), "%u %s, and ibv_create_qp was asked for %u", has, of_what,
-		asked);
-	f.site[1].what = "the QP was created here";
-	f.site[1].at = q->made;
-	rpwi_check_report(&f);
+	rpwi_finding_site(&f, "the QP was created here", &q->made);
+	rpwi_check_say(&f, "%u %s, and ibv_create_qp was asked for %u", has, of_what, asked);
 }
 
 static void sges_look(struct check_qp *q, const struct check_wr *w, int nsge, unsigned asked)
@@ -222,7 +206,7 @@ static void send_note(struct check_qp *q, const struct ibv_send_wr *wr)
 		check_reads(q, w);
 	if (rpwi_check_wants(RPWI_RULE_WR_ID_TWICE))
 		ids_look(q, &q->sq, w);
-	if (makes_completion(q, w))
+	if (check_makes_completion(q, w))
 		cq_more(q, q->scq, w);
 	if (w->flags & IBV_SEND_INLINE)
 		w->nsge = 0; /* the bytes are the device's by now */
@@ -260,7 +244,7 @@ static void drop(struct check_qp *q, struct check_queue *of, struct check_wr *w)
 	if (!q) /* of a SRQ */
 		return;
 	struct check_cq *cq = of->is_send ? q->scq : q->rcq;
-	if (cq && cq->outstanding && (!of->is_send || makes_completion(q, w)))
+	if (cq && cq->outstanding && (!of->is_send || check_makes_completion(q, w)))
 		cq->outstanding--;
 }
 
@@ -271,7 +255,7 @@ static void full(struct check_qp *q, const struct check_wr *last, bool refused)
 	uint32_t n = q->sq.tail - q->sq.head;
 	for (uint32_t i = q->sq.head; i != q->sq.tail; i++) {
 		const struct check_wr *w = at(&q->sq, i);
-		if (makes_completion(q, w))
+		if (check_makes_completion(q, w))
 			first = NULL;
 		else if (!first)
 			first = w;
@@ -282,15 +266,14 @@ static void full(struct check_qp *q, const struct check_wr *last, bool refused)
 		return; /* the program is told */
 	struct rpwi_finding f =
 		check_finding(never ? RPWI_RULE_NEVER_SIGNALED : RPWI_RULE_SQ_OVERFLOW, q, last);
-	snprintf(f.text, sizeof(f.text),
+	rpwi_finding_site(&f, never ? "the first of them, posted here" : "the QP was created here",
+		never ? &first->site : &q->made);
+	rpwi_check_say(&f,
 		never ? "%u requests are outstanding in a send queue of %u, and none of them makes "
 			"a completion"
 		      : "%u requests are outstanding in a send queue of %u: the program has polled "
 			"no completion that gives a slot back",
 		n, q->sq.max);
-	f.site[1].what = never ? "the first of them, posted here" : "the QP was created here";
-	f.site[1].at = never ? first->site : q->made;
-	rpwi_check_report(&f);
 }
 
 void check_sends_end(struct check_qp *q, const struct ibv_send_wr *bad, int rc)
@@ -310,6 +293,18 @@ void check_sends_end(struct check_qp *q, const struct ibv_send_wr *bad, int rc)
 	pthread_mutex_unlock(&q->posting);
 }
 
+/* A receive without a byte in ERR is no buffer: its flush says that all before it are flushed. */
+static void room_look(struct check_qp *q, const struct check_wr *w)
+{
+	if (q->t->type != IBV_QPT_UD || w->len >= RPWI_GRH_LEN || q->t->state == IBV_QPS_ERR)
+		return;
+	struct rpwi_finding f = check_finding(RPWI_RULE_RECV_SHORT, q, w);
+	rpwi_check_say(&f,
+		"the receive has %u bytes, and the first %u of each are the GRH's: no datagram "
+		"fits",
+		w->len, RPWI_GRH_LEN);
+}
+
 static void recv_note(struct check_qp *q, struct check_queue *of, const struct ibv_recv_wr *wr)
 {
 	struct check_wr *w = slot(of);
@@ -318,10 +313,12 @@ static void recv_note(struct check_qp *q, struct check_queue *of, const struct i
 	check_freed_uses(q, w);
 	if (!q)
 		return;
+	q->dropped.recvs = 0;
 	posts_after_error(q, w);
 	if (rpwi_check_wants(RPWI_RULE_WR_ID_TWICE))
 		ids_look(q, of, w);
 	sges_look(q, w, wr->num_sge, q->asked.max_recv_sge);
+	room_look(q, w);
 	cq_more(q, q->rcq, w);
 }
 
@@ -347,13 +344,11 @@ static void recvs_end(struct check_qp *q, struct check_queue *of, const struct i
 	if (q && of->tail - of->head > of->max) {
 		struct rpwi_finding f =
 			check_finding(RPWI_RULE_RQ_OVERFLOW, q, at(of, of->tail - 1));
-		snprintf(f.text, sizeof(f.text),
+		rpwi_finding_site(&f, "the QP was created here", &q->made);
+		rpwi_check_say(&f,
 			"%u receives are outstanding in a receive queue of %u: the program has "
 			"polled no completion that gives a slot back",
 			of->tail - of->head, of->max);
-		f.site[1].what = "the QP was created here";
-		f.site[1].at = q->made;
-		rpwi_check_report(&f);
 		of->head = of->done;
 	}
 }
@@ -392,16 +387,6 @@ void check_srq_recvs_end(const struct ibv_srq *srq, const struct ibv_recv_wr *ba
 
 /* ---- completing ---- */
 
-/* The first request in `phase` with this number, from `from` on; NULL: it is not known. */
-static struct check_wr *with_id(
-	struct check_queue *q, uint32_t from, uint64_t wr_id, enum check_phase phase)
-{
-	for (uint32_t i = from; i != q->tail; i++)
-		if (at(q, i)->phase == phase && at(q, i)->wr_id == wr_id)
-			return at(q, i);
-	return NULL;
-}
-
 static void done(
 	struct check_qp *q, struct check_queue *of, struct check_wr *w, enum ibv_wc_status status)
 {
@@ -430,7 +415,7 @@ void check_retires(const struct rpwi_qp *t, bool good)
 	for (bool found = false; of && !found && of->gone != of->tail; of->gone++) {
 		struct check_wr *w = at(of, of->gone);
 		found = reads_memory(w->opcode);
-		if (!found || makes_completion(q, w))
+		if (!found || check_makes_completion(q, w))
 			continue; /* one that makes a completion is looked at then */
 		if (good)
 			look_for_change(
@@ -449,10 +434,15 @@ void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc
 	struct check_qp *q = check_qpn_find(t->qpn);
 	struct check_queue *of = q && recv ? recv_queue(q) : NULL;
 	const struct check_wr *ended = NULL;
-	if (q && !recv)
+	struct check_cq *into = q && recv ? q->rcq : NULL;
+	if (q && !recv) {
 		of = &q->sq;
+		into = q->scq;
+	}
+	if (into)
+		into->unheard = 0; /* if it is armed, this one makes an event */
 	if (of && of->shared) {
-		struct check_wr *w = with_id(of, of->head, wc->wr_id, CHECK_POSTED);
+		struct check_wr *w = check_with_id(of, of->head, wc->wr_id, CHECK_POSTED);
 		if (w)
 			done(q, of, w, wc->status);
 		ended = w;
@@ -462,7 +452,7 @@ void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc
 		bool found = false;
 		while (!found && of->done != of->tail) {
 			struct check_wr *w = at(of, of->done++);
-			bool makes = recv || makes_completion(q, w);
+			bool makes = recv || check_makes_completion(q, w);
 			found = wc->status == IBV_WC_SUCCESS ? makes : w->wr_id == wc->wr_id;
 			done(q, of, w, found ? wc->status : IBV_WC_SUCCESS);
 			ended = w;
@@ -472,6 +462,8 @@ void check_completes(const struct rpwi_qp *t, bool recv, const struct ibv_wc *wc
 				q->scq->outstanding++; /* an error shows whatever it asked for */
 		}
 	}
+	if (ended && recv && RPWI_UNLIKELY(rpwi_check_wants(RPWI_RULE_RACE)))
+		race_came(q, ended, wc);
 	if (ended)
 		check_ended(q, wc, check_op_name(of, ended), recv, false);
 	rpwi_check_unlock();
@@ -504,10 +496,10 @@ static void polled_one(struct check_qp *q, struct check_cq *cq, const struct ibv
 	/* of a failed one the opcode means nothing: it is the queue that has it done */
 	bool recv = wc->status == IBV_WC_SUCCESS
 			    ? wc->opcode & IBV_WC_RECV
-			    : !with_id(&q->sq, q->sq.head, wc->wr_id, CHECK_DONE);
+			    : !check_with_id(&q->sq, q->sq.head, wc->wr_id, CHECK_DONE);
 	struct check_queue *of = recv ? recv_queue(q) : &q->sq;
 	if (of->shared || wc->status != IBV_WC_SUCCESS) {
-		struct check_wr *w = with_id(of, of->head, wc->wr_id, CHECK_DONE);
+		struct check_wr *w = check_with_id(of, of->head, wc->wr_id, CHECK_DONE);
 		check_ended(q, wc, w ? check_op_name(of, w) : "request", recv, true);
 		if (w)
 			retire(q, of, w);
@@ -518,7 +510,7 @@ static void polled_one(struct check_qp *q, struct check_cq *cq, const struct ibv
 	check_ended(q, wc, "RECV", recv, true);
 	for (bool last = false; !last && of->head != of->done; of->head++) {
 		struct check_wr *w = at(of, of->head);
-		last = recv || makes_completion(q, w);
+		last = recv || check_makes_completion(q, w);
 		if (w->phase != CHECK_POLLED)
 			retire(q, of, w);
 	}
@@ -549,14 +541,12 @@ static void unread_of(struct check_qp *q, struct check_queue *of)
 			w->status == IBV_WC_WR_FLUSH_ERR)
 			continue;
 		struct rpwi_finding f = check_finding(RPWI_RULE_ERROR_UNREAD, q, w);
-		snprintf(f.text, sizeof(f.text),
+		rpwi_finding_site_when(
+			&f, "destroyed or reset here", &rpwi_check_site, RPWI_SITE_AFTER);
+		rpwi_check_say(&f,
 			"it completed with status %u (%s), and the QP is destroyed or reset before "
 			"the program has polled that",
 			w->status, rpwi_status_name((enum ibv_wc_status)w->status));
-		f.site[1].what = "destroyed or reset here";
-		f.site[1].at = rpwi_check_site;
-		f.site[1].when = RPWI_SITE_AFTER;
-		rpwi_check_report(&f);
 	}
 }
 

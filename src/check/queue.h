@@ -38,6 +38,7 @@ struct check_wr {
 	uint8_t status;          /* enum ibv_wc_status, from CHECK_DONE on */
 	uint8_t nsge;            /* of `sge` */
 	bool summed, told, owns; /* told: there is a finding about its memory; owns: `node` */
+	uint32_t race_at;        /* of race.c: the process's clock at the post */
 	struct ibv_sge sge[CHECK_SGES];
 };
 _Static_assert(sizeof(struct check_wr) <= 256, "the bound that check.h promises");
@@ -66,6 +67,8 @@ struct check_cq {
 	/* for the rules about events (events.c) */
 	bool armed, armed_solicited, polled_empty;
 	bool risky;              /* armed after a poll that found nothing, and not polled since */
+	uint32_t unheard;        /* completions of before it was armed, and not polled since */
+	uint64_t unheard_ns;     /* so long since the last poll */
 	struct rpwi_site arm_at; /* of the last ibv_req_notify_cq */
 	struct rpwi_site got_at; /* of the last ibv_get_cq_event */
 	/* receives that came unsolicited, while only a solicited one makes an event (order.c): */
@@ -102,10 +105,17 @@ struct check_qp {
 	uint32_t posts_since;
 	uint64_t failed_wr_id;
 	struct rpwi_site failed_at;
-	/* counts of race.c: posted here, polled here, and of the peer's operations that came */
+	/* counts of race.c: posted here, polled here, and of the peer's operations and messages
+	 * that came */
 	struct {
-		uint32_t sends, ops, ops_polled, recvs, arrived;
+		uint32_t sends, ops, sends_polled, ops_polled, recvs, arrived, came;
 	} race;
+	/* by RESET, where the first of them was posted, and where it was reset; recvs: 0 from the
+	 * next receive on */
+	struct {
+		uint32_t recvs, sends;
+		struct rpwi_site recv_at, send_at, at;
+	} dropped;
 	uint32_t told; /* bits of enum rpwi_cause_kind: the report has it */
 	struct check_order order;
 };
@@ -146,6 +156,8 @@ void check_local_refused(struct check_qp *q, struct check_queue *of, struct chec
 void check_mr_gone(uint32_t key);
 /* The peer of that QP was refused. */
 void check_remote_refused(uint32_t qpn, const struct check_access *a);
+/* qp_access_flags refuse a request of the peer. The lock is held. */
+void check_flags_refuse(struct check_qp *q, const struct rpwi_pkt *p);
 /* This QP was refused by a peer of another process: its region of that key, NULL: it has none. */
 struct check_region;
 uint32_t check_rkey_of(uint32_t qpn, uint64_t wr_id); /* 0: nothing is left to say */
@@ -160,6 +172,11 @@ void check_window_left(uint32_t qpn, uint32_t key, bool again);
 void check_bind_refused(uint32_t qpn, const struct check_access *a);
 
 /* ---- for the other files; the lock is held ---- */
+/* dropped.c: the QP is reset. What that has dropped is missed: a message comes, and no receive was
+ * posted since; or the QP sends again. False: nothing was dropped. */
+void check_drops(struct check_qp *q);
+bool check_receives_missed(struct check_qp *q);
+void check_sends_missed(struct check_qp *q);
 struct check_qp *check_qp_find(const struct ibv_qp *qp);
 struct check_qp *check_qpn_find(uint32_t qpn);
 bool check_qpn_was(uint32_t qpn); /* false: this process has certainly never had it */
@@ -169,9 +186,6 @@ struct check_srq *check_srq_find(const struct ibv_srq *srq);
 struct rpwi_finding check_finding(
 	enum rpwi_check_rule rule, const struct check_qp *q, const struct check_wr *w);
 const char *check_op_name(const struct check_queue *q, const struct check_wr *w);
-/* One more site, if it is known: of a call before that of the first site, or after it. */
-void check_site_add(struct rpwi_finding *f, const char *what, const struct rpwi_site *at);
-void check_site_after(struct rpwi_finding *f, const char *what, const struct rpwi_site *at);
 void check_queue_fini(struct check_queue *q); /* the lock is not held */
 void check_qp_take_out(struct check_qp *q);   /* of the table */
 void check_cq_take_out(struct check_cq *c);
@@ -182,10 +196,17 @@ void check_queues_drop(struct check_qp *q);
 void check_objects_inherit(void);
 /* The oldest request that the device has not completed; NULL: there is none. */
 const struct check_wr *check_oldest(const struct check_queue *q);
+/* The first request in `phase` with this number, from `from` on; NULL: it is not known. */
+struct check_wr *check_with_id(
+	const struct check_queue *q, uint32_t from, uint64_t wr_id, enum check_phase phase);
 /* All QPs in turn, all CQs. */
 void check_qps_each(void (*fn)(struct check_qp *q, void *arg), void *arg);
 void check_cqs_each(void (*fn)(struct check_cq *cq, void *arg), void *arg);
 
+static inline bool check_makes_completion(const struct check_qp *q, const struct check_wr *w)
+{
+	return q->t->sig_all || w->flags & IBV_SEND_SIGNALED;
+}
 /* The first send that the device has not done: an unsignaled one completes unseen. */
 static inline uint32_t check_sending_from(const struct check_qp *q)
 {

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/mapped.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -50,47 +51,31 @@ static struct {
 
 /* ---- where a call comes from ---- */
 
-/* One line of /proc/self/maps: "begin-end perms offset dev inode   path". */
-static void map_line(char *line, const uintptr_t *pc, struct frame_text *frame, unsigned n)
+struct look_up {
+	const uintptr_t *pc;
+	struct frame_text *frame;
+	unsigned n;
+};
+
+static bool look_in(const struct rpwi_mapping *m, void *arg)
 {
-	char *at = line;
-	uint64_t begin = strtoull(at, &at, 16), end = *at == '-' ? strtoull(at + 1, &at, 16) : 0;
-	char *perms = at + (*at == ' ');
-	uint64_t offset = strlen(perms) > 5 ? strtoull(perms + 5, NULL, 16) : 0;
-	const char *path = strchr(perms, '/');
-	for (unsigned i = 0; i < n; i++)
+	const struct look_up *l = arg;
+	for (unsigned i = 0; i < l->n; i++)
 		/* what is no code was no return address */
-		if (pc[i] > begin && pc[i] <= end && perms[2] == 'x') {
-			snprintf(frame[i].module, sizeof(frame[i].module), "%s", path ? path : "");
-			frame[i].offset = path ? pc[i] - begin + offset : pc[i];
+		if (l->pc[i] > m->begin && l->pc[i] <= m->end && m->perms[2] == 'x') {
+			snprintf(l->frame[i].module, sizeof(l->frame[i].module), "%s",
+				m->path ? m->path : "");
+			l->frame[i].offset = m->path ? l->pc[i] - m->begin + m->offset : l->pc[i];
 		}
+	return true;
 }
 
 /* `first`: the frames' place in rep.frame. */
 static void frames_find(int pid, const uintptr_t *pc, unsigned first, unsigned n)
 {
-	char buf[4096];
-	size_t have = 0;
 	for (unsigned i = 0; i < n; i++)
 		rep.frame[first + i] = (struct frame_text){.offset = pc[i]};
-	snprintf(buf, sizeof(buf), pid ? "/proc/%d/maps" : "/proc/self/maps", pid);
-	int fd = open(buf, O_RDONLY | O_CLOEXEC);
-	for (ssize_t got; fd >= 0 && (got = read(fd, buf + have, sizeof(buf) - 1 - have)) > 0;) {
-		have += (size_t)got;
-		buf[have] = '\0';
-		char *from = buf, *to;
-		while ((to = strchr(from, '\n'))) {
-			*to = '\0';
-			map_line(from, pc, rep.frame + first, n);
-			from = to + 1;
-		}
-		have -= (size_t)(from - buf);
-		memmove(buf, from, have);
-		if (have == sizeof(buf) - 1) /* no line is so long */
-			have = 0;
-	}
-	if (fd >= 0)
-		close(fd);
+	rpwi_mappings_each(pid, look_in, &(struct look_up){pc, rep.frame + first, n});
 }
 
 /* ---- output ---- */
@@ -330,6 +315,15 @@ void rpwi_check_report(struct rpwi_finding *f)
 		end_line();
 		_exit(rpwi_check_how.exitcode);
 	}
+}
+
+void rpwi_check_say(struct rpwi_finding *f, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(f->text, sizeof(f->text), fmt, ap);
+	va_end(ap);
+	rpwi_check_report(f);
 }
 
 void rpwi_check_event(const char *what, uint32_t qpn, uint32_t peer_qpn, const char *fmt, ...)

@@ -97,6 +97,19 @@ const struct rpwi_rule_info rpwi_rules[RPWI_RULES] = {
 		"later one overwrites the earlier one",
 		"give each request that is in flight a buffer of its own, unless nobody reads it",
 		"IB 10.8.3.1; ibv_post_send(3), ibv_post_recv(3)"},
+	[RPWI_RULE_RECV_SHORT] = {118, "recv-short", ERROR, false,
+		"a receive of a UD QP has no room for the datagram and the 40 bytes before it",
+		"the datagram is dropped, or the receive completes with IBV_WC_LOC_LEN_ERR; the "
+		"sender sees success",
+		"post receives that are 40 bytes longer than the longest datagram: the GRH comes "
+		"first, even if the datagram came without one",
+		"IB 9.9.3, A17.4.5.1; ibv_post_recv(3)"},
+	[RPWI_RULE_POLLED_IN_PART] = {119, "polled-in-part", WARNING, false,
+		"the program waits for an event while its CQ holds completions from before it was "
+		"armed",
+		"these make no event: if nothing else completes, the program sleeps forever",
+		"after each ibv_req_notify_cq, poll until the CQ is empty, and only then wait",
+		"IB 11.4.2.2; ibv_req_notify_cq(3), ibv_get_cq_event(3)"},
 	[RPWI_RULE_RECV_LATE] = {201, "recv-late", WARNING, false,
 		"the peer's message came before a receive was posted for it",
 		"the peer waits for min_rnr_timer at each try; with rnr_retry 0 its QP ends in ERR",
@@ -244,6 +257,27 @@ const struct rpwi_rule_info rpwi_rules[RPWI_RULES] = {
 		"the peer waits for min_rnr_timer at each try; with rnr_retry 0 its QP ends in ERR",
 		"post more receives, or let the peer send no more than there are receives",
 		"IB 9.7.5.2.8; ibv_post_recv(3)"},
+	[RPWI_RULE_RESET_DROPS] = {230, "reset-drops", WARNING, false,
+		"RESET dropped requests of a QP that is used again",
+		"they never complete: the receive queue is empty, and a program that waits for "
+		"the sends waits forever",
+		"after RESET, post the receives again and count the sends as lost; to get their "
+		"completions, go to ERR first and poll until all are flushed",
+		"IB 10.3.1.1; ibv_modify_qp(3)"},
+	[RPWI_RULE_QP_ACCESS] = {231, "qp-access", ERROR, false,
+		"the flags of the target's QP do not permit this operation",
+		"the request fails with IBV_WC_REM_INV_REQ_ERR or IBV_WC_REM_ACCESS_ERR, and the "
+		"connection ends; over UC it is dropped in silence",
+		"set the flag in qp_access_flags of ibv_modify_qp, too: the QP and the memory "
+		"region must both permit it",
+		"IB 11.2.5.2; ibv_modify_qp(3)"},
+	[RPWI_RULE_READS_NONE] = {232, "reads-none", ERROR, false,
+		"a READ or an atomic is posted, and max_rd_atomic is 0",
+		"it fails or waits forever; where a driver takes 0 for 1, as that of mlx5 does, it "
+		"works by luck",
+		"set max_rd_atomic to 1 or more when the QP goes to RTS; with rdma_cm it is "
+		"initiator_depth",
+		"IB 10.8.5.1; ibv_modify_qp(3), rdma_connect(3)"},
 	[RPWI_RULE_FIRST_CAUSE] = {301, "first-cause", NOTE, false,
 		"work failed or was flushed: what came first", "the same, as completions in error",
 		"mend the first cause; the flushed completions are its consequence", "IB 10.3.1.5"},

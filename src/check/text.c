@@ -244,3 +244,20 @@ size_t rpwi_shown_text(
 	out[b.len] = '\0';
 	return b.len;
 }
+
+void rpwi_finding_site_when(struct rpwi_finding *f, const char *what, const struct rpwi_site *at,
+	enum rpwi_site_when when)
+{
+	for (unsigned i = 0; i < RPWI_FINDING_SITES && at->pc[0]; i++)
+		if (!f->site[i].what) {
+			f->site[i].what = what;
+			f->site[i].at = *at;
+			f->site[i].when = when;
+			return;
+		}
+}
+
+void rpwi_finding_site(struct rpwi_finding *f, const char *what, const struct rpwi_site *at)
+{
+	rpwi_finding_site_when(f, what, at, RPWI_SITE_BEFORE);
+}

@@ -75,7 +75,7 @@ static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	if (got > 0)
 		check_polled(cq, wc, got);
 	if (got >= 0 && cq->channel)
-		check_drained(cq, got < n);
+		check_drained(cq, (unsigned)got, got < n);
 	return got;
 }
 
@@ -84,14 +84,18 @@ static int req_notify_cq(struct ibv_cq *ibv, int solicited)
 	RPWI_CHECK_HERE();
 	struct dcq *cq = to_dcq(ibv);
 	cq_lock(cq);
-	bool already = cq->notify == NOTIFY_ALL || (solicited && cq->notify == NOTIFY_SOLICITED);
+	struct check_arm a = {.solicited = solicited,
+		.already =
+			cq->notify == NOTIFY_ALL || (solicited && cq->notify == NOTIFY_SOLICITED),
+		.left = atomic_load_explicit(&cq->tail, memory_order_acquire) -
+			atomic_load_explicit(&cq->head, memory_order_relaxed)};
 	cq_unlock(cq);
 	rpwi_lock(RPWI_LOCK_EVENTS);
-	bool pending = cq->pending_events;
+	a.pending = cq->pending_events;
 	rpwi_unlock(RPWI_LOCK_EVENTS);
 	int rc = device.ops.req_notify_cq(ibv, solicited);
 	if (!rc)
-		check_armed(ibv, solicited, already, pending);
+		check_armed(ibv, &a);
 	return rc;
 }
 static const struct ibv_pd *pd_root(const struct ibv_pd *pd) { return &to_dpd(pd)->ibv; }
@@ -116,7 +120,7 @@ static int polled_ex(struct ibv_cq_ex *ex, int rc)
 	if (!rc)
 		check_polled(&cq->ibv, &cq->cur, 1);
 	if (cq->ibv.channel)
-		check_drained(&cq->ibv, rc == ENOENT);
+		check_drained(&cq->ibv, !rc, rc == ENOENT);
 	return rc;
 }
 

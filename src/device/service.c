@@ -36,6 +36,7 @@ enum {
 	POLLS_SEEN_NS = 30000,
 	/* at most, by the service thread; a few times that where the machine is busy */
 	ACK_HOLD_NS = 20000,
+	CHECK_NS = 500000000, /* between looks of the checker */
 	SERVICE_SLEEP_MAX_MS = 60000,
 	ALL_ROUNDS = 8,
 	YIELD_ROUNDS = 4, /* awake: the core is offered to others once in so many rounds */
@@ -191,6 +192,8 @@ static void round_watch(struct service *s)
 	s->until_ns = RPWI_MIN(s->until_ns, ports_deadline());
 	if (!rpwi_list_empty(&h->held))
 		s->until_ns = RPWI_MIN(s->until_ns, s->now_ns + ACK_HOLD_NS);
+	if (RPWI_UNLIKELY(rpwi_check_on)) /* what waits in vain wakes nobody */
+		s->until_ns = RPWI_MIN(s->until_ns, s->now_ns + CHECK_NS);
 	h->service_wake_ns = s->until_ns;
 }
 

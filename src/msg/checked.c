@@ -86,13 +86,12 @@ void checked_ends(const rpw_request *r)
 		struct rpwi_finding f = {.rule = RPWI_RULE_MSG_BUFFER,
 			.has_memory = true,
 			.addr = (uintptr_t)r->buf,
-			.len = r->len,
-			.site = {{.what = "posted here", .at = h->at}}};
-		snprintf(f.text, sizeof(f.text),
+			.len = r->len};
+		rpwi_finding_site(&f, "posted here", &h->at);
+		rpwi_check_say(&f,
 			"%s of %zu bytes with tag 0x%llx: the bytes were other ones when it was "
 			"posted than now that it is done",
 			proto_of(r)->name, r->len, (unsigned long long)r->tag);
-		rpwi_check_report(&f);
 	}
 	if (h)
 		h->summed = false;
@@ -115,14 +114,10 @@ void checked_thread(const rpw_context *c, pid_t other, pid_t self)
 	if (!rpwi_check_lock())
 		return;
 	struct rpwi_finding f = {.rule = RPWI_RULE_MSG_THREAD};
-	snprintf(f.text, sizeof(f.text),
+	rpwi_finding_site(&f, "called here", &rpwi_check_site);
+	rpwi_check_say(&f,
 		"thread %d calls context %s while thread %d is inside rpw_context_progress of it",
 		(int)self, RPWI_AT(c), (int)other);
-	if (rpwi_check_site.pc[0]) {
-		f.site[0].what = "called here";
-		f.site[0].at = rpwi_check_site;
-	}
-	rpwi_check_report(&f);
 	rpwi_check_unlock();
 }
 
@@ -139,15 +134,13 @@ void checked_context_ends(const rpw_context *c)
 				first = h;
 			}
 	if (n) {
-		struct rpwi_finding f = {.rule = RPWI_RULE_MSG_LEAK,
-			.site = {{.what = "one of them, posted here", .at = first->at},
-				{.what = "the context is destroyed here",
-					.at = rpwi_check_site,
-					.when = RPWI_SITE_AFTER}}};
-		snprintf(f.text, sizeof(f.text),
+		struct rpwi_finding f = {.rule = RPWI_RULE_MSG_LEAK};
+		rpwi_finding_site(&f, "one of them, posted here", &first->at);
+		rpwi_finding_site_when(
+			&f, "the context is destroyed here", &rpwi_check_site, RPWI_SITE_AFTER);
+		rpwi_check_say(&f,
 			"%u request%s of the context %s never given to rpw_request_destroy", n,
 			rpwi_plural(n), n == 1 ? "was" : "were");
-		rpwi_check_report(&f);
 	}
 	for (unsigned i = 0; i < BUCKETS; i++)
 		for (struct held **at = &held[i]; *at;) {

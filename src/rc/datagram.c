@@ -62,8 +62,11 @@ static void uc_send(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 
 static bool uc_begin_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
-	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) ||
-		p->dma_len > qp->bounds.message ||
+	bool permits = qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE;
+
+	if (!permits)
+		rpwi_tell(qp, RPWI_TOLD_QP_ACCESS, p);
+	if (!permits || p->dma_len > qp->bounds.message ||
 		(p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len,
 				       IBV_ACCESS_REMOTE_WRITE, true))) {
 		rpwi_debug("QP %u: UC WRITE to rkey 0x%x dropped", qp->qpn, p->rkey);
@@ -211,6 +214,7 @@ void rpwi_ud_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 		return;
 	}
 	if (RPWI_GRH_LEN + p->payload_len > qp->rcv.len) {
+		rpwi_tell(qp, RPWI_TOLD_NO_ROOM, p);
 		too_long(qp);
 		return;
 	}

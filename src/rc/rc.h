@@ -144,6 +144,7 @@ enum rpwi_told {
 	RPWI_TOLD_RD_ATOMIC,     /* a READ or an atomic beyond max_dest_rd_atomic */
 	RPWI_TOLD_QP_ACCESS,     /* qp_access_flags do not permit it */
 	RPWI_TOLD_QKEY,
+	RPWI_TOLD_NO_ROOM,    /* a datagram is longer than its receive (UD): dropped */
 	RPWI_TOLD_WRONG_PEER, /* from another address than the peer's */
 	/* at the end that made the request */
 	RPWI_TOLD_RNR_NAK, /* and it will be tried again, or fails */

@@ -19,6 +19,7 @@ struct later {
 	pthread_t thread;
 	struct ibv_cq *cq;
 	struct rdma_cm_event *event;
+	struct pair *pair;
 };
 
 static void *acknowledge(void *arg)
@@ -29,6 +30,8 @@ static void *acknowledge(void *arg)
 		ibv_ack_cq_events(l->cq, 1);
 	if (l->event)
 		rdma_ack_cm_event(l->event);
+	if (l->pair)
+		expect(!send_at(&l->pair->a, 1, 0, 64, IBV_SEND_SIGNALED), "a send");
 	return NULL;
 }
 
@@ -95,6 +98,43 @@ static void wait_late(bool bad, bool by_poll)
 }
 static void armed_late(bool bad) { wait_late(bad, false); }
 static void armed_late_poll(bool bad) { wait_late(bad, true); }
+
+/* Two messages have come when it is armed. bad: one of them is polled before it waits. */
+static void in_part(bool bad, bool by_poll)
+{
+	struct pair p = pair_open(&(struct wish){0});
+	struct ibv_wc wc;
+	for (unsigned i = 0; i < 3; i++)
+		expect(!recv_at(&p.b, i, 4096 + i * 64, 64), "a receive");
+	for (unsigned i = 0; i < 2; i++) {
+		send_one(&p);
+		poll_good(p.a.cq);
+	}
+	expect(!ibv_req_notify_cq(p.b.cq, 0), "to arm");
+	poll_good(p.b.cq);
+	if (!bad)
+		while (ibv_poll_cq(p.b.cq, 1, &wc) > 0)
+			;
+	struct pollfd fd = {.fd = p.b.channel->fd, .events = POLLIN};
+	struct later l = {.soon = true, .pair = &p};
+	if (by_poll) {
+		expect(!poll(&fd, 1, bad ? 8000 : 100), "no event");
+		send_one(&p);
+		expect(poll(&fd, 1, 10000) == 1, "an event");
+	} else {
+		later(&l);
+	}
+	take_event(&p.b);
+	ibv_ack_cq_events(p.b.cq, 1);
+	if (!by_poll)
+		pthread_join(l.thread, NULL);
+	while (ibv_poll_cq(p.b.cq, 1, &wc) > 0)
+		;
+	poll_good(p.a.cq);
+	pair_close(&p);
+}
+static void polled_in_part(bool bad) { in_part(bad, false); }
+static void polled_in_part_poll(bool bad) { in_part(bad, true); }
 
 static void armed_twice(bool bad)
 {
@@ -345,6 +385,8 @@ const struct planted planted_ends[] = {
 	{"events-unacked", NULL, events_unacked},
 	{"armed-late", NULL, armed_late},
 	{"armed-late", "armed-late-poll", armed_late_poll},
+	{"polled-in-part", NULL, polled_in_part},
+	{"polled-in-part", "polled-in-part-poll", polled_in_part_poll},
 	{"armed-twice", NULL, armed_twice},
 	{"destroy-order", NULL, destroy_order},
 	{"destroy-order", "destroy-order-cq", destroy_order_cq},

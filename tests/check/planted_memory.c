@@ -111,6 +111,25 @@ static void answer_in_place(bool bad)
 	pair_close(&p);
 }
 
+/* The same, and the acknowledgement of the question comes behind the answer: planted_test.py delays
+ * it. The peer had the question, so its bytes were whole. */
+static void answer_unacked(bool bad)
+{
+	struct pair p = pair_open(&(struct wish){.timeout_1 = 1 + 20});
+	expect(!recv_at(&p.a, 1, 0, 64) && !recv_at(&p.b, 1, 0, 64), "receives");
+	memset(p.a.buf, 1, BUFFER);
+	memset(p.b.buf, 2, BUFFER);
+	expect(!send_at(&p.a, 1, bad ? 0 : 64, 64, IBV_SEND_SIGNALED), "a question");
+	poll_good(p.b.cq);
+	expect(!send_at(&p.b, 2, 64, 64, IBV_SEND_SIGNALED), "an answer");
+	struct ibv_wc wc;
+	expect(poll_one(p.a.cq, &wc) == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV,
+		"the answer first");
+	poll_good(p.a.cq);
+	poll_good(p.b.cq);
+	pair_close(&p);
+}
+
 /* ---- regions that go ---- */
 
 static void mr_in_use(bool bad)
@@ -299,6 +318,20 @@ static void key_access_peer(bool bad)
 	pair_close(&p);
 }
 
+/* The region permits it, and the QP does not. */
+static void qp_access(bool bad)
+{
+	struct pair p = pair_open(&(struct wish){0});
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS,
+		.qp_access_flags = IBV_ACCESS_REMOTE_READ | (bad ? 0 : IBV_ACCESS_REMOTE_WRITE)};
+	struct ibv_wc wc;
+	expect(!ibv_modify_qp(p.b.qp, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS), "other flags");
+	expect(!write_at(&p.a, 1, 0, 64, &p.b, 0, IBV_SEND_SIGNALED), "a WRITE");
+	expect(poll_one(p.a.cq, &wc) == (bad ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_SUCCESS),
+		"another status");
+	pair_close(&p);
+}
+
 static void key_access(bool bad)
 {
 	struct pair p = pair_open(&(struct wish){0});
@@ -462,6 +495,7 @@ const struct planted planted_memory[] = {
 	{"buffer-shared", NULL, buffer_shared},
 	{"buffer-shared", "send-from-receive", send_from_receive},
 	{"buffer-shared", "answer-in-place", answer_in_place},
+	{"buffer-shared", "answer-unacked", answer_unacked},
 	{"mr-in-use", NULL, mr_in_use},
 	{"mr-in-use", "mr-in-use-recv", mr_in_use_recv},
 #ifndef SANITIZED /* it has a free of its own, and finds the same */
@@ -478,6 +512,7 @@ const struct planted planted_memory[] = {
 	{"key-unknown", "key-unknown-peer", key_unknown_peer},
 	{"key-access", NULL, key_access},
 	{"key-access", "key-access-peer", key_access_peer},
+	{"qp-access", NULL, qp_access},
 	{"key-bounds", NULL, key_bounds},
 	{"key-bounds", "key-bounds-peer", key_bounds_peer},
 	{"key-pd", NULL, key_pd},

@@ -195,7 +195,18 @@ static void poll_in_vain(struct ibv_cq *cq)
 	}
 }
 
-static void qkey(bool bad)
+static void reads_none(bool bad)
+{
+	struct pair p = pair_open(&(struct wish){.rd_atomic_1 = bad ? 1 : 1 + 1});
+	struct ibv_wc wc;
+	expect(!read_at(&p.a, 1, 0, 64, &p.b, 64), "a READ");
+	expect(poll_one(p.a.cq, &wc) == (bad ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_SUCCESS),
+		"a READ that ends as it has to");
+	pair_close(&p);
+}
+
+/* A datagram of 64 bytes, with that Q_Key and into a receive of `room` bytes; comes: it does. */
+static void datagram(uint32_t to_qkey, uint32_t room, bool comes)
 {
 	struct pair p = pair_open(&(struct wish){.type = IBV_QPT_UD});
 	struct ibv_ah_attr to = {.is_global = 1,
@@ -204,21 +215,39 @@ static void qkey(bool bad)
 	struct ibv_ah *ah = ibv_create_ah(p.pd, &to);
 	expect(ah, "an address handle");
 	struct ibv_sge sge = {(uintptr_t)p.a.buf, 64, p.a.mr->lkey};
-	struct ibv_send_wr *none, wr = {.wr_id = 1,
-					  .sg_list = &sge,
-					  .num_sge = 1,
-					  .opcode = IBV_WR_SEND,
-					  .wr.ud = {.ah = ah,
-						  .remote_qpn = p.b.qp->qp_num,
-						  .remote_qkey = bad ? 0x22222222 : 0x11111111}};
-	expect(!recv_at(&p.b, 1, 0, 128), "a receive");
+	struct ibv_send_wr *none,
+		wr = {.wr_id = 1,
+			.sg_list = &sge,
+			.num_sge = 1,
+			.opcode = IBV_WR_SEND,
+			.wr.ud = {.ah = ah, .remote_qpn = p.b.qp->qp_num, .remote_qkey = to_qkey}};
+	expect(!recv_at(&p.b, 1, 0, room), "a receive");
 	expect(!ibv_post_send(p.a.qp, &wr, &none), "a send");
 	poll_good(p.a.cq);
-	if (bad)
-		poll_in_vain(p.b.cq);
-	else
+	if (comes)
 		poll_good(p.b.cq);
+	else
+		poll_in_vain(p.b.cq);
 	expect(!ibv_destroy_ah(ah), "the handle to go");
+	pair_close(&p);
+}
+
+static void qkey(bool bad) { datagram(bad ? 0x22222222 : 0x11111111, 128, !bad); }
+/* The 40 bytes of the GRH were forgotten. */
+static void recv_short(bool bad) { datagram(0x11111111, bad ? 64 : 64 + 40, !bad); }
+
+/* None fits, whatever comes: it is seen at the post. The twin: one that is no buffer, in ERR. */
+static void recv_short_post(bool bad)
+{
+	struct pair p = pair_open(&(struct wish){.type = IBV_QPT_UD});
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct ibv_wc wc;
+	if (bad)
+		expect(!recv_at(&p.b, 1, 0, 39), "a receive");
+	expect(!ibv_modify_qp(p.b.qp, &attr, IBV_QP_STATE), "ERR");
+	expect(!recv_at(&p.b, 2, 0, 0), "a marker");
+	for (int i = 0; i < 1 + bad; i++)
+		expect(poll_one(p.b.cq, &wc) == IBV_WC_WR_FLUSH_ERR, "a flush");
 	pair_close(&p);
 }
 
@@ -244,6 +273,59 @@ static void recv_late_group(bool bad)
 	poll_good(p.a.cq);
 	poll_in_vain(p.b.cq);
 	expect(!ibv_detach_mcast(p.b.qp, &group, 0) && !ibv_destroy_ah(ah), "the group to go");
+	pair_close(&p);
+}
+
+/* ---- RESET ---- */
+
+static void again(struct pair *p)
+{
+	struct half *half[] = {&p->a, &p->b};
+	for (int i = 0; i < 2; i++) {
+		struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+		expect(!ibv_modify_qp(half[i]->qp, &attr, IBV_QP_STATE), "RESET");
+		attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1};
+		expect(!ibv_modify_qp(half[i]->qp, &attr,
+			       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+				       IBV_QP_ACCESS_FLAGS),
+			"INIT");
+	}
+}
+
+/* Receives that were posted once for all. With one posted again, the second message finds none. */
+static void reset_drops(bool bad)
+{
+	const struct wish w = {.rnr_retry_1 = 1 + 7};
+	struct pair p = pair_open(&w);
+	expect(!recv_at(&p.b, 1, 0, 64) && !recv_at(&p.b, 2, 64, 64), "receives");
+	again(&p);
+	if (!bad)
+		expect(!recv_at(&p.b, 3, 0, 64), "a receive");
+	pair_connect(&p, &w);
+	for (uint64_t i = 0; i < 2; i++)
+		expect(!send_at(&p.a, i, i * 64, 64, IBV_SEND_SIGNALED), "a send");
+	wait_ms(20);
+	for (uint64_t i = 0; i < 1 + bad; i++)
+		expect(!recv_at(&p.b, 4 + i, 64 + i * 64, 64), "a receive");
+	for (int i = 0; i < 2; i++) {
+		poll_good(p.a.cq);
+		poll_good(p.b.cq);
+	}
+	pair_close(&p);
+}
+
+/* A send to a peer that is not ready. The twin does not use the QP again. */
+static void reset_drops_send(bool bad)
+{
+	static const struct wish w;
+	struct pair p = {0};
+	pair_begin(&p, &w);
+	half_connect(&p, &p.a, p.b.qp->qp_num, true, &w);
+	expect(!send_at(&p.a, 1, 0, 64, IBV_SEND_SIGNALED), "a send");
+	wait_ms(5);
+	again(&p);
+	if (bad)
+		pair_connect(&p, &w);
 	pair_close(&p);
 }
 
@@ -332,7 +414,12 @@ const struct planted planted_order[] = {
 	{"min-rnr-0", NULL, min_rnr_0},
 	{"rd-atomic", NULL, rd_atomic},
 	{"reads-beyond", NULL, reads_beyond},
+	{"reads-none", NULL, reads_none},
 	{"qkey", NULL, qkey},
+	{"recv-short", NULL, recv_short},
+	{"recv-short", "recv-short-post", recv_short_post},
+	{"reset-drops", NULL, reset_drops},
+	{"reset-drops", "reset-drops-send", reset_drops_send},
 	{"gid-type", NULL, gid_type},
 	{"cq-overrun", NULL, cq_overrun},
 	{"solicited-never", NULL, solicited_never},

@@ -71,6 +71,51 @@ static void read_of_write(bool bad)
 	two_close(&t);
 }
 
+/* The target's own SEND has the bytes. bad: nobody has seen it arrive. */
+static void write_of_send(bool bad)
+{
+	struct two t = two_open();
+	struct ibv_mr *mr;
+	struct half same = shared_by(&t, &mr);
+	expect(!recv_at(&t.p.a, 1, 4096, 64), "a receive");
+	expect(!send_at(&t.p.b, 1, 0, 64, IBV_SEND_SIGNALED), "a SEND");
+	if (!bad)
+		poll_good(t.p.a.cq); /* it is there: the sender need not have seen that */
+	else
+		wait_ms(50);
+	expect(!write_at(&t.q.a, 2, 0, 64, &same, 32, IBV_SEND_SIGNALED), "a WRITE");
+	poll_good(t.q.a.cq);
+	if (bad)
+		poll_good(t.p.a.cq);
+	poll_good(t.p.b.cq);
+	expect(!ibv_dereg_mr(mr), "the region to go");
+	two_close(&t);
+}
+
+/* A message was placed where the WRITE goes. bad: nobody has seen it complete. */
+static void write_of_receive(bool bad)
+{
+	struct two t = two_open();
+	struct ibv_mr *mr;
+	struct half same = shared_by(&t, &mr);
+	expect(!recv_at(&t.p.b, 1, 0, 4096), "a receive");
+	expect(!send_at(&t.p.a, 1, 0, 64, IBV_SEND_SIGNALED), "a SEND");
+	if (!bad)
+		poll_good(t.p.a.cq);
+	else
+		wait_ms(50);
+	expect(!write_at(&t.q.a, 2, 0, 64, &same, 32, IBV_SEND_SIGNALED), "a WRITE");
+	poll_good(t.q.a.cq);
+	/* behind the message it is free, though the receive had it */
+	expect(!write_at(&t.q.a, 3, 0, 64, &same, 2048, IBV_SEND_SIGNALED), "a WRITE");
+	poll_good(t.q.a.cq);
+	if (bad)
+		poll_good(t.p.a.cq);
+	poll_good(t.p.b.cq);
+	expect(!ibv_dereg_mr(mr), "the region to go");
+	two_close(&t);
+}
+
 /* ---- three processes: two initiators and their target, which tell each other by messages ---- */
 
 struct card {
@@ -160,6 +205,8 @@ static void processes(bool bad)
 const struct planted planted_race[] = {
 	{"race", "race-writes", writes},
 	{"race", "race-read", read_of_write},
+	{"race", "race-send", write_of_send},
+	{"race", "race-receive", write_of_receive},
 	{"race", "race-processes", processes},
 	{0},
 };

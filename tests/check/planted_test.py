@@ -23,8 +23,10 @@ WAYS = ("call",) if PLUGIN else ("shm", "tcp") if RPW else ("auto", "udp")
 LANE = {"key-bounds-asks", "key-unknown-asks"}
 # Of two processes: the other one without the checker.
 ALONE = ("auto alone", "udp alone")
+# What befalls a case's packets (docs/faults.md).
+FAULTS = {"answer-unacked": "packet sent ACK 1: delay 100 ms\n"}
 # What the case brings along by its nature; the rule itself must be there with the mistake alone.
-ALSO = {"mr-in-use": {"recv-late", "recv-ran-out"}, "memory-freed": {"recv-late", "recv-ran-out"}, "mw-left-region": {"destroy-order"}, "buffer-changed": {"recv-late"}, "cm-undrained": {"recv-late"}, "cq-overrun": {"cq-small"}, "rnr-forever": {"recv-late"}}
+ALSO = {"mr-in-use": {"recv-late", "recv-ran-out"}, "memory-freed": {"recv-late", "recv-ran-out"}, "mw-left-region": {"destroy-order"}, "buffer-changed": {"recv-late"}, "cm-undrained": {"recv-late"}, "cq-overrun": {"cq-small"}, "rnr-forever": {"recv-late"}, "reset-drops": {"recv-ran-out"}}
 
 
 def cases():
@@ -39,6 +41,10 @@ def found(case, kind, wire, folder):
         env["ROPEWAY_TRACE_PLUGIN"] = str(BUILD / "tests" / "check" / "libplugin_fake.so")
     elif not RPW:
         env.update(LD_PRELOAD=f"{BUILD}/libropeway-verbs.so.0:{BUILD}/libropeway-check.so.0", ROPEWAY_WIRE=wire.split()[0], ROPEWAY_DEVICES="lo", PLANTED_PEER=wire.split()[-1])
+    if case in FAULTS:
+        script = folder / f"{case}.fault"
+        script.write_text(FAULTS[case])
+        env["ROPEWAY_FAULT"] = str(script)
     ran = subprocess.run([PLANTED] + [TRACER] * PLUGIN + [wire] * RPW + [case, kind], env=env, capture_output=True, text=True, timeout=100)
     lines = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
     return ran, [line for line in lines if line["kind"] == "finding"]

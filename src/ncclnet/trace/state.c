@@ -110,15 +110,13 @@ __attribute__((format(printf, 4, 5))) static void say(enum rpwi_check_rule rule,
 	va_start(ap, fmt);
 	vsnprintf(f.text + n, sizeof(f.text) - n, fmt, ap);
 	va_end(ap);
-	f.site[0].what = "called here";
-	f.site[0].at = (struct rpwi_site){.pc = {(uintptr_t)c->from}};
+	rpwi_finding_site(&f, "called here", &(struct rpwi_site){{(uintptr_t)c->from}});
 	if (about) {
 		static const char *const what[KINDS] = {[COMM] = "the comm was made here",
 			[MHANDLE] = "it was registered here",
 			[REQUEST] = "the request was posted here",
 			[HANDLE] = "the call before, here"};
-		f.site[1].what = what[about->kind];
-		f.site[1].at = about->made;
+		rpwi_finding_site(&f, what[about->kind], &about->made);
 	}
 	rpwi_check_report(&f);
 }
@@ -142,6 +140,15 @@ void trace_device(int v, int dev, int ptr_support, int max_recvs, bool reg_is_gl
 static uint64_t hash_of(const void *handle)
 {
 	return rpwi_hash(RPWI_HASH, handle, NCCL_NET_HANDLE_BYTES);
+}
+
+/* What other processes do with it, `ropeway check` compares (cli/check/handles.c). */
+static void handle_event(const struct trace_call *c, const char *what, const void *handle)
+{
+	const char *half = handle;
+	const size_t n = NCCL_NET_HANDLE_BYTES / 2;
+	rpwi_check_event(what, 0, 0, "v%d %016" PRIx64 " %016" PRIx64, c->v,
+		rpwi_hash(RPWI_HASH, half, n), rpwi_hash(RPWI_HASH, half + n, n));
 }
 
 static void connects(const struct trace_call *c)
@@ -175,7 +182,7 @@ void trace_listen_done(const struct trace_call *c, int rc, int dev, const void *
 		say(RPWI_RULE_PLUGIN_RESULT, c, NULL, "success, and no comm");
 	else
 		comm_made(c, comm, TRACE_LISTEN, dev);
-	rpwi_check_event("handle-given", 0, 0, "v%d %016" PRIx64, c->v, hash_of(handle));
+	handle_event(c, "handle-given", handle);
 	rpwi_check_unlock();
 }
 
@@ -188,7 +195,7 @@ void trace_connect_begin(const struct trace_call *c, const void *handle)
 	uint64_t now = hash_of(handle);
 	version_look(c, before);
 	if (!before)
-		rpwi_check_event("handle-used", 0, 0, "v%d %016" PRIx64, c->v, now);
+		handle_event(c, "handle-used", handle);
 	else if (before->hash != now)
 		say(RPWI_RULE_PLUGIN_HANDLE, c, before,
 			"the bytes are not those that the plugin's last call for this connection "
