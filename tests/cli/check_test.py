@@ -292,6 +292,20 @@ class Report(Case):
         self.assertIn("no error, no warning, 1 note in 2 processes", said)
         self.assertNotIn("first-cause", self.check(self.report(*lines[:2], lines[3], *lines[4:])))
 
+    def test_a_handle_that_changed_between_two_processes_is_told_and_no_other(self):
+        def event(pid, what, one, two):
+            return {"kind": "event", "pid": pid, "t": 2000 + pid, "what": f"handle-{what}", "qpn": 0, "peer_qpn": 0, "text": f"v8 {one:016x} {two:016x}", "sites": [{"what": "called here", "frames": [frame("/nowhere/rank", pid)]}]}
+        given = [begin(1), begin(2), begin(3), event(1, "given", 0x11, 0xaa), event(2, "given", 0x22, 0xaa)]
+        said = " ".join(self.check(self.report(*given, event(3, "used", 0x11, 0xaa), event(3, "used", 0x22, 0xbb), end(1), end(2), end(3))).split())
+        self.assert_in_order(said, "error 502 plugin-handle: server, process 3", "bytes 64 to 127 of the handle are not those that listen gave in process 2", "connect is called here", "listen gave it here")
+        self.assertIn("1 error", said)
+        for others in (([event(3, "used", 0x11, 0xaa), event(3, "used", 0x33, 0xaa)], "the half that all share says nothing"),
+                       ([event(3, "used", 0x11, 0xaa), event(3, "used", 0x11, 0xbb)], "that handle has arrived: plugins change it from call to call"),
+                       ([event(3, "used", 0x44, 0xcc)], "of a process that was not traced")):
+            self.assertNotIn("plugin-handle", self.check(self.report(*given, *others[0], end(1), end(2), end(3))), others[1])
+        alone = [begin(1), begin(3), event(1, "given", 0x11, 0xaa), event(3, "used", 0x11, 0xbb), end(1), end(3)]
+        self.assertNotIn("plugin-handle", self.check(self.report(*alone)), "with one handle, nothing tells what a half of it says")
+
 
 class Suppress(Case):
     def suppressed(self, *lines, kinds=1):

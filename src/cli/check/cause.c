@@ -47,22 +47,10 @@ static uint32_t collect(const struct ck_report *r, struct moment *m)
 	return n;
 }
 
-static void add_site(
-	struct ck_kind *k, const struct moment *m, const char *what, enum rpwi_site_when when)
-{
-	if (!m->event || !m->event->site.frames)
-		return;
-	struct ck_site *s = &k->site[k->sites++];
-	*s = m->event->site;
-	s->what = what;
-	s->when = when;
-}
-
 /* Of the process that has the cause, if it is known. */
 static int add_kind(
 	struct ck_report *r, const struct moment *m, uint32_t n, const struct rpwi_cause *c)
 {
-	const struct rpwi_rule_info *rule = &rpwi_rules[RPWI_RULE_FIRST_CAUSE];
 	const struct moment *seen = &m[c->seen], *first = c->first < n ? &m[c->first] : seen;
 	const struct ck_process *p = &r->process[first->process];
 	struct ck_kind k = {.rule = RPWI_RULE_FIRST_CAUSE,
@@ -72,17 +60,14 @@ static int add_kind(
 		.t = seen->e.t_ns,
 		.count = c->pairs,
 		.processes = 1};
-	k.line = json_pack("{s:s, s:i, s:I, s:s, s:i, s:s, s:s}", "kind", "finding", "pid", p->pid,
-		"t", (json_int_t)seen->e.t_ns, "rule", rule->name, "number", rule->number,
-		"severity", rpwi_severity_name(rule->severity), "text", c->text);
-	k.text = k.line ? json_string_value(json_object_get(k.line, "text")) : NULL;
-	if (!k.text)
-		return -ENOMEM;
-	add_site(&k, first, "first, here", RPWI_SITE_BEFORE);
+	int rc = rpwi_ck_line(&k, c->text);
+	if (rc)
+		return rc;
+	rpwi_ck_site_of(&k, first->event, "first, here", RPWI_SITE_BEFORE);
 	if (seen != first) /* no thread goes from one process to another */
-		add_site(&k, seen, "then, here",
+		rpwi_ck_site_of(&k, seen->event, "then, here",
 			seen->process == first->process ? RPWI_SITE_AFTER : RPWI_SITE_UNORDERED);
-	int rc = rpwi_ck_add(r, &k);
+	rc = rpwi_ck_add(r, &k);
 	json_decref(k.line);
 	return rc;
 }

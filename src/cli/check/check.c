@@ -74,7 +74,7 @@ static int read_all(struct ck_report *r, char **file, int n)
 	if (!r->processes)
 		return rpwi_cli_fail(CLI_FAILED, NAME,
 			"%s is no report of the checker: no line of it names a process", file[0]);
-	if (rpwi_ck_add_causes(r))
+	if (rpwi_ck_add_causes(r) || rpwi_ck_add_handles(r))
 		return rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
 	return CLI_OK;
 }

@@ -3,8 +3,9 @@
  * (check/finding.h) read, symbolized and shown.
  *
  * report.c makes kinds of findings out of lines, symbols.c gives their frames functions and lines
- * of source, suppress.c takes out what nobody wants to see, cause.c finds what came first, show.c
- * writes for people, json.c and sarif.c for programs.
+ * of source, suppress.c takes out what nobody wants to see, cause.c finds what came first and
+ * handles.c what changed between two processes, show.c writes for people, json.c and sarif.c for
+ * programs.
  *
  * A report may be anybody's: every text in it is made printable when it is read, every number has
  * a bound, and a module is opened only if it is a regular file.
@@ -108,6 +109,11 @@ int rpwi_ck_read(struct ck_report *r, const char *file);
 void rpwi_ck_free(struct ck_report *r);
 /* A kind that no line of the report has, with a line and sites of its own. 0 or -ENOMEM. */
 int rpwi_ck_add(struct ck_report *r, const struct ck_kind *k);
+/* Gives one of these its line, with the text; the caller's. 0 or -ENOMEM. */
+int rpwi_ck_line(struct ck_kind *k, const char *text);
+/* One more site: the event's, if it has one. */
+void rpwi_ck_site_of(
+	struct ck_kind *k, const struct ck_event *e, const char *what, enum rpwi_site_when when);
 struct ck_totals {
 	/* kinds, without those that are suppressed, and how often they were found */
 	uint32_t kinds[RPWI_SEVERITY_ERROR + 1], times;
@@ -142,6 +148,10 @@ bool rpwi_ck_suppressed(const struct ck_suppressions *s, const struct ck_kind *k
 /* The first causes of failed and flushed work become kinds of the rule first-cause, behind the
  * others. Called once, when all lines are there. 0 or -ENOMEM. */
 int rpwi_ck_add_causes(struct ck_report *r);
+
+/* ---- handles.c ---- */
+/* Likewise, handles of plugins that changed on the way from one process to another. */
+int rpwi_ck_add_handles(struct ck_report *r);
 
 /* ---- show.c ---- */
 struct ck_look {

@@ -179,6 +179,27 @@ int rpwi_ck_add(struct ck_report *r, const struct ck_kind *k)
 	return 0;
 }
 
+int rpwi_ck_line(struct ck_kind *k, const char *text)
+{
+	const struct rpwi_rule_info *rule = &rpwi_rules[k->rule];
+	k->line = json_pack("{s:s, s:i, s:I, s:s, s:i, s:s, s:s}", "kind", "finding", "pid", k->pid,
+		"t", (json_int_t)k->t, "rule", rule->name, "number", rule->number, "severity",
+		rpwi_severity_name(rule->severity), "text", text);
+	k->text = k->line ? json_string_value(json_object_get(k->line, "text")) : NULL;
+	return k->text ? 0 : -ENOMEM;
+}
+
+void rpwi_ck_site_of(
+	struct ck_kind *k, const struct ck_event *e, const char *what, enum rpwi_site_when when)
+{
+	if (!e || !e->site.frames)
+		return;
+	struct ck_site *s = &k->site[k->sites++];
+	*s = e->site;
+	s->what = what;
+	s->when = when;
+}
+
 /* Where its kind is, a new one or not; UINT32_MAX: nowhere. */
 static uint32_t add_kind(struct ck_report *r, const struct ck_kind *k)
 {

@@ -238,10 +238,13 @@ static void watch(struct watching *g)
 
 /* ---- when it has ended ---- */
 
-static void show_causes(struct watching *g)
+/* What only all processes together show. */
+static void show_conclusions(struct watching *g)
 {
 	uint32_t before = g->report.kinds;
-	if (!g->w->how.on[RPWI_RULE_FIRST_CAUSE] || rpwi_ck_add_causes(&g->report))
+	const bool *on = g->w->how.on;
+	if ((on[RPWI_RULE_FIRST_CAUSE] && rpwi_ck_add_causes(&g->report)) ||
+		(on[RPWI_RULE_PLUGIN_HANDLE] && rpwi_ck_add_handles(&g->report)))
 		return;
 	for (uint32_t i = before; i < g->report.kinds; i++)
 		on_kind(g, &g->report.kind[i]);
@@ -265,7 +268,7 @@ static unsigned running(const struct ck_report *r)
 static int conclude(struct watching *g, int status)
 {
 	struct ck_totals t;
-	show_causes(g);
+	show_conclusions(g);
 	t = rpwi_ck_totals(&g->report);
 	bool found = t.kinds[RPWI_SEVERITY_ERROR] || t.kinds[RPWI_SEVERITY_WARNING];
 	unsigned alive = running(&g->report);
