@@ -9,9 +9,9 @@
 #include <stdio.h>
 
 #define TICK_NS (RPWI_NS_PER_S / 4)
-#define AWAKE_MOST_NS RPWI_NS_PER_S         /* the device tells more often (device/service.c) */
-#define VAIN_NS (5 * RPWI_NS_PER_S)         /* so long does nobody wait on purpose */
-#define UNSOLICITED_NS (RPWI_NS_PER_S / 10) /* a program that waited so long slept */
+#define AWAKE_MOST_NS RPWI_NS_PER_S  /* the device tells more often (device/service.c) */
+#define VAIN_NS (5 * RPWI_NS_PER_S)  /* so long does nobody wait on purpose */
+#define UNSOLICITED_NS RPWI_NS_PER_S /* a program that is busy elsewhere is back before */
 #define UNSOLICITED_VAIN_NS (10 * RPWI_NS_PER_S)
 
 static _Atomic uint64_t tick_ns; /* the next one */

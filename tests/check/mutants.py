@@ -1,11 +1,13 @@
 #!/usr/bin/python3
-"""Each rule of the checker broken by hand, and the planted case that notices: a change that no case notices is no test.
+"""Each rule of the checker broken by hand, and the planted case that notices: a change that no case notices is no test, and a rule without a mutant fails.
 
-Usage: mutants.py BUILD [WORD...]      those whose file, text or case has one of these words; all without
+Usage: mutants.py [--part N/M] [WORD...]     those whose file, text or case has one of these words, of these every M-th; all without
 
-A mutant is a scratch copy of the sources with one text replaced, built as the preload alone, and run with one case of BUILD's planted programs. The case must fail: that it passes unchanged is planted_test.py's.
+A mutant is a scratch copy of the sources with one text replaced, built, and run with one case of the planted programs. The case must fail: that it passes unchanged is planted_test.py's. The last line is "N passed, N failed".
 """
+import argparse
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -13,13 +15,46 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-BUILD = pathlib.Path(sys.argv[1]).resolve()
-PRELOAD = "libropeway-verbs.so.0"
-HOOKS = "libropeway-check.so.0"
-TARGET = (BUILD / PRELOAD).resolve().name
+# What the test of a case needs; first those that a mutant may change.
+PRELOAD, HOOKS = "libropeway-verbs.so.0", "libropeway-check.so.0"
+TESTS = {
+    "planted": (["planted_test.py"], [PRELOAD, HOOKS, "tests/check/planted"]),
+    "plugin": (["planted_test.py", "--plugin"], ["libnccl-net-ropeway-trace.so", "tests/check/libplugin_fake.so", "tests/check/planted_plugin"]),
+    "rpw": (["planted_test.py", "--rpw"], ["libropeway.so.0", "tests/check/planted_rpw"]),
+    "first": (["first_cause_test.py"], ["ropeway", PRELOAD, "tests/check/planted", "rdma-send-recv-server", "rdma-send-recv-client"]),
+}
 
 # file, the text that is there once, what it becomes, the case that must notice
 MUTANTS = (
+    ("src/check/queue.c", "if (!q->failed || q->posts_since++ != 1)", "if (true)", "error-ignored"),
+    ("src/check/queue.c", "if (w->phase != CHECK_DONE || w->status == IBV_WC_SUCCESS ||", "if (true || w->status == IBV_WC_SUCCESS ||", "error-unread"),
+    ("src/check/queue.c", "bool never = first == at(&q->sq, q->sq.head);", "bool never = false;", "never-signaled"),
+    ("src/check/queue.c", "if (!rc && q->sq.tail - q->sq.head > q->sq.max) {", "if (false) {", "sq-overflow"),
+    ("src/check/queue.c", "if (q && of->tail - of->head > of->max) {", "if (false) {", "rq-overflow"),
+    ("src/check/queue.c", "if (!cq || ++cq->outstanding <= cq->cqe)", "if (!cq || ++cq->outstanding)", "cq-small"),
+    ("src/check/queue.c", "else if (w->len > q->asked.max_inline_data)", "else if (false)", "inline-luck"),
+    ("src/check/queue.c", "if (nsge > (int)RPWI_MAX(asked, 1u))", "if (false)", "sge-luck"),
+    ("src/check/queue.c", "if (of->ids_told || *id_count(of, w->wr_id) < 2)", "if (true)", "wr-id-twice"),
+    ("src/check/queue.c", "\t\tlook_for_change(q, w, RPWI_RULE_BUFFER_CHANGED,\n\t\t\t\"when the peer had acknowledged all of them\");", "\t\t;", "buffer-changed"),
+    ("src/check/queue.c", "look_for_change(q, w, RPWI_RULE_BUFFER_CHANGED_LATE, \"when their completion was polled\");", "", "buffer-changed-late"),
+    ("src/check/cause.c", "if (!is(&l->e[cause], LEFT))", "if (true)", "first-cause"),
+    ("src/check/cause.c", "return !has(l, x, BIT(RECEIVED), i);", "return true;", "first-cause"),
+    ("src/check/race.c", "return ended && b->was.clock[a->was.proc] >= ended;", "return true;", "race-writes"),
+    ("src/check/race.c", "return ended && b->was.clock[a->was.proc] >= ended;", "return ended;", "race-processes"),
+    ("src/check/race.c", "race.clock[i] = RPWI_MAX(race.clock[i], e->clock[i]);", ";", "race-processes"),
+    ("src/ncclnet/trace/state.c", "if (o && o->v != c->v)", "if (false)", "plugin-version"),
+    ("src/ncclnet/trace/state.c", "else if (before->hash != now)", "else if (false)", "plugin-handle"),
+    ("src/ncclnet/trace/state.c", "if (o->comm != comm && !(d && d->is_global))", "if (false)", "plugin-mhandle"),
+    ("src/ncclnet/trace/state.c", "del(REQUEST, request);", "", "plugin-request"),
+    ("src/ncclnet/trace/state.c", "if (o->m.at && (at < o->m.at", "if (false && (at < o->m.at", "plugin-memory"),
+    ("src/ncclnet/trace/state.c", "else if ((size_t)sizes[i] > o->r.room[i])", "else if (false)", "plugin-size"),
+    ("src/ncclnet/trace/state.c", "if (comm->c.thread && comm->c.thread != me)", "if (false)", "plugin-thread"),
+    ("src/ncclnet/trace/state.c", "(o->c.requests || o->c.regs))", "false)", "plugin-close"),
+    ("src/ncclnet/trace/state.c", "if (sizes[i] < 0)", "if (false)", "plugin-result"),
+    ("src/ncclnet/trace/state.c", "++comm->c.requests == most + 1)", "!++comm->c.requests)", "plugin-requests"),
+    ("src/msg/checked.c", "sum(r, &now) && now != h->sum) {", "sum(r, &now) && false) {", "rpw-buffer"),
+    ("src/msg/checked.c", "if (h->c == c && h->r->held) {", "if (false) {", "rpw-leak"),
+    ("src/msg/owner.c", "\tchecked_thread(c, before, self);", "\t;", "rpw-thread"),
     ("src/check/late.c", "if (rpwi_rq_count(q->t->rq) || !of->ring)", "if (true)", "recv-late-apart"),
     ("src/check/late.c", "q->order.looking = looks = true;", "looks = false;", "recv-late-by-little"),
     ("src/check/late.c", "\tif (q->order.late_ns)\n\t\tlate_in_vain(q, \"\");", "", "recv-late-never"),
@@ -27,7 +62,10 @@ MUTANTS = (
     ("src/check/late.c", "first ? RPWI_RULE_RECV_LATE : RPWI_RULE_RECV_RAN_OUT", "RPWI_RULE_RECV_LATE", "recv-ran-out"),
     ("src/check/late.c", "now_ns - o->rnr_ns < VAIN_NS", "true", "rnr-forever"),
     ("src/check/late.c", "if (cq && !cq->overran)", "if (false)", "cq-overrun"),
+    ("src/check/late.c", "if (p->dqpn == RPWI_MCAST_QPN)", "if (false)", "recv-late-group"),
     ("src/check/late.c", "if (cq && solicited)", "if (cq)", "solicited-never"),
+    ("src/check/late.c", " || cq->polls >= CHECK_POLLS)", ")", "solicited-polled"),
+    ("src/device/mw.c", "\t\tcheck_window_gone(mw->k.key, &rpwi_check_site);", "\t\t;", "key-stale-window"),
     ("src/check/order.c", "sends->order.sq_psn == receives->order.rq_psn", "true", "psn-mismatch"),
     ("src/check/order.c", "q->t->mtu == p->t->mtu", "true", "mtu-mismatch"),
     ("src/check/order.c", "!check_qpn_was(t->attr.dest_qp_num)", "false", "qpn-mismatch"),
@@ -106,58 +144,85 @@ def run(*command, **more):
     return subprocess.run(command, capture_output=True, text=True, **more)
 
 
+def test_of(case):
+    if case == "first-cause":
+        return "first"
+    return next((kind for kind in ("plugin", "rpw") if case.startswith(kind + "-")), "planted")
+
+
+def compile_for(build, kinds):
+    """What the tests of these kinds run."""
+    files = {file for kind in kinds for file in TESTS[kind][1]}
+    built = run("ninja", "-C", build, *sorted(str((build / file).resolve().relative_to(build)) for file in files))
+    if built.returncode:
+        sys.exit(f"the mutant does not build:\n{built.stdout}{built.stderr}")
+
+
 def scratch(folder):
     """The sources that git knows, and a build folder that has compiled them unchanged."""
-    copy = folder / "source"
+    copy, build = folder / "source", folder / "build"
     names = run("git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", check=True).stdout.splitlines()
     for name in names:
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
-    run("meson", "setup", folder / "build", copy, "-Dbuildtype=debug", check=True)
-    compile_preload(folder)
-    return copy
+    run("meson", "setup", build, copy, "-Dbuildtype=debug", check=True)
+    return copy, build
 
 
-def compile_preload(folder):
-    built = run("ninja", "-C", folder / "build", TARGET)
-    if built.returncode:
-        sys.exit(f"the preload does not build:\n{built.stdout}{built.stderr}")
-
-
-def notices(folder, case):
-    """With the mutant's preload, in the place where planted_test.py looks."""
-    place = folder / "run"
-    shutil.rmtree(place, ignore_errors=True)
-    (place / "tests" / "check").mkdir(parents=True)
-    shutil.copy2(folder / "build" / TARGET, place / PRELOAD)
-    shutil.copy2(BUILD / HOOKS, place / HOOKS)
-    shutil.copy2(BUILD / "tests" / "check" / "planted", place / "tests" / "check" / "planted")
-    ran = run(HERE / "planted_test.py", place, case)
+def notices(build, case):
+    kind = test_of(case)
+    ran = run(HERE / TESTS[kind][0][0], *TESTS[kind][0][1:], build, *([case] if kind != "first" else []))
     return ran.returncode == 1 and "not ok" in ran.stdout
 
 
+def rules_without(build):
+    """Rules that no mutant is of."""
+    rules = set(re.findall(r'\{\d+, "([a-z0-9-]+)"', (ROOT / "src/check/rules.c").read_text()))
+    rule_of = {"first-cause": "first-cause"}
+    for kind in ("planted", "plugin", "rpw"):
+        program = build / "tests" / "check" / ("planted" if kind == "planted" else f"planted_{kind}")
+        rule_of.update(line.split() for line in run(program, check=True).stdout.splitlines())
+    cases = {case for *_, case in MUTANTS}
+    wrong = [f"no planted program has the case {case}" for case in sorted(cases - set(rule_of))]
+    return wrong + [f"rule {rule} has no mutant" for rule in sorted(rules - {rule_of.get(case) for case in cases})]
+
+
+def tried(copy, build, mutant):
+    """"" if the case notices, else what is wrong."""
+    name, old, new, case = mutant
+    path = copy / name
+    text = path.read_text()
+    if text.count(old) != 1:
+        return f"the text is there {text.count(old)} times"
+    path.write_text(text.replace(old, new))
+    compile_for(build, [test_of(case)])
+    good = notices(build, case)
+    path.write_text(text)
+    return "" if good else "the case passes with the mutant"
+
+
 def main():
-    words = sys.argv[2:]
-    chosen = [m for m in MUTANTS if not words or any(word in " ".join(m) for word in words)]
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--part", default="1/1")
+    options.add_argument("words", nargs="*")
+    asked = options.parse_args()
+    number, of = map(int, asked.part.split("/"))
+    chosen = [m for m in MUTANTS if not asked.words or any(word in " ".join(m) for word in asked.words)][number - 1::of]
     failed = 0
     with tempfile.TemporaryDirectory() as tmp:
-        folder = pathlib.Path(tmp)
-        copy = scratch(folder)
-        for number, (name, old, new, case) in enumerate(chosen, 1):
-            path = copy / name
-            text = path.read_text()
-            if text.count(old) != 1:
-                good, why = False, f"the text is there {text.count(old)} times"
-            else:
-                path.write_text(text.replace(old, new))
-                compile_preload(folder)
-                good, why = notices(folder, case), "the case passes with the mutant"
-                path.write_text(text)
-            failed += not good
-            print(f"{'ok' if good else 'not ok'} {number} - {name}: {old.strip()[:60]!r} -> {new[:30]!r}: {case}{'' if good else ': ' + why}", flush=True)
-    print(f"1..{len(chosen)}")
-    sys.exit(1 if failed or not chosen else 0)
+        copy, build = scratch(pathlib.Path(tmp).resolve())
+        compile_for(build, sorted({test_of(case) for *_, case in chosen} if asked.words else TESTS))
+        wrong = rules_without(build) if not asked.words else []
+        for line in wrong:
+            print(f"not ok - {line}")
+        for mutant in chosen:
+            name, old, new, case = mutant
+            why = tried(copy, build, mutant)
+            failed += bool(why)
+            print(f"{'not ok' if why else 'ok'} - {name}: {old.strip()[:60]!r} -> {new[:30]!r}: {case}{': ' if why else ''}{why}", flush=True)
+    print(f"{len(chosen) - failed} passed, {failed + len(wrong)} failed")
+    sys.exit(1 if failed or wrong or not chosen else 0)
 
 
 main()

@@ -177,7 +177,7 @@ static void mr_in_use_recv(bool bad)
 
 /* ---- memory that goes ---- */
 
-static void memory_freed(bool bad)
+__attribute__((unused)) static void memory_freed(bool bad)
 {
 	struct pair p = pair_open(&(struct wish){.rnr_retry_1 = 1 + 7});
 	void *buf = malloc(4096);
@@ -222,9 +222,9 @@ static void freed_recv(bool bad, size_t len)
 	pair_close(&p);
 }
 
-static void memory_freed_recv(bool bad) { freed_recv(bad, 8192); }
+__attribute__((unused)) static void memory_freed_recv(bool bad) { freed_recv(bad, 8192); }
 /* Large memory, which free gives back to the kernel. */
-static void memory_unmapped_recv(bool bad) { freed_recv(bad, 1 << 20); }
+__attribute__((unused)) static void memory_unmapped_recv(bool bad) { freed_recv(bad, 1 << 20); }
 
 /* Nothing is in flight when it goes, and other pages are there when its region is used again. */
 static void remapped(bool bad, bool by_peer)

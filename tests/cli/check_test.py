@@ -113,6 +113,11 @@ class Symbols(Case):
                                               f"#1 main at sites.c:{self.line('sites.c', 'main')}"])
                     self.assertNotIn("debug information", text)
 
+    def test_the_c_librarys_own_start_is_not_shown(self):
+        """Where its debug information is installed it has lines, and the program has none."""
+        frames, _ = self.frames(self.build("gcc", "sites.c", "-g", "-Dmain=__libc_start_call_main", "-Wl,--defsym=main=__libc_start_call_main"))
+        self.assertEqual([frame.split()[-4 if "inlined" in frame else -3] for frame in frames], ["ring_put", "send_loop"])
+
     def test_a_program_elsewhere_has_its_sources_whole_names(self):
         report = self.build("gcc", "sites.c", "-g")
         text = subprocess.run([BUILD / "ropeway", "check", report], cwd="/", capture_output=True, text=True, check=True).stdout
@@ -246,6 +251,12 @@ class Report(Case):
         self.assertIn("1 finding of rules that this version does not know", said)
         self.assertIn("1 finding was too long for the report", said)
         self.assertIn("1 line of the report cannot be read", said)
+
+    def test_a_row_that_would_be_too_wide_has_no_folder(self):
+        for module, shown in (("/opt/lib/libucp.so.0", "/opt/lib/libucp.so.0+0x10"), ("/usr/lib/x86_64-linux-gnu/librdmacm.so.1", "librdmacm.so.1+0x10")):
+            said = self.check(self.report(begin(), finding(sites=[("here", [(module, 0x10)])]), end()))
+            self.assertIn(f"#0 {module}+0x10\n", said)
+            self.assertRegex(said, rf"\n  error   103 buffer-reposted +1 time  {re.escape(shown)}\n")
 
     def test_what_was_not_watched_is_the_last_line_and_said_once(self):
         said = self.check(self.report(begin(1), end(1, "free is not watched"), begin(2), end(2, "free is not watched")))

@@ -122,7 +122,7 @@ run_side() { # 0 the server, 1 the client, and the port; then the program
 }
 
 run_one() { # the program with LD_PRELOAD, and only it: a shell or timeout would load the drop-in for nothing
-	timeout -k 2 "$limit_s" env ${lib:+LD_PRELOAD="$lib"} "$@"
+	timeout -k 2 "$limit_s" env ${lib:+LD_PRELOAD="$lib${ROPEWAY_CHECK:+:${lib%/*}/libropeway-check.so.0}"} "$@"
 }
 
 # One case: 0 passed, 1 failed; what both sides said is left in $scratch.

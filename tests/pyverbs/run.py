@@ -233,7 +233,10 @@ def compare(args):
     reference = listed(PASS_LIST)
     reasons = dict(line.split(": ", 1) for line in listed(EXCEPTIONS))
     want = [t for t in reference if not args.k or args.k in t]
-    env = dict(os.environ, LD_PRELOAD=str(preloadable(args.lib)), ROPEWAY_DEVICES=args.dev)  # the suite's one device, whatever this machine has
+    libraries = [preloadable(args.lib)]
+    if "ROPEWAY_CHECK" in os.environ:
+        libraries.append(libraries[0].parent / "libropeway-check.so.0")
+    env = dict(os.environ, LD_PRELOAD=":".join(map(str, libraries)), ROPEWAY_DEVICES=args.dev)  # the suite's one device, whatever this machine has
     log = open(args.log, "w") if args.log else subprocess.DEVNULL
     results = {r["test"]: r for r in run_suite(args.dev, args.gid, env, args.timeout, None if args.all else want, log)}
     missing = {"status": "MISSED", "reason": "the run never came to it"}

@@ -11,7 +11,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 
-enum { BLOCK_ROOM = 64 * 1024, REMARKS_MAX = 16, COLUMNS = 80, LABEL = 9 };
+enum { BLOCK_ROOM = 64 * 1024, REMARKS_MAX = 16, COLUMNS = 80, LABEL = 9, ROW_AT = 44 };
 
 struct ck_look rpwi_ck_look(int fd, const char *color, unsigned columns)
 {
@@ -111,6 +111,16 @@ static void put_count(FILE *to, unsigned n, const char *what, bool *any)
 	*any = true;
 }
 
+/* The block above has it. */
+static void drop_folder(char *text)
+{
+	char *slash = strrchr(text, '/'), *from = slash;
+	while (from && from > text && from[-1] != ' ')
+		from--;
+	if (from)
+		memmove(from, slash + 1, strlen(slash + 1) + 1);
+}
+
 /* "main at x.c:12", of the first site; or "". */
 static const char *where(const struct ck_kind *k, char out[CK_FRAME_TEXT])
 {
@@ -122,6 +132,8 @@ static const char *where(const struct ck_kind *k, char out[CK_FRAME_TEXT])
 	if (end)
 		*end = '\0';
 	out[strcspn(out, "\n")] = '\0';
+	if (strlen(out) > COLUMNS - ROW_AT)
+		drop_folder(out);
 	return out;
 }
 

@@ -351,12 +351,21 @@ static bool is_main(const struct ck_frame *f)
 	return function && !strcmp(function, "main");
 }
 
+/* The C library's, whose lines are known where its debug information is. */
+static bool calls_main(const struct ck_frame *f)
+{
+	const char *function = f->places ? f->place[f->places - 1].function : NULL;
+	return function && !strncmp(function, "__libc_start", strlen("__libc_start"));
+}
+
 /* Who calls main is the same of every program. */
 void rpwi_ck_symbolize(struct ck_symbols *s, struct ck_site *site)
 {
 	for (unsigned f = 0; f < site->frames; f++) {
 		symbolize_frame(s, &site->frame[f]);
-		if (is_main(&site->frame[f]))
+		if (f && calls_main(&site->frame[f]))
+			site->frames = f;
+		else if (is_main(&site->frame[f]))
 			site->frames = f + 1;
 	}
 }
