@@ -221,11 +221,14 @@ struct check_qp *check_sends_begin(const struct ibv_qp *qp, const struct ibv_sen
 	if (!rpwi_check_lock())
 		return NULL;
 	struct check_qp *q = check_qp_find(qp);
-	rpwi_check_unlock();
-	if (!q)
-		return NULL;
-	pthread_mutex_lock(&q->posting);
-	rpwi_lock(RPWI_LOCK_CHECK);
+	if (!q || pthread_mutex_trylock(&q->posting)) {
+		rpwi_check_unlock();
+		if (!q)
+			return NULL;
+		/* another thread posts, and needs the lock to end that */
+		pthread_mutex_lock(&q->posting);
+		rpwi_lock(RPWI_LOCK_CHECK);
+	}
 	if (RPWI_UNLIKELY(q->inherited))
 		check_child_uses(q, &q->made, "ibv_post_send");
 	for (; wr; wr = wr->next)
