@@ -34,15 +34,16 @@ static inline void to_qp(
 
 /* A segment of a batch as a packet, for `q` as it seems. *ip_id: its ID by its place in the batch,
  * then the one that it was sent with. False: it is broken, and counted. */
-static inline bool is_whole(const struct dqp *q, const struct rpwi_rx *rx, const uint8_t *seg,
-	size_t len, uint16_t *ip_id, struct rpwi_pkt *pkt)
+static inline bool is_whole(const struct dqp *q, const struct rpwi_rx *rx,
+	struct rpwi_icrc_run *icrc, const uint8_t *seg, size_t len, uint16_t *ip_id,
+	struct rpwi_pkt *pkt)
 {
 	struct hca *h = &hca_here;
 	if (RPWI_UNLIKELY(rpwi_pkt_decode(seg, len, pkt))) {
 		h->n.decode_errors++;
 		return false;
 	}
-	if (RPWI_UNLIKELY(rpwi_icrc_check(&rx->flow, seg, len, ip_id) == RPWI_ICRC_BAD)) {
+	if (RPWI_UNLIKELY(rpwi_icrc_check_next(icrc, seg, len, ip_id) == RPWI_ICRC_BAD)) {
 		h->n.icrc_errors++;
 		path_bad_icrc(h, q, rx, seg, len, *ip_id, pkt);
 		rpwi_debug("packet for QP 0x%06x, PSN %u: bad ICRC, dropped", pkt->dqpn, pkt->psn);
@@ -68,13 +69,13 @@ static inline struct rpwi_rxmeta meta_of(const struct rpwi_rx *rx)
 	return (struct rpwi_rxmeta){.flow = &rx->flow, .ttl = rx->ttl, .tos = rx->tos};
 }
 
-static void rx_group(struct group *g, const struct rpwi_rx *rx, const uint8_t *seg, size_t len,
-	unsigned index, uint64_t now_ns)
+static void rx_group(struct group *g, const struct rpwi_rx *rx, struct rpwi_icrc_run *icrc,
+	const uint8_t *seg, size_t len, unsigned index, uint64_t now_ns)
 {
 	uint16_t ip_id = ip_id_at(rx, index);
 	struct rpwi_rxmeta meta = meta_of(rx);
 	struct rpwi_pkt pkt;
-	if (!is_whole(NULL, rx, seg, len, &ip_id, &pkt)) {
+	if (!is_whole(NULL, rx, icrc, seg, len, &ip_id, &pkt)) {
 		mcast_broken(g);
 		return;
 	}
@@ -91,8 +92,9 @@ static void rx_group(struct group *g, const struct rpwi_rx *rx, const uint8_t *s
 	}
 }
 
-static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *seg, size_t len,
-	unsigned index, uint64_t now_ns)
+/* `icrc`: of the batch */
+static void rx_segment(struct dport *port, struct rpwi_rx *rx, struct rpwi_icrc_run *icrc,
+	const uint8_t *seg, size_t len, unsigned index, uint64_t now_ns)
 {
 	struct hca *h = &hca_here;
 	int32_t qpn = rpwi_pkt_peek_qpn(seg, len);
@@ -115,7 +117,7 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 	}
 	uint16_t ip_id = ip_id_at(rx, index);
 	struct rpwi_pkt pkt;
-	if (RPWI_UNLIKELY(!is_whole(q, rx, seg, len, &ip_id, &pkt))) {
+	if (RPWI_UNLIKELY(!is_whole(q, rx, icrc, seg, len, &ip_id, &pkt))) {
 		tally_at(dev_first(), &rx->flow.dst)->rx_broken++;
 		return;
 	}
@@ -172,17 +174,18 @@ static inline bool next_batch(struct source *s, struct rpwi_rx *rx)
 	return hca_here.steer && rpwi_steer_recv(hca_here.steer, rx) > 0;
 }
 
-static inline void rx_one(const struct source *s, struct rpwi_rx *rx, const uint8_t *seg,
-	size_t len, unsigned index, uint64_t now_ns)
+static inline void rx_one(const struct source *s, struct rpwi_rx *rx, struct rpwi_icrc_run *icrc,
+	const uint8_t *seg, size_t len, unsigned index, uint64_t now_ns)
 {
 	if (RPWI_UNLIKELY(s->group))
-		rx_group(s->group, rx, seg, len, index, now_ns);
+		rx_group(s->group, rx, icrc, seg, len, index, now_ns);
 	else
-		rx_segment(s->port, rx, seg, len, index, now_ns);
+		rx_segment(s->port, rx, icrc, seg, len, index, now_ns);
 }
 
 static void rx_batch(const struct source *s, struct rpwi_rx *rx, uint64_t now_ns)
 {
+	struct rpwi_icrc_run icrc = {.flow = &rx->flow};
 	hca_here.n.rx_batches++;
 	size_t seg_len = rx->seg_len ? rx->seg_len : rx->len, end = rx->len;
 	unsigned index = 0;
@@ -194,13 +197,13 @@ static void rx_batch(const struct source *s, struct rpwi_rx *rx, uint64_t now_ns
 		if (q && q->peer && rpwi_addr_eq(&q->peer->addr, &rx->flow.src))
 			q->peer->sends_batches = true;
 		if (ack_leads(rx, seg_len, last)) {
-			rx_one(s, rx, rx->data + last, end - last, (unsigned)(last / seg_len),
-				now_ns);
+			rx_one(s, rx, &icrc, rx->data + last, end - last,
+				(unsigned)(last / seg_len), now_ns);
 			end = last;
 		}
 	}
 	for (size_t at = 0; at < end; at += seg_len)
-		rx_one(s, rx, rx->data + at, RPWI_MIN(seg_len, end - at), index++, now_ns);
+		rx_one(s, rx, &icrc, rx->data + at, RPWI_MIN(seg_len, end - at), index++, now_ns);
 }
 
 /* Whoever got packets answers now: responses, what the window lets go; plain ACKs wait for the next
@@ -310,7 +313,8 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 			.data = (uint8_t *)(uintptr_t)p->payload,
 			.len = p->len,
 			.seg_len = p->len};
-		rx_segment(NULL, &rx, p->payload, p->len, 0, now_ns);
+		struct rpwi_icrc_run icrc = {.flow = &rx.flow};
+		rx_segment(NULL, &rx, &icrc, p->payload, p->len, 0, now_ns);
 		return;
 	}
 	struct rpwi_pkt *pkt = &last.pkt;

@@ -28,6 +28,7 @@ struct tx_run {
 struct tx_build {
 	const struct rpwi_txb *b;
 	struct rpwi_flow flow;
+	struct rpwi_icrc_run icrc;
 	unsigned first;
 	bool gso;
 	bool ack_waits; /* for the end of the run that has just begun */

@@ -204,36 +204,42 @@ static struct tx_run *run_for(struct tx_build *x, unsigned k, uint32_t len)
 	return r;
 }
 
+/* Headers, payload and pad, copied into one piece; their ICRC. */
+static uint32_t add_copied(struct tx_build *x, const struct tx_run *r, const struct rpwi_txpkt *t)
+{
+	const struct rpwi_iov *part = &x->b->iov[t->iov_first];
+	size_t len = t->hdr_len + t->payload_len + t->pad;
+	uint8_t *begin = stage(x, len), *at = begin;
+	memcpy(at, t->hdr, t->hdr_len);
+	at += t->hdr_len;
+	for (unsigned i = 0; i < t->iov_count; at += part[i++].len)
+		memcpy(at, part[i].base, part[i].len);
+	memset(at, 0, t->pad);
+	return rpwi_icrc_next_whole(&x->icrc, (uint16_t)r->npkt, begin, len);
+}
+
+/* The same, the payload where it lies. */
+static uint32_t add_pointed(struct tx_build *x, const struct tx_run *r, const struct rpwi_txpkt *t)
+{
+	const struct rpwi_iov *part = &x->b->iov[t->iov_first];
+	memcpy(stage(x, t->hdr_len), t->hdr, t->hdr_len);
+	for (unsigned i = 0; i < t->iov_count; i++)
+		if (part[i].len)
+			x->iov[x->niov++] =
+				(struct iovec){(void *)(uintptr_t)part[i].base, part[i].len};
+	x->open = false;
+	memset(stage(x, t->pad), 0, t->pad);
+	return rpwi_icrc_next(
+		&x->icrc, (uint16_t)r->npkt, t->hdr, t->hdr_len, part, t->iov_count, t->pad);
+}
+
 static void add_packet(struct tx_build *x, unsigned k)
 {
 	const struct rpwi_txpkt *t = &x->b->pkt[k];
-	const struct rpwi_iov *part = &x->b->iov[t->iov_first];
-	unsigned nparts = t->iov_count;
 	uint32_t len = packet_len(t);
 	struct tx_run *r = run_for(x, k, len);
-	memcpy(stage(x, t->hdr_len), t->hdr, t->hdr_len);
-	struct rpwi_iov copied = {.len = t->payload_len};
-	if (t->payload_len && t->payload_len <= TX_COPY_MAX) {
-		uint8_t *at = stage(x, t->payload_len);
-		copied.base = at;
-		for (unsigned i = 0; i < nparts; at += part[i++].len)
-			memcpy(at, part[i].base, part[i].len);
-		part = &copied;
-		nparts = 1;
-	} else if (t->payload_len) {
-		for (unsigned i = 0; i < nparts; i++)
-			if (part[i].len)
-				x->iov[x->niov++] = (struct iovec){
-					(void *)(uintptr_t)part[i].base, part[i].len};
-		x->open = false;
-	} else {
-		nparts = 0;
-	}
-	uint32_t icrc =
-		rpwi_icrc(&x->flow, (uint16_t)r->npkt, t->hdr, t->hdr_len, part, nparts, t->pad);
-	uint8_t *trailer = stage(x, t->pad + RPWI_ICRC_LEN);
-	memset(trailer, 0, t->pad);
-	rpwi_put_le32(trailer + t->pad, icrc);
+	uint32_t icrc = t->payload_len <= TX_COPY_MAX ? add_copied(x, r, t) : add_pointed(x, r, t);
+	rpwi_put_le32(stage(x, RPWI_ICRC_LEN), icrc);
 	r->npkt++;
 	r->len += len;
 	r->niov = x->niov - r->iov_first;
@@ -315,6 +321,7 @@ static int build_from(struct rpwi_port *p, const struct rpwi_txb *b, unsigned fi
 	x->flow.sport = p->sport;
 	x->flow.dst = b->av->flow.dst;
 	x->flow.dport = RPWI_UDP_PORT;
+	x->icrc = (struct rpwi_icrc_run){.flow = &x->flow};
 	int rc = rpwi_guard_call(build, x);
 	if (RPWI_UNLIKELY(rc))
 		cut_back(x);

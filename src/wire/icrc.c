@@ -18,8 +18,9 @@ enum {
 	/* behind the headers, to be covered by the same call: a call takes 15 to 20 ns, even for a
 	 * byte */
 	SHORT_BYTES = 64,
-	PSEUDO_MAX = IPV6_LEN + UDP_LEN + RPWI_HDR_MAX + SHORT_BYTES + 4,
 	BTH_RESV8A = 4,
+	BTH_REST = BTH_RESV8A + 1, /* what is covered as it is */
+	PSEUDO_MAX = IPV6_LEN + UDP_LEN + BTH_REST,
 };
 /* ISA-L leaves the upper halves of the vector registers in use, and the next instruction of the
  * old encoding, which is what this is compiled to, waits for them: 100 ns on Intel's Golden
@@ -72,12 +73,12 @@ const char *rpwi_icrc_choose(uint64_t (*now_ns)(void))
  * with what the last one returned. */
 static const uint32_t CRC_OF_LRH = ~0xdebb20e3u;
 
-static size_t put_ipv4(uint8_t *b, const struct rpwi_flow *flow, uint16_t ip_id, size_t udp_len)
+static size_t put_ipv4(uint8_t *b, const struct rpwi_flow *flow, size_t udp_len)
 {
 	b[0] = 0x45;
 	b[1] = 0xff;
 	rpwi_put_be16(b + 2, (uint16_t)(IPV4_LEN + udp_len));
-	rpwi_put_be16(b + IPV4_ID, ip_id);
+	rpwi_put_be16(b + IPV4_ID, 0);
 	rpwi_put_be16(b + 6, IPV4_DF);
 	b[8] = 0xff;
 	b[9] = PROTO_UDP;
@@ -98,44 +99,83 @@ static size_t put_ipv6(uint8_t *b, const struct rpwi_flow *flow, size_t udp_len)
 	return IPV6_LEN;
 }
 
-/* IP, UDP and the packet's own headers as the ICRC sees them; returns their length. */
-static size_t put_pseudo(uint8_t *b, const struct rpwi_flow *flow, uint16_t ip_id,
-	const uint8_t *hdr, size_t hdr_len, size_t payload_len)
+/* What each bit of the IPv4 ID adds to the CRC behind resv8a: the CRC is linear, and the bytes in
+ * between do not matter. */
+static const uint32_t id_bit[16] = {0x01b5fd1d, 0x036bfa3a, 0x06d7f474, 0x0dafe8e8, 0x1b5fd1d0,
+	0x36bfa3a0, 0x6d7f4740, 0xdafe8e80, 0x6307d924, 0xc60fb248, 0x576e62d1, 0xaedcc5a2,
+	0x86c88d05, 0xd6e01c4b, 0x76b13ed7, 0xed627dae};
+
+/* IP, UDP and the BTH up to resv8a as the ICRC sees them, with ID 0. */
+static uint32_t crc_of_beginning(const struct rpwi_flow *flow, const uint8_t *bth, size_t len)
 {
-	size_t udp_len = UDP_LEN + payload_len;
-	size_t n = flow->src.family == 6 ? put_ipv6(b, flow, udp_len)
-					 : put_ipv4(b, flow, ip_id, udp_len);
+	uint8_t b[PSEUDO_MAX];
+	size_t udp_len = UDP_LEN + len;
+	size_t n = flow->src.family == 6 ? put_ipv6(b, flow, udp_len) : put_ipv4(b, flow, udp_len);
 	rpwi_put_be16(b + n, flow->sport);
 	rpwi_put_be16(b + n + 2, flow->dport);
 	rpwi_put_be16(b + n + 4, (uint16_t)udp_len);
 	rpwi_put_be16(b + n + 6, 0xffff);
 	n += UDP_LEN;
-	rpwi_copy_small(b + n, hdr, hdr_len);
+	memcpy(b + n, bth, BTH_RESV8A);
 	b[n + BTH_RESV8A] = 0xff;
-	return n + hdr_len;
+	return crc32_of(CRC_OF_LRH, b, n + BTH_REST);
+}
+
+/* The CRC up to and with resv8a, of a packet with so many bytes of UDP payload. */
+static uint32_t begin(
+	struct rpwi_icrc_run *run, uint16_t ip_id, const uint8_t *bth, size_t payload_len)
+{
+	uint32_t first = rpwi_get_le32(bth);
+	if (RPWI_UNLIKELY(run->len != payload_len || run->first != first)) {
+		run->crc = crc_of_beginning(run->flow, bth, payload_len);
+		run->len = payload_len;
+		run->first = first;
+	}
+	uint32_t crc = run->crc;
+	if (run->flow->src.family == 4)
+		for (unsigned id = ip_id; id; id &= id - 1)
+			crc ^= id_bit[__builtin_ctz(id)];
+	return crc;
+}
+
+uint32_t rpwi_icrc_next_whole(
+	struct rpwi_icrc_run *run, uint16_t ip_id, const uint8_t *data, size_t len)
+{
+	uint32_t crc = begin(run, ip_id, data, len + RPWI_ICRC_LEN);
+	return crc32_of(crc, data + BTH_REST, len - BTH_REST);
+}
+
+uint32_t rpwi_icrc_next(struct rpwi_icrc_run *run, uint16_t ip_id, const uint8_t *hdr,
+	size_t hdr_len, const struct rpwi_iov *parts, unsigned nparts, unsigned pad)
+{
+	static const uint8_t zero[4];
+	size_t len = hdr_len + pad;
+	assert(hdr_len >= RPWI_BTH_LEN && hdr_len <= RPWI_HDR_MAX && pad < 4);
+	for (unsigned i = 0; i < nparts; i++)
+		len += parts[i].len;
+	if (len <= hdr_len + SHORT_BYTES) {
+		uint8_t b[RPWI_HDR_MAX + SHORT_BYTES];
+		size_t n = hdr_len;
+		rpwi_copy_small(b, hdr, hdr_len);
+		for (unsigned i = 0; i < nparts; n += parts[i++].len)
+			rpwi_copy_small(b + n, parts[i].base, parts[i].len);
+		for (; n < len; n++)
+			b[n] = 0;
+		return rpwi_icrc_next_whole(run, ip_id, b, len);
+	}
+	uint32_t crc = begin(run, ip_id, hdr, len + RPWI_ICRC_LEN);
+	crc = crc32_of(crc, hdr + BTH_REST, hdr_len - BTH_REST);
+	for (unsigned i = 0; i < nparts; i++)
+		if (parts[i].len)
+			crc = crc32_of(crc, parts[i].base, parts[i].len);
+	return pad ? crc32_of(crc, zero, pad) : crc;
 }
 
 uint32_t rpwi_icrc(const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len,
 	const struct rpwi_iov *parts, unsigned nparts, unsigned pad)
 {
-	uint8_t b[PSEUDO_MAX];
-	static const uint8_t zero[4];
-	size_t payload_len = hdr_len + pad + RPWI_ICRC_LEN;
-	assert(hdr_len >= RPWI_BTH_LEN && hdr_len <= RPWI_HDR_MAX && pad < 4);
-	for (unsigned i = 0; i < nparts; i++)
-		payload_len += parts[i].len;
-	size_t n = put_pseudo(b, flow, ip_id, hdr, hdr_len, payload_len);
-	if (payload_len <= hdr_len + pad + RPWI_ICRC_LEN + SHORT_BYTES) {
-		for (unsigned i = 0; i < nparts; n += parts[i++].len)
-			rpwi_copy_small(b + n, parts[i].base, parts[i].len);
-		memset(b + n, 0, 4);
-		return crc32_of(CRC_OF_LRH, b, n + pad);
-	}
-	uint32_t crc = crc32_of(CRC_OF_LRH, b, n);
-	for (unsigned i = 0; i < nparts; i++)
-		if (parts[i].len)
-			crc = crc32_of(crc, parts[i].base, parts[i].len);
-	return pad ? crc32_of(crc, zero, pad) : crc;
+	struct rpwi_icrc_run run = {.flow = flow};
+	return rpwi_icrc_next(&run, ip_id, hdr, hdr_len, parts, nparts, pad);
 }
 
 /* Polynomials modulo P = 0x104c11db7 over GF(2), bit-reversed as the CRC has them: bit 31 is x^0,
@@ -195,16 +235,18 @@ static bool id_from_diff(uint32_t diff, size_t bytes_after_id, uint16_t *id_diff
 }
 
 /* Of the CRC computed and the one received, of a packet of a length that there may be. */
+static uint32_t diff_next(
+	struct rpwi_icrc_run *run, const uint8_t *data, size_t len, uint16_t ip_id)
+{
+	size_t body = len - RPWI_ICRC_LEN;
+	return rpwi_icrc_next_whole(run, ip_id, data, body) ^ rpwi_get_le32(data + body);
+}
+
 static uint32_t diff_of(
 	const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t ip_id)
 {
-	uint8_t b[PSEUDO_MAX];
-	size_t body = len - RPWI_BTH_LEN - RPWI_ICRC_LEN;
-	size_t headers = RPWI_BTH_LEN + (body <= SHORT_BYTES ? body : 0);
-	uint32_t crc = crc32_of(CRC_OF_LRH, b, put_pseudo(b, flow, ip_id, data, headers, len));
-	if (body > SHORT_BYTES)
-		crc = crc32_of(crc, data + RPWI_BTH_LEN, body);
-	return crc ^ rpwi_get_le32(data + len - RPWI_ICRC_LEN);
+	struct rpwi_icrc_run run = {.flow = flow};
+	return diff_next(&run, data, len, ip_id);
 }
 
 static bool may_have_icrc(size_t len)
@@ -212,21 +254,28 @@ static bool may_have_icrc(size_t len)
 	return len >= RPWI_BTH_LEN + RPWI_ICRC_LEN && len <= UINT16_MAX - IPV4_LEN - UDP_LEN;
 }
 
-enum rpwi_icrc_verdict rpwi_icrc_check(
-	const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t *ip_id)
+enum rpwi_icrc_verdict rpwi_icrc_check_next(
+	struct rpwi_icrc_run *run, const uint8_t *data, size_t len, uint16_t *ip_id)
 {
 	uint16_t id_diff;
 	if (!may_have_icrc(len))
 		return RPWI_ICRC_BAD;
-	uint32_t diff = diff_of(flow, data, len, *ip_id);
+	uint32_t diff = diff_next(run, data, len, *ip_id);
 	if (RPWI_LIKELY(!diff))
 		return RPWI_ICRC_OK;
-	if (flow->src.family == 6)
+	if (run->flow->src.family == 6)
 		return RPWI_ICRC_BAD;
 	if (!id_from_diff(diff, IPV4_LEN - IPV4_ID - 2 + UDP_LEN + len - RPWI_ICRC_LEN, &id_diff))
 		return RPWI_ICRC_BAD;
 	*ip_id ^= id_diff;
 	return RPWI_ICRC_OK_ID;
+}
+
+enum rpwi_icrc_verdict rpwi_icrc_check(
+	const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t *ip_id)
+{
+	struct rpwi_icrc_run run = {.flow = flow};
+	return rpwi_icrc_check_next(&run, data, len, ip_id);
 }
 
 /* As id_from_diff, for a field of up to four bytes: the difference that it has to have, its first

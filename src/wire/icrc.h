@@ -13,8 +13,24 @@
 
 #include "wire/packet.h"
 
-/* The ICRC of one packet: hdr (BTH and extended headers) then nparts pieces of payload then pad
- * zero bytes. ip_id in host order, ignored on IPv6. */
+/* Packets of one flow, one after the other. What comes before a packet's own bytes is covered once
+ * for all that have the same length, opcode, flags and P_Key. Zero it but for the flow, which must
+ * outlive it and may not change. */
+struct rpwi_icrc_run {
+	const struct rpwi_flow *flow;
+	size_t len;     /* of the UDP payload; 0: nothing is known yet */
+	uint32_t first; /* 4 bytes of the BTH */
+	uint32_t crc;   /* of all up to and with resv8a, with ID 0 */
+};
+
+/* The ICRC of its next packet: hdr (BTH and extended headers), then nparts pieces of payload, then
+ * pad zero bytes. ip_id in host order, ignored on IPv6. */
+uint32_t rpwi_icrc_next(struct rpwi_icrc_run *run, uint16_t ip_id, const uint8_t *hdr,
+	size_t hdr_len, const struct rpwi_iov *parts, unsigned nparts, unsigned pad);
+/* Of one in one piece: len bytes from the BTH to the pad. */
+uint32_t rpwi_icrc_next_whole(
+	struct rpwi_icrc_run *run, uint16_t ip_id, const uint8_t *data, size_t len);
+/* Of one alone. */
 uint32_t rpwi_icrc(const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len,
 	const struct rpwi_iov *parts, unsigned nparts, unsigned pad);
 
@@ -34,6 +50,8 @@ enum rpwi_icrc_verdict {
 /* Check a received UDP payload (BTH .. ICRC, len >= 16). *ip_id: in, the ID expected (0 from
  * ropeway; the segment's index in a GRO batch); out, the ID that makes the ICRC right. On IPv6
  * there is no ID and OK_ID is never returned. */
+enum rpwi_icrc_verdict rpwi_icrc_check_next(
+	struct rpwi_icrc_run *run, const uint8_t *data, size_t len, uint16_t *ip_id);
 enum rpwi_icrc_verdict rpwi_icrc_check(
 	const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t *ip_id);
 

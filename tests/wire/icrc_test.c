@@ -162,6 +162,43 @@ static void put_reference(const struct rpwi_flow *f, uint16_t id, uint8_t *data,
 	rpwi_put_le32(data + len - 4, reference_icrc(f, id, data, len));
 }
 
+/* Whatever came before in the run: other lengths, opcodes, flags, P_Keys, any ID, any resv8a. */
+static void a_run_is_one_packet_after_the_other(void **state)
+{
+	enum { LENGTHS = 4 };
+	for (int family = 4; family <= 6; family += 2) {
+		struct rpwi_flow f = random_flow(family);
+		struct rpwi_icrc_run run = {.flow = &f};
+		uint8_t data[RPWI_PACKET_MAX];
+		size_t lengths[LENGTHS];
+		for (size_t i = 0; i < sizeof(data); i++)
+			data[i] = (uint8_t)rnd();
+		for (size_t i = 0; i < LENGTHS; i++)
+			lengths[i] = 12 + 4 * (rnd() % (i % 2 ? 30 : 1000));
+		for (int round = 0; round < 20000; round++) {
+			IN_CASE("round", round);
+			size_t len = lengths[rnd() % LENGTHS], at = rnd() % (len - 12 + 1),
+			       hdr = RPWI_MIN(12 + at, (size_t)RPWI_HDR_MAX);
+			uint16_t id = (uint16_t)(rnd() % 2 ? rnd() % 64 : rnd()), came = id;
+			rpwi_put_le32(data + 8, rnd());
+			if (rnd() % 4 == 0)
+				data[rnd() % 5] = (uint8_t)rnd();
+			uint32_t want = reference_icrc(&f, id, data, len + 4);
+			struct rpwi_iov parts[] = {{data + hdr, (len - hdr) / 2},
+				{data + hdr + (len - hdr) / 2, len - hdr - (len - hdr) / 2}};
+			assert_int_equal(rpwi_icrc_next(&run, id, data, hdr, parts, 2, 0), want);
+			assert_int_equal(rpwi_icrc_next_whole(&run, id, data, len), want);
+			rpwi_put_le32(data + len, want);
+			assert_int_equal(
+				rpwi_icrc_check_next(&run, data, len + 4, &came), RPWI_ICRC_OK);
+			data[len + rnd() % 4] ^= (uint8_t)(1 + rnd() % 255);
+			assert_int_equal(rpwi_icrc_check_next(&run, data, len + 4, &came),
+				rpwi_icrc_check(&f, data, len + 4, &id));
+			assert_int_equal(came, id);
+		}
+	}
+}
+
 static void recovers_the_id_at_every_length(void **state)
 {
 	static uint8_t data[RPWI_PACKET_MAX + 64];
@@ -308,6 +345,7 @@ int main(void)
 		cmocka_unit_test(state_after_the_lrh_is_as_known),
 		cmocka_unit_test(agrees_with_scapy),
 		cmocka_unit_test(agrees_with_the_reference_in_pieces),
+		cmocka_unit_test(a_run_is_one_packet_after_the_other),
 		cmocka_unit_test(recovers_the_id_at_every_length),
 		cmocka_unit_test(recovers_every_id),
 		cmocka_unit_test(flipped_bits_are_bad),
