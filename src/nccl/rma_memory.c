@@ -260,12 +260,12 @@ static int exchange(
 		.type = m ? (uint32_t)m->type : 0,
 		.flags = m ? (uint32_t)m->flags : 0,
 		.result = result};
+	c->reg_awaited = number;
 	tell(c, &h, key, key_len);
 	if (!m || result) {
 		forget(c, number);
 		return result;
 	}
-	c->reg_awaited = number;
 	struct rma_peer *p = hear_all(c, ms);
 	if (p && p->gone) {
 		forget(c, number);

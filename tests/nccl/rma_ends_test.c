@@ -3,8 +3,17 @@
  * choice. PLUGIN TRANSPORT [TEST]... */
 #include "rma_group.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true
+#elif defined(__has_feature)
+#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define SANITIZED false
+#endif
 
 /* ---- bad input ---- */
 
@@ -329,6 +338,65 @@ static void what_was_put_arrives_before_the_end(void **unused)
 	group_each_table(2, 1, 0, close_flushes);
 }
 
+/* ---- what it costs ---- */
+
+static unsigned descriptors(void)
+{
+	unsigned n = 0;
+	DIR *d = opendir("/proc/self/fd");
+	while (d && readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* KiB of this process, what it shares by halves. */
+static long kib(struct rank *r)
+{
+	char line[200];
+	long pss = -1;
+	FILE *f = fopen("/proc/self/smaps_rollup", "re");
+	RANK_TRUE(r, f != NULL);
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "Pss: %ld kB", &pss) == 1)
+			break;
+	fclose(f);
+	return pss;
+}
+
+/* The ends of 7 pairs, and both of the one with itself. What there is once for all is in it. */
+static void costs(struct rank *r)
+{
+	uint64_t word = 0;
+	rank_open(r, group_main.plugin, "RMA v16");
+	rank_listen(r);
+	unsigned fds = descriptors();
+	long before = kib(r);
+	rank_barrier(r);
+	RANK_OK(r, rank_connect(r, 1));
+	void *wh = rank_reg(r, &word, sizeof(word));
+	for (int to = 0; to < r->ranks; to++)
+		rank_do(r, 0,
+			&(struct ncclnet_rma_op){.rank = (uint32_t)to,
+				.signals = true,
+				.signal = wh,
+				.signal_op = NCCL_RMA_SIGNAL_INCREMENT});
+	rank_await(r, &word, (uint64_t)r->ranks, true);
+	rank_barrier(r);
+	unsigned ends = (unsigned)r->ranks + 1, fds_more = descriptors() - fds;
+	long more = kib(r) - before;
+	if (!r->rank)
+		printf("# rank 0 of %d: %u descriptors and %ld KiB for %u ends\n", r->ranks,
+			fds_more, more, ends);
+	/* a pair has two ends: 4 descriptors over TCP, and 64 KiB; sanitizers have more */
+	RANK_TRUE(r, strcmp(group_main.transport, "tcp") != 0 || fds_more <= 2 * ends + 2);
+	RANK_TRUE(
+		r, !strcmp(group_main.transport, "verbs") || SANITIZED || more <= 32 * (long)ends);
+	rank_barrier(r);
+	rank_close(r);
+}
+static void an_idle_pair_costs_little(void **unused) { group_bare(8, costs); }
+
 /* ---- tables, handles, devices ---- */
 
 static void two_versions(struct rank *r)
@@ -449,6 +517,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(registration_does_not_wait_for_the_dead),
 		cmocka_unit_test(close_and_deregister_with_work_in_flight),
 		cmocka_unit_test(what_was_put_arrives_before_the_end),
+		cmocka_unit_test(an_idle_pair_costs_little),
 		cmocka_unit_test(ranks_of_two_versions_are_refused),
 		cmocka_unit_test(tables_are_not_mixed),
 		cmocka_unit_test(wrong_connects_are_refused),
