@@ -315,7 +315,7 @@ static void close_flushes(struct rank *r)
 {
 	enum { BIG = 300000 };
 	struct window *w = window_new(BIG);
-	uint8_t *from = malloc(BIG);
+	uint8_t *from = room_new(BIG);
 	void *wh = rank_reg(r, w, sizeof(*w) + BIG), *fh = rank_reg(r, from, BIG);
 	pattern_fill(from, BIG, 5);
 	rank_barrier(r);
@@ -497,6 +497,7 @@ static void chosen(struct rank *r)
 	RANK_TRUE(r, devices_with(r, "NCCL_NET", "Socket") == 0);
 	RANK_TRUE(r, devices_with(r, "NCCL_NET", "ropeway") > 0);
 	RANK_OK(r, ncclnet_finalize(net, ctx));
+	ncclnet_unload(net);
 	RANK_TRUE(r, devices_with(r, "", NULL) == 0);
 	RANK_OK(r, r->n.calls->properties(r->n.table, 0, &p));
 	RANK_TRUE(r, p.device_type == NCCL_NET_DEVICE_GIN_PROXY && p.max_recvs > 0);

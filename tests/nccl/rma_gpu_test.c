@@ -40,7 +40,7 @@ static struct buffer buffer_new(struct rank *r, bool device)
 		b.bytes = cuda.bytes(p, ROOM);
 		memset(b.bytes, 0, ROOM);
 	} else {
-		b.at = b.bytes = calloc(1, ROOM);
+		b.at = b.bytes = room_new(ROOM);
 	}
 	RANK_OK(r,
 		r->n.calls->reg(r->n.table, r->coll, b.at, ROOM,

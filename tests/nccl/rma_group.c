@@ -258,13 +258,14 @@ void group_run(const struct group_options *o, rank_fn fn)
 
 struct group_main group_main;
 
-struct window *window_new(size_t room)
+void *room_new(size_t len)
 {
-	void *p = mmap(NULL, sizeof(struct window) + room, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(p != MAP_FAILED);
 	return p;
 }
+
+struct window *window_new(size_t room) { return room_new(sizeof(struct window) + room); }
 
 static struct group_options options_of(const char *table, int ranks)
 {

@@ -373,10 +373,10 @@ static void model_new(struct model *m, struct rank *r)
 	m->seed = test_seed(1);
 	m->rng.state = rng_mix2(m->seed, (uint64_t)r->rank);
 	m->left = test_rounds(OPERATIONS) / (unsigned)r->ranks;
-	m->shared = calloc(1, sizeof(*m->shared));
+	m->shared = room_new(sizeof(*m->shared));
 	size_t out = (size_t)r->ranks * CONTEXTS * SLICE;
-	m->from = malloc(out);
-	m->into = malloc(SLICE);
+	m->from = room_new(out);
+	m->into = room_new(SLICE);
 	RANK_TRUE(r, m->shared && m->from && m->into);
 	for (int i = 0; i < r->ranks; i++)
 		for (int c = 0; c < CONTEXTS; c++) {
@@ -459,7 +459,7 @@ static void sums_look(struct model *m)
 
 static void lives(struct rank *r)
 {
-	struct model *m = calloc(1, sizeof(*m));
+	struct model *m = room_new(sizeof(*m));
 	model_new(m, r);
 	run(m, -1);
 	rank_barrier(r);
@@ -469,7 +469,7 @@ static void lives(struct rank *r)
 
 static void dies(struct rank *r)
 {
-	struct model *m = calloc(1, sizeof(*m));
+	struct model *m = room_new(sizeof(*m));
 	bool failed = false;
 	model_new(m, r);
 	run(m, 1);

@@ -19,7 +19,7 @@ static void all_sizes(struct rank *r)
 {
 	size_t each = ROOM / 2;
 	struct window *w = window_new(each * (size_t)r->ranks);
-	uint8_t *from = malloc(each);
+	uint8_t *from = room_new(each);
 	void *wh = rank_reg(r, w, sizeof(*w) + each * (size_t)r->ranks),
 	     *fh = rank_reg(r, from, each);
 	for (size_t n = 0; n < RPWI_ARRAY_LEN(sizes); n++) {
@@ -52,7 +52,6 @@ static void all_sizes(struct rank *r)
 	rank_barrier(r);
 	RANK_OK(r, r->n.calls->dereg(r->n.table, r->coll, wh));
 	RANK_OK(r, r->n.calls->dereg(r->n.table, r->coll, fh));
-	free(from);
 }
 
 static void each_size_arrives_by_each_table(void **unused) { group_each_table(2, 1, 0, all_sizes); }
@@ -72,7 +71,7 @@ static void strong(struct rank *r)
 	int by = (r->rank + r->ranks - 1) % r->ranks;
 	size_t each = (size_t)PUTS * CELL, size = sizeof(struct window) + 2 * each;
 	struct window *w = window_new(2 * each);
-	uint8_t *from = malloc(2 * each);
+	uint8_t *from = room_new(2 * each);
 	void *wh = rank_reg(r, w, size), *fh = rank_reg(r, from, 2 * each);
 	struct rng rng = {.state = test_seed(7) * 100 + (uint64_t)r->rank};
 	unsigned long rounds = test_rounds(ROUNDS);
@@ -131,7 +130,7 @@ static void weak(struct rank *r)
 {
 	enum { BIG = 1 << 20, SMALL = 100, TIMES = 200 };
 	struct window *w = window_new(BIG + SMALL);
-	uint8_t *from = malloc(BIG + SMALL);
+	uint8_t *from = room_new(BIG + SMALL);
 	void *wh = rank_reg(r, w, sizeof(*w) + BIG + SMALL), *fh = rank_reg(r, from, BIG + SMALL);
 	uint32_t to = (uint32_t)(r->rank ^ 1);
 	for (unsigned k = 0; k < TIMES; k++) {
@@ -207,7 +206,7 @@ static void signals_of_all_ranks_add_up(void **unused)
 static void gets(struct rank *r)
 {
 	size_t each = ROOM / 2;
-	uint8_t *own = malloc(each), *into = malloc(each);
+	uint8_t *own = room_new(each), *into = room_new(each);
 	void *oh = rank_reg(r, own, each), *ih = rank_reg(r, into, each);
 	if (!rank_has_iget(r))
 		return;
@@ -241,7 +240,7 @@ static void passive(struct rank *r)
 {
 	enum { BIG = 700000 };
 	struct window *w = window_new(BIG);
-	uint8_t *from = malloc(BIG);
+	uint8_t *from = room_new(BIG);
 	void *wh = rank_reg(r, w, sizeof(*w) + BIG), *fh = rank_reg(r, from, BIG);
 	for (unsigned k = 0; k < 20; k++) {
 		if (!r->rank) {
