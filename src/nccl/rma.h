@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rma.h - one-sided operations for NCCL: one core for all versions of the RMA and GIN tables;
- * rma_shim.c puts a table of each in front of it. docs/decisions/nccl-rma.md has the reasons.
+ * rma_shim.c puts a table of each in front of it. docs/nccl/rma.md tells how they work.
  *
  * A coll comm has a comm context (comm_context.c) and an endpoint of the messaging library for each
  * rank, itself too. Everything of it is touched with the comm context's lock held: by NCCL's
