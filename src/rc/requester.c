@@ -703,6 +703,18 @@ static inline void headers_of(const struct rpwi_qp *qp, const struct rpwi_swqe *
 	t->hdr_len = (uint16_t)rpwi_pkt_encode(h, t->hdr);
 }
 
+/* The same as in `before`, another full packet of the message and neither its last, but for the PSN
+ * and an address. */
+static inline void headers_like(const struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t k,
+	bool ackreq, const struct rpwi_txpkt *before, struct rpwi_txpkt *t)
+{
+	memcpy(t->hdr, before->hdr, RPWI_BTH_LEN + RETH_LEN);
+	rpwi_pkt_set_psn(t->hdr, w->psn_first + k, ackreq);
+	if (w->split)
+		rpwi_put_be64(t->hdr + RPWI_BTH_LEN, w->raddr + (uint64_t)k * qp->mtu);
+	t->hdr_len = before->hdr_len;
+}
+
 /* As many packets of a SEND or WRITE of several as there is room for. An ACK is asked for every so
  * many packets, and with the last one here: that of the message, or the rest of the window may be
  * too little for more. False when nothing went. */
@@ -715,7 +727,7 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 	if (rc && qp->slow & RPWI_SLOW_ONE)
 		window = 1;
 	uint32_t n = RPWI_MIN(RPWI_MIN(w->npsn - k, pkts_max), window);
-	const uint8_t *middle = NULL;
+	const struct rpwi_txpkt *alike = NULL;
 	struct rpwi_pkt h;
 	struct walk walk;
 	bool lost = false;
@@ -739,14 +751,12 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 			qp->since_ackreq = 0;
 		t->payload_len = len;
 		t->stays = rc && t->iov_count == 1 && !(w->flags & IBV_SEND_INLINE);
-		if (middle && !last) {
-			memcpy(t->hdr, middle, RPWI_BTH_LEN);
-			rpwi_pkt_set_psn(t->hdr, qp->nxt + done, ackreq);
-			t->hdr_len = RPWI_BTH_LEN;
+		if (alike && !last) {
+			headers_like(qp, w, k, ackreq, alike, t);
 		} else {
 			headers_of(qp, w, k, ackreq, &h, t);
-			if (k && !last && !w->split)
-				middle = t->hdr;
+			if (!last && (k || w->split))
+				alike = t;
 		}
 		left -= len;
 	}

@@ -19,8 +19,7 @@ enum {
 	 * byte */
 	SHORT_BYTES = 64,
 	BTH_RESV8A = 4,
-	BTH_REST = BTH_RESV8A + 1, /* what is covered as it is */
-	PSEUDO_MAX = IPV6_LEN + UDP_LEN + BTH_REST,
+	PSEUDO_MAX = IPV6_LEN + UDP_LEN,
 };
 /* ISA-L leaves the upper halves of the vector registers in use, and the next instruction of the
  * old encoding, which is what this is compiled to, waits for them: 100 ns on Intel's Golden
@@ -99,14 +98,25 @@ static size_t put_ipv6(uint8_t *b, const struct rpwi_flow *flow, size_t udp_len)
 	return IPV6_LEN;
 }
 
-/* What each bit of the IPv4 ID adds to the CRC behind resv8a: the CRC is linear, and the bytes in
- * between do not matter. */
-static const uint32_t id_bit[16] = {0x01b5fd1d, 0x036bfa3a, 0x06d7f474, 0x0dafe8e8, 0x1b5fd1d0,
-	0x36bfa3a0, 0x6d7f4740, 0xdafe8e80, 0x6307d924, 0xc60fb248, 0x576e62d1, 0xaedcc5a2,
-	0x86c88d05, 0xd6e01c4b, 0x76b13ed7, 0xed627dae};
+/* What each bit of the IPv4 ID adds to the CRC before the BTH: a constant, whatever the other bits
+ * are, since a CRC is linear. */
+static const uint32_t id_bit[16] = {0x9b73ead4, 0xed96d3e9, 0x005ca193, 0x00b94326, 0x0172864c,
+	0x02e50c98, 0x05ca1930, 0x0b943260, 0x81256527, 0xd93bcc0f, 0x69069e5f, 0xd20d3cbe,
+	0x7f6b7f3d, 0xfed6fe7a, 0x26dcfab5, 0x4db9f56a};
+/* What has to be added there to cover, later, another bit of resv8a than the packet has. */
+static const uint32_t resv_bit[8] = {0xdb710641, 0x6d930ac3, 0xdb261586, 0x6d3d2d4d, 0xda7a5a9a,
+	0x6f85b375, 0xdf0b66ea, 0x6567cb95};
 
-/* IP, UDP and the BTH up to resv8a as the ICRC sees them, with ID 0. */
-static uint32_t crc_of_beginning(const struct rpwi_flow *flow, const uint8_t *bth, size_t len)
+static uint32_t sum_of(const uint32_t *of_bit, unsigned bits)
+{
+	uint32_t sum = 0;
+	for (; bits; bits &= bits - 1)
+		sum ^= of_bit[__builtin_ctz(bits)];
+	return sum;
+}
+
+/* IP and UDP as the ICRC sees them, with ID 0, and so that a resv8a of 0 counts as ones. */
+static uint32_t crc_of_beginning(const struct rpwi_flow *flow, size_t len)
 {
 	uint8_t b[PSEUDO_MAX];
 	size_t udp_len = UDP_LEN + len;
@@ -115,34 +125,25 @@ static uint32_t crc_of_beginning(const struct rpwi_flow *flow, const uint8_t *bt
 	rpwi_put_be16(b + n + 2, flow->dport);
 	rpwi_put_be16(b + n + 4, (uint16_t)udp_len);
 	rpwi_put_be16(b + n + 6, 0xffff);
-	n += UDP_LEN;
-	memcpy(b + n, bth, BTH_RESV8A);
-	b[n + BTH_RESV8A] = 0xff;
-	return crc32_of(CRC_OF_LRH, b, n + BTH_REST);
+	return crc32_of(CRC_OF_LRH, b, n + UDP_LEN) ^ sum_of(resv_bit, 0xff);
 }
 
-/* The CRC up to and with resv8a, of a packet with so many bytes of UDP payload. */
+/* The CRC to begin with at the BTH of a packet with so many bytes of UDP payload. */
 static uint32_t begin(
 	struct rpwi_icrc_run *run, uint16_t ip_id, const uint8_t *bth, size_t payload_len)
 {
-	uint32_t first = rpwi_get_le32(bth);
-	if (RPWI_UNLIKELY(run->len != payload_len || run->first != first)) {
-		run->crc = crc_of_beginning(run->flow, bth, payload_len);
+	if (RPWI_UNLIKELY(run->len != payload_len)) {
+		run->crc = crc_of_beginning(run->flow, payload_len);
 		run->len = payload_len;
-		run->first = first;
 	}
-	uint32_t crc = run->crc;
-	if (run->flow->src.family == 4)
-		for (unsigned id = ip_id; id; id &= id - 1)
-			crc ^= id_bit[__builtin_ctz(id)];
-	return crc;
+	uint32_t crc = run->crc ^ sum_of(resv_bit, bth[BTH_RESV8A]);
+	return run->flow->src.family == 4 ? crc ^ sum_of(id_bit, ip_id) : crc;
 }
 
 uint32_t rpwi_icrc_next_whole(
 	struct rpwi_icrc_run *run, uint16_t ip_id, const uint8_t *data, size_t len)
 {
-	uint32_t crc = begin(run, ip_id, data, len + RPWI_ICRC_LEN);
-	return crc32_of(crc, data + BTH_REST, len - BTH_REST);
+	return crc32_of(begin(run, ip_id, data, len + RPWI_ICRC_LEN), data, len);
 }
 
 uint32_t rpwi_icrc_next(struct rpwi_icrc_run *run, uint16_t ip_id, const uint8_t *hdr,
@@ -164,7 +165,7 @@ uint32_t rpwi_icrc_next(struct rpwi_icrc_run *run, uint16_t ip_id, const uint8_t
 		return rpwi_icrc_next_whole(run, ip_id, b, len);
 	}
 	uint32_t crc = begin(run, ip_id, hdr, len + RPWI_ICRC_LEN);
-	crc = crc32_of(crc, hdr + BTH_REST, hdr_len - BTH_REST);
+	crc = crc32_of(crc, hdr, hdr_len);
 	for (unsigned i = 0; i < nparts; i++)
 		if (parts[i].len)
 			crc = crc32_of(crc, parts[i].base, parts[i].len);

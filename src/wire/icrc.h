@@ -13,14 +13,12 @@
 
 #include "wire/packet.h"
 
-/* Packets of one flow, one after the other. What comes before a packet's own bytes is covered once
- * for all that have the same length, opcode, flags and P_Key. Zero it but for the flow, which must
- * outlive it and may not change. */
+/* Packets of one flow, one after the other: what comes before the BTH is covered once for all of
+ * one length. Zero it but for the flow, which must outlive it and may not change. */
 struct rpwi_icrc_run {
 	const struct rpwi_flow *flow;
-	size_t len;     /* of the UDP payload; 0: nothing is known yet */
-	uint32_t first; /* 4 bytes of the BTH */
-	uint32_t crc;   /* of all up to and with resv8a, with ID 0 */
+	size_t len;   /* of the UDP payload; 0: nothing is known yet */
+	uint32_t crc; /* before the BTH, with ID 0 */
 };
 
 /* The ICRC of its next packet: hdr (BTH and extended headers), then nparts pieces of payload, then

@@ -130,6 +130,59 @@ static void what_the_peer_gets_of_a_split_write_is_of_one_length(void **state)
 	unpair();
 }
 
+/* Most headers are copies of the one before: all are as if made alone. */
+static void each_header_is_as_if_made_alone(void **state)
+{
+	enum { MESSAGES = 400, MOST = 30 };
+	static const enum ibv_wr_opcode ops[] = {
+		IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM};
+	struct rng rng = {11};
+
+	pair(CONFIG(.cwnd = 256, .recv_wr = 64));
+	write_all(0, RAT, MOST * MTU);
+	settle();
+	for (uint64_t id = 1; id <= MESSAGES; id++) {
+		enum ibv_wr_opcode op = ops[rng_next(&rng) % RPWI_ARRAY_LEN(ops)];
+		const struct rpwi_wr_info *info = &rpwi_wr_info[op];
+		uint32_t len = (uint32_t)(MTU * (1 + rng_next(&rng) % MOST)), psn = S[0].qp.nxt;
+		unsigned solicited = rng_next(&rng) % 2 ? IBV_SEND_SOLICITED : 0;
+
+		if (rng_next(&rng) % 2)
+			len -= (uint32_t)(rng_next(&rng) % MTU);
+		if (op != IBV_WR_RDMA_WRITE)
+			post_recv(1, id, RAT, MOST * MTU);
+		assert_int_equal(post(0, op, id, AT, len, RAT, SIG | solicited), 0);
+		unsigned n = batch(true);
+		bool split = op == IBV_WR_RDMA_WRITE || n == 1;
+
+		assert_int_equal(n, (len + MTU - 1) / MTU);
+		for (unsigned k = 0; k < n; k++) {
+			struct rpwi_pkt p = decoded(&wire[k]);
+			uint32_t here = RPWI_MIN(len - k * MTU, (uint32_t)MTU);
+			unsigned whole = k + 1 == n ? info->last : info->middle;
+			uint8_t hdr[RPWI_HDR_MAX];
+			const struct rpwi_pkt want = {
+				.opcode = split ? info->only : (uint8_t)(k ? whole : info->first),
+				.pkey = RPWI_PKEY_DEFAULT,
+				.dqpn = S[1].qp.qpn,
+				.psn = (psn + k) & RPWI_PSN_MASK,
+				.ackreq = p.ackreq,
+				.solicited = k + 1 == n && solicited,
+				.va = (uintptr_t)S[1].mem + RAT + (split ? k * MTU : 0),
+				.rkey = KEY,
+				.dma_len = split ? here : len,
+				.imm_be = p.imm_be,
+				.payload_len = here,
+				.pad = (uint8_t)(-here & 3)};
+
+			assert_int_equal(txb->pkt[k].hdr_len, rpwi_pkt_encode(&want, hdr));
+			assert_memory_equal(txb->pkt[k].hdr, hdr, txb->pkt[k].hdr_len);
+		}
+		settle();
+	}
+	unpair();
+}
+
 /* With an immediate the peer's completion tells the length of all of it. */
 static void others_are_never_split(void **state)
 {
@@ -228,6 +281,7 @@ int main(void)
 		cmocka_unit_test(no_window_stalls),
 		cmocka_unit_test(writes_are_split_where_the_peer_has_taken_one),
 		cmocka_unit_test(what_the_peer_gets_of_a_split_write_is_of_one_length),
+		cmocka_unit_test(each_header_is_as_if_made_alone),
 		cmocka_unit_test(others_are_never_split),
 		cmocka_unit_test(a_split_write_is_sent_again_as_it_was),
 		cmocka_unit_test(a_write_out_of_bounds_writes_nothing_split_or_not),
