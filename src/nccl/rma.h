@@ -28,8 +28,8 @@ enum {
 /* ---- the wire: active messages, beside those of listen.c; little-endian ---- */
 
 enum { RMA_JOINED = PLUGIN_REFUSED + 1, RMA_REG, RMA_PUT, RMA_REFUSED };
-/* Behind the hello: who comes. `from` is the nonce of that rank's own handle, which only those know
- * that have all handles. */
+/* Behind the hello: the rank that connects. `from` is the nonce of that rank's own handle, which
+ * only ranks that have all handles know. */
 struct rma_join {
 	int32_t rank, ranks;
 	uint8_t from[PLUGIN_NONCE_BYTES];
