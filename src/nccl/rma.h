@@ -28,8 +28,8 @@ enum {
 /* ---- the wire: active messages, beside those of listen.c; little-endian ---- */
 
 enum { RMA_JOINED = PLUGIN_REFUSED + 1, RMA_REG, RMA_PUT, RMA_REFUSED };
-/* Behind the hello: who comes. `from` is the nonce of that rank's own handle, which only those know
- * that have all handles. */
+/* Behind the hello: the rank that connects. `from` is the nonce of that rank's own handle, which
+ * only ranks that have all handles know. */
 struct rma_join {
 	int32_t rank, ranks;
 	uint8_t from[PLUGIN_NONCE_BYTES];
@@ -93,7 +93,7 @@ struct rma_memory {
 };
 
 /* One context index and one peer: order exists only here. */
-struct rma_lane {
+struct rma_sequence {
 	struct rpwi_list puts; /* those that later signals may have to wait for, oldest first */
 	struct rpwi_list gets; /* gets and flushes */
 	bool looking, again;
@@ -104,7 +104,7 @@ struct rma_context {
 	struct rpwi_list all;
 	struct rma_comm *comm;
 	int count, traffic_class;
-	struct rma_lane lane[]; /* count * ranks */
+	struct rma_sequence sequence[]; /* count * ranks */
 };
 
 enum rma_kind { RMA_OP_PUT, RMA_OP_GET, RMA_OP_FLUSH };
@@ -112,8 +112,8 @@ struct rma_request {
 	uint64_t magic;
 	struct rma_comm *comm;
 	struct rma_request *next_free;
-	struct rpwi_list in_lane;
-	struct rma_lane *lane;
+	struct rpwi_list in_sequence;
+	struct rma_sequence *sequence;
 	struct rma_peer *peer;
 	uint8_t state, kind; /* enum plugin_state, enum rma_kind */
 	bool strong, gpu_signal;
@@ -219,9 +219,10 @@ int rma_get(int abi, void *ctx, int index, const struct rma_op *op, void **reque
 int rma_flush(int abi, void *ctx, int index, void *mhandle, uint32_t rank, void **request);
 int rma_test(int abi, void *coll, void *request, int *done);
 
-struct rma_request *rma_request_new(struct rma_lane *lane, struct rma_peer *p, enum rma_kind kind);
+struct rma_request *rma_request_new(
+	struct rma_sequence *sequence, struct rma_peer *p, enum rma_kind kind);
 void rma_request_use(struct rma_request *q, struct rma_memory *m);
-/* Nothing of it is under way any more: it is done, and leaves its lane. */
+/* Nothing of it is under way any more: it is done, and leaves its sequence. */
 void rma_request_finish(struct rma_request *q);
 void rma_requests_free(struct rma_comm *c);
 

@@ -9,8 +9,8 @@
 
 static struct rma_context *context_new(struct rma_comm *c, int count, int traffic_class)
 {
-	size_t lanes = (size_t)count * (size_t)c->ranks;
-	struct rma_context *x = calloc(1, sizeof(*x) + lanes * sizeof(x->lane[0]));
+	size_t sequences = (size_t)count * (size_t)c->ranks;
+	struct rma_context *x = calloc(1, sizeof(*x) + sequences * sizeof(x->sequence[0]));
 	if (!x) {
 		plugin_warn("no memory for %d contexts", count);
 		return NULL;
@@ -20,9 +20,9 @@ static struct rma_context *context_new(struct rma_comm *c, int count, int traffi
 	x->comm = c;
 	x->count = count;
 	x->traffic_class = traffic_class;
-	for (size_t i = 0; i < lanes; i++) {
-		rpwi_list_init(&x->lane[i].puts);
-		rpwi_list_init(&x->lane[i].gets);
+	for (size_t i = 0; i < sequences; i++) {
+		rpwi_list_init(&x->sequence[i].puts);
+		rpwi_list_init(&x->sequence[i].gets);
 	}
 	rpwi_list_add_tail(&c->contexts, &x->all);
 	c->contexts_count += (unsigned)count;
@@ -55,7 +55,8 @@ int rma_context_create(int abi, void *coll, int contexts, int traffic_class, voi
 static bool is_idle(const struct rma_context *x)
 {
 	for (size_t i = 0; i < (size_t)x->count * (size_t)x->comm->ranks; i++)
-		if (!rpwi_list_empty(&x->lane[i].puts) || !rpwi_list_empty(&x->lane[i].gets))
+		if (!rpwi_list_empty(&x->sequence[i].puts) ||
+			!rpwi_list_empty(&x->sequence[i].gets))
 			return false;
 	return true;
 }

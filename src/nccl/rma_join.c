@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rma_join.c - a coll comm's endpoints: each rank connects to those below it, and to itself, and is
- * connected to by those above. The hello says who comes; who is taken hears JOINED, and may use the
- * endpoint only then, since what it says is not heard before. */
+ * connected to by those above. The hello has the rank that connects. A rank that is taken gets
+ * JOINED, and uses the endpoint only then: earlier messages would be lost. */
 #include "nccl/rma.h"
 
 #include <sched.h>

@@ -202,10 +202,9 @@ static struct rma_peer *hear_all(struct rma_comm *c, unsigned ms)
 {
 	const struct timespec moment = {.tv_nsec = SLEEP_NS};
 	uint64_t until_ns = rpwi_now_ns() + ms * RPWI_NS_PER_MS;
-	struct rma_peer *p = &c->peer[0];
 	for (unsigned round = 0;; round++) {
 		rpw_context_progress(c->cc->c);
-		p = not_heard(c);
+		struct rma_peer *p = not_heard(c);
 		if (!p || p->gone || rpwi_now_ns() > until_ns)
 			return p;
 		comm_context_leave(c->cc);

@@ -6,8 +6,8 @@
  * rpw_put_notify, whose request is done when the bytes are in place; until then its request is
  * `data_out`. A signal is another message, or for a GPU an atomic. It goes when its turn has come:
  * a weak one when its own payload is in place or before it in the order of messages, a strong one
- * when that is true of all puts and signals before it in its lane. So only this side keeps order,
- * and a peer has nothing to believe.
+ * when that is true of all puts and signals before it in its sequence. So only this side keeps
+ * order, and a peer has nothing to believe.
  *
  * An atomic is a frame as messages are, but a message that is not small enough for its path's
  * credit is fetched, and acts later than frames behind it: for GPUs, messages are waited for. */
@@ -98,14 +98,14 @@ static int check_put(struct rma_comm *c, const struct rma_op *op, struct rma_mem
 	return rc;
 }
 
-static struct rma_lane *lane_of(struct rma_context *x, int index, uint32_t rank)
+static struct rma_sequence *sequence_of(struct rma_context *x, int index, uint32_t rank)
 {
-	return &x->lane[(size_t)index * (size_t)x->comm->ranks + rank];
+	return &x->sequence[(size_t)index * (size_t)x->comm->ranks + rank];
 }
 
 /* ---- puts ---- */
 
-static void lane_look(struct rma_lane *lane);
+static void sequence_look(struct rma_sequence *sequence);
 
 static void fails(struct rma_request *q, int status)
 {
@@ -124,7 +124,7 @@ static bool is_over(const struct rma_request *q)
 static void part_done(rpw_request *r, const rpw_completion *done, void *arg)
 {
 	struct rma_request *q = arg;
-	struct rma_lane *lane = q->lane;
+	struct rma_sequence *sequence = q->sequence;
 	if (r == q->data) {
 		q->data = NULL;
 		q->data_out = false;
@@ -140,7 +140,7 @@ static void part_done(rpw_request *r, const rpw_completion *done, void *arg)
 	if (q->kind == RMA_OP_GET)
 		rma_request_finish(q);
 	else
-		lane_look(lane);
+		sequence_look(sequence);
 }
 
 static void message_send(
@@ -182,10 +182,10 @@ static void signal_send(struct rma_request *q)
 }
 
 /* Signals whose turn has come go, and requests that are over leave. */
-static void lane_pass(struct rma_lane *lane)
+static void sequence_pass(struct rma_sequence *sequence)
 {
 	bool moving = false, messages = false; /* something before it ... */
-	RPWI_LIST_EACH_SAFE (struct rma_request, q, after, &lane->puts, in_lane) {
+	RPWI_LIST_EACH_SAFE (struct rma_request, q, after, &sequence->puts, in_sequence) {
 		bool own = q->data_out || (q->gpu_signal && q->messages_out);
 		bool before = q->strong && (moving || (q->gpu_signal && messages));
 		if (q->signal_owed && !own && !before)
@@ -198,23 +198,23 @@ static void lane_pass(struct rma_lane *lane)
 }
 
 /* A request may end while it is made, and calls this again. */
-static void lane_look(struct rma_lane *lane)
+static void sequence_look(struct rma_sequence *sequence)
 {
-	lane->again = true;
-	if (lane->looking)
+	sequence->again = true;
+	if (sequence->looking)
 		return;
-	lane->looking = true;
-	while (lane->again) {
-		lane->again = false;
-		lane_pass(lane);
+	sequence->looking = true;
+	while (sequence->again) {
+		sequence->again = false;
+		sequence_pass(sequence);
 	}
-	lane->looking = false;
+	sequence->looking = false;
 }
 
-/* Does anything in the lane move that no message waits for? */
-static bool lane_moves(const struct rma_lane *lane)
+/* Does anything in the sequence move that no message waits for? */
+static bool sequence_moves(const struct rma_sequence *sequence)
 {
-	RPWI_LIST_EACH (const struct rma_request, q, &lane->puts, in_lane)
+	RPWI_LIST_EACH (const struct rma_request, q, &sequence->puts, in_sequence)
 		if (q->data_out || q->signal_owed)
 			return true;
 	return false;
@@ -227,7 +227,8 @@ static void payload_send(struct rma_request *q, const struct rma_op *op,
 	const char *data = from->data + op->from_off;
 	if (to->type == NCCL_PTR_HOST && op->size <= q->peer->small) {
 		struct rma_put_head h = {.to = to->id, .to_off = op->to_off};
-		if (q->signal_owed && !q->gpu_signal && !(q->strong && lane_moves(q->lane))) {
+		if (q->signal_owed && !q->gpu_signal &&
+			!(q->strong && sequence_moves(q->sequence))) {
 			h.signal = q->signal_there->id;
 			h.signal_off = q->signal_off;
 			h.value = q->value;
@@ -249,8 +250,8 @@ static void payload_send(struct rma_request *q, const struct rma_op *op,
 static struct rma_request *put(struct rma_context *x, int index, const struct rma_op *op,
 	struct rma_memory *from, struct rma_memory *to, struct rma_memory *signal)
 {
-	struct rma_lane *lane = lane_of(x, index, op->rank);
-	struct rma_request *q = rma_request_new(lane, &x->comm->peer[op->rank], RMA_OP_PUT);
+	struct rma_sequence *sequence = sequence_of(x, index, op->rank);
+	struct rma_request *q = rma_request_new(sequence, &x->comm->peer[op->rank], RMA_OP_PUT);
 	if (!q)
 		return NULL;
 	rma_request_use(q, from);
@@ -264,13 +265,13 @@ static struct rma_request *put(struct rma_context *x, int index, const struct rm
 		q->value = op->op == NCCL_RMA_SIGNAL_ADD ? op->value : 1;
 		q->signal_owed = true;
 	}
-	/* it is in the lane when its parts end, but not in its own way */
-	lane->looking = true;
+	/* it is in the sequence when its parts end, but not in its own way */
+	sequence->looking = true;
 	if (op->size)
 		payload_send(q, op, from, &to->there[op->rank]);
-	rpwi_list_add_tail(&lane->puts, &q->in_lane);
-	lane->looking = false;
-	lane_look(lane);
+	rpwi_list_add_tail(&sequence->puts, &q->in_sequence);
+	sequence->looking = false;
+	sequence_look(sequence);
 	return q;
 }
 
@@ -297,13 +298,13 @@ int rma_put(int abi, void *ctx, int index, const struct rma_op *op, void **reque
 static struct rma_request *get(struct rma_context *x, int index, const struct rma_op *op,
 	struct rma_memory *from, struct rma_memory *to)
 {
-	struct rma_lane *lane = lane_of(x, index, op->rank);
-	struct rma_request *q = rma_request_new(lane, &x->comm->peer[op->rank], RMA_OP_GET);
+	struct rma_sequence *sequence = sequence_of(x, index, op->rank);
+	struct rma_request *q = rma_request_new(sequence, &x->comm->peer[op->rank], RMA_OP_GET);
 	if (!q)
 		return NULL;
 	rma_request_use(q, from);
 	rma_request_use(q, to);
-	rpwi_list_add_tail(&lane->gets, &q->in_lane);
+	rpwi_list_add_tail(&sequence->gets, &q->in_sequence);
 	int rc = op->size ? rpw_get(q->peer->ep, to->data + op->to_off, op->size,
 				    from->there[op->rank].key, op->from_off, &q->data)
 			  : RPW_OK;
@@ -365,14 +366,14 @@ int rma_flush(int abi, void *ctx, int index, void *mhandle, uint32_t rank, void 
 	rc = check_rank(x->comm, &op);
 	if (!rc && mhandle)
 		rc = find(x->comm, &op, "local", mhandle, &m);
-	struct rma_lane *lane = rc ? NULL : lane_of(x, index, rank);
+	struct rma_sequence *sequence = rc ? NULL : sequence_of(x, index, rank);
 	struct rma_request *q =
-		lane ? rma_request_new(lane, &x->comm->peer[rank], RMA_OP_FLUSH) : NULL;
+		sequence ? rma_request_new(sequence, &x->comm->peer[rank], RMA_OP_FLUSH) : NULL;
 	if (!rc && !q)
 		rc = NCCL_INTERNAL_ERROR;
 	if (q) {
-		bool none = rpwi_list_empty(&lane->gets);
-		rpwi_list_add_tail(&lane->gets, &q->in_lane);
+		bool none = rpwi_list_empty(&sequence->gets);
+		rpwi_list_add_tail(&sequence->gets, &q->in_sequence);
 		if (none)
 			rma_request_finish(q);
 		*request = q;

@@ -49,7 +49,8 @@ void rma_requests_free(struct rma_comm *c)
 	}
 }
 
-struct rma_request *rma_request_new(struct rma_lane *lane, struct rma_peer *p, enum rma_kind kind)
+struct rma_request *rma_request_new(
+	struct rma_sequence *sequence, struct rma_peer *p, enum rma_kind kind)
 {
 	struct rma_comm *c = p->comm;
 	if (c->requests_out >= requests_max(c)) {
@@ -66,11 +67,11 @@ struct rma_request *rma_request_new(struct rma_lane *lane, struct rma_peer *p, e
 	c->requests_out++;
 	*q = (struct rma_request){.magic = request_magic,
 		.comm = c,
-		.lane = lane,
+		.sequence = sequence,
 		.peer = p,
 		.kind = (uint8_t)kind,
 		.state = REQUEST_BUSY};
-	rpwi_list_init(&q->in_lane);
+	rpwi_list_init(&q->in_sequence);
 	return q;
 }
 
@@ -87,7 +88,7 @@ void rma_request_use(struct rma_request *q, struct rma_memory *m)
 
 static void leave(struct rma_request *q)
 {
-	rpwi_list_del(&q->in_lane);
+	rpwi_list_del(&q->in_sequence);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(q->used); i++)
 		if (q->used[i])
 			q->used[i]->users--;
@@ -96,12 +97,12 @@ static void leave(struct rma_request *q)
 
 void rma_request_finish(struct rma_request *q)
 {
-	struct rma_lane *lane = q->lane;
+	struct rma_sequence *sequence = q->sequence;
 	leave(q);
 	/* flushes are done when all gets before them are */
-	while (!rpwi_list_empty(&lane->gets)) {
+	while (!rpwi_list_empty(&sequence->gets)) {
 		struct rma_request *first =
-			RPWI_CONTAINER_OF(lane->gets.next, struct rma_request, in_lane);
+			RPWI_CONTAINER_OF(sequence->gets.next, struct rma_request, in_sequence);
 		if (first->kind != RMA_OP_FLUSH)
 			return;
 		leave(first);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rma_target.c - what peers' messages do here. Everything that they say is checked against what is
- * registered; what is refused is not done, not even in part, and its sender hears why. */
+ * registered. A message that is refused is not done in part either, and its sender gets the
+ * reason. */
 #include "nccl/rma.h"
 
 static const char *const refusals[RMA_REFUSALS] = {

@@ -1,14 +1,21 @@
 #!/usr/bin/python3
 """The tables of src/ncclnet/abi/rma.h and the structs beside them, member by member, against the debug information of NCCL's published library. gdb reads both.
 
-Usage: layout_test.py ROOT [LIBNCCL.so.2]...    without a library: those of the wheels that `pip download nvidia-nccl-cu13` left in $NCCL_WHEELS, unpacked; none: exit status 77, and a line.
+Usage: layout_test.py ROOT [LIBNCCL.so.2]...    without a library: those below $NCCL_WHEELS
+       layout_test.py ROOT --download FOLDER    those of PyPI's wheels, several hundred megabytes each, once into FOLDER
+Without a library or gdb: exit status 77, and a line.
 """
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
+
+LIBRARY = "nvidia/nccl/lib/libnccl.so.2"
+WHEELS = ("2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3")  # each table is in one of them
 
 # Ours, NCCL's. A library that does not have one is older or newer.
 STRUCTS = {
@@ -81,12 +88,30 @@ def compare(own, theirs, said):
     return wrong
 
 
+def download(folder):
+    for version in WHEELS:
+        to = folder / version
+        if (to / LIBRARY).exists():
+            continue
+        subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", to, f"nvidia-nccl-cu13=={version}"], check=True)
+        wheel, = to.glob("*.whl")
+        with zipfile.ZipFile(wheel) as z:
+            z.extract(LIBRARY, to)
+        wheel.unlink()
+    return sorted(str(p) for p in folder.rglob("libnccl.so.2"))
+
+
 def main():
     root, files = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
-    if not files and os.environ.get("NCCL_WHEELS"):
+    if not shutil.which("gdb"):
+        print("SKIPPED: layouts of NCCL's tables: needs gdb")
+        return 77
+    if files[:1] == ["--download"]:
+        files = download(pathlib.Path(files[1]))
+    elif not files and os.environ.get("NCCL_WHEELS"):
         files = sorted(str(p) for p in pathlib.Path(os.environ["NCCL_WHEELS"]).rglob("libnccl.so.2"))
     if not files:
-        print("SKIPPED: layouts of NCCL's tables: needs libnccl.so.2 of its wheels; unpack nvidia-nccl-cu13 into a folder, and name that in NCCL_WHEELS")
+        print("SKIPPED: layouts of NCCL's tables: needs libnccl.so.2 of its wheels: --download FOLDER, or NCCL_WHEELS=FOLDER")
         return 77
     own, wrong, compared = ours(root), [], 0
     for file in files:
@@ -96,8 +121,10 @@ def main():
             wrong += compare(own[f"struct {name}"], there[STRUCTS[name]], f"{file}: {STRUCTS[name]}")
         compared += len(here)
         print(f"{file}: {len(here)} of {len(STRUCTS)} structs: {', '.join(STRUCTS[n] for n in here)}")
-    print("\n".join(wrong) or f"{compared} layouts are equal")
-    return 1 if wrong or not compared else 0
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    bad = len({line.split(": here")[0] for line in wrong})
+    print(f"{compared - bad} passed, {bad} failed")
+    return 1 if bad or not compared else 0
 
 
 if __name__ == "__main__":

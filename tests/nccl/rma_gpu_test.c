@@ -22,6 +22,7 @@ static void cuda_open(struct rank *r)
 	*(void **)&cuda.alloc = dlsym(l, "cuMemAlloc_v2");
 	*(void **)&cuda.bytes = dlsym(l, "fake_bytes");
 	RANK_TRUE(r, cuda.alloc && cuda.bytes);
+	*(long *)dlsym(l, "fake_peer") = getenv("GPU_PEER") != NULL;
 }
 
 struct buffer {

@@ -14,9 +14,9 @@ enum { WORDS = 64 };
 
 struct group {
 	struct group_options o;
+	char key_file[32];
 	char handle[RANKS_MAX][NCCL_RMA_HANDLE_BYTES];
-	_Atomic unsigned arrived,
-		gone; /* at barriers, all of them together; ranks that have ended */
+	_Atomic unsigned arrived; /* at barriers, all of them together */
 	_Atomic uint64_t word[WORDS];
 };
 
@@ -193,6 +193,10 @@ static void run_rank(struct group *g, int rank, rank_fn fn)
 	own_rank = rank;
 	if (transport && !strcmp(transport, "mixed"))
 		transport = rank >= (g->o.ranks + 1) / 2 ? "tcp" : "shm,tcp";
+	if (transport && !strcmp(transport, "sealed")) {
+		transport = "tcp";
+		setenv("ROPEWAY_KEY_FILE", g->key_file, 1);
+	}
 	if (transport)
 		setenv("ROPEWAY_NCCL_TRANSPORT", transport, 1);
 	setenv("ROPEWAY_RMA", "1", 0);
@@ -213,6 +217,15 @@ static bool is_good(const struct group_options *o, int rank, int status)
 	return o->expendable >> rank & 1 || (WIFEXITED(status) && !WEXITSTATUS(status));
 }
 
+static void key_make(char path[32])
+{
+	strcpy(path, "/tmp/rma-key-XXXXXX");
+	int fd = mkstemp(path);
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(write(fd, &"0123456789abcdef"[i % 16], 1), 1);
+	close(fd);
+}
+
 void group_run(const struct group_options *o, rank_fn fn)
 {
 	struct group *g =
@@ -223,6 +236,7 @@ void group_run(const struct group_options *o, rank_fn fn)
 	uint64_t until_ns = rpwi_now_ns() + 3 * GROUP_WAIT_S * RPWI_NS_PER_S;
 	assert_true(g != MAP_FAILED && o->ranks <= RANKS_MAX);
 	g->o = *o;
+	key_make(g->key_file);
 	fflush(NULL);
 	for (int i = 0; i < o->ranks; i++) {
 		pid[i] = fork();
@@ -250,6 +264,7 @@ void group_run(const struct group_options *o, rank_fn fn)
 			kill(pid[i], SIGKILL);
 			waitpid(pid[i], NULL, 0);
 		}
+	unlink(g->key_file);
 	if (left && good)
 		fail_msg("%d of %d ranks did not end in time", left, o->ranks);
 	munmap(g, sizeof(*g));

@@ -28,7 +28,7 @@ struct group_options {
 	const char *plugin, *table;
 	int ranks, contexts;
 	/* ROPEWAY_NCCL_TRANSPORT of each rank; NULL: as it is. "mixed": the upper half has
-	 * tcp only */
+	 * tcp only; "sealed": tcp, and all have a key */
 	const char *transport;
 	/* these ranks are to be killed, or to end as they like: bit by rank */
 	unsigned expendable;
