@@ -140,10 +140,12 @@ typedef struct {
 	 * large messages some speed: over tcp a copy more. What a NIC or a hosted plugin writes by
 	 * itself has its order; memory of a GPU that is staged has none. */
 	bool polled;
+	/* Of memory for loans, for each endpoint; default 1 GiB. Beyond it rpw_loan waits. */
+	size_t loan_bytes_max;
 } rpw_context_options;
 #define RPW_CONTEXT_OPTIONS_INIT \
 	{ \
-		sizeof(rpw_context_options), NULL, NULL, 0, 0, NULL, false \
+		sizeof(rpw_context_options), NULL, NULL, 0, 0, NULL, false, 0 \
 	}
 
 /* [any] A context, to be destroyed by the caller.
@@ -271,11 +273,16 @@ typedef struct {
 	size_t eager_bytes_max;
 	/* Of what goes over the path; `why` says it in words. */
 	enum rpw_protection protection;
+	/* On loan now: what this program holds, and what the peer has not given back. And the most
+	 * there may be (rpw_context_options). */
+	size_t loan_bytes, loan_bytes_max;
+	/* Of the peer's loans, in views that this program has not released. */
+	size_t view_bytes;
 } rpw_endpoint_information;
 #define RPW_ENDPOINT_INFORMATION_INIT \
 	{ \
 		sizeof(rpw_endpoint_information), NULL, NULL, NULL, NULL, 0, 0, 0, 0, false, 0, 0, \
-			RPW_PROTECTION_NONE \
+			RPW_PROTECTION_NONE, 0, 0, 0 \
 	}
 
 /* [context] Which path it has, and why.
@@ -436,6 +443,101 @@ RPW_API int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *i
  * its status. */
 RPW_API int rpw_probe(
 	rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw_completion *what);
+
+/* ---- loaned messages ----
+ *
+ * The sender writes its message into memory of the library's, a loan, and passes it on; the
+ * receiver reads it there, in a view, and gives it back. Over shared memory no byte is copied,
+ * whatever its length. Over other paths the same calls work, and cost what rpw_send and rpw_recv
+ * cost. A loan may be received by rpw_recv, which copies it, and every other tagged message by
+ * rpw_recv_view: they are matched alike, in one order.
+ *
+ * The sender can still change a view of its loan, and a hostile one will: check what you have
+ * copied, not what you look at. rpw_recv is the call for data that must not change under its
+ * reader. Only processes of this user get that far (RPW_PROTECTION_KERNEL).
+ *
+ * A receiver that keeps its views delays the loans of that endpoint, and nobody else's. The memory
+ * of a view, and of a loan that was not sent, stays until it is released or returned: whatever
+ * becomes of the endpoint, the context and the peer. */
+
+enum rpw_loan_flags {
+	/* The receiver may write into its view. Else its memory is read-only: a store ends the
+	 * program by SIGSEGV. */
+	RPW_LOAN_WRITABLE = 1,
+};
+/* Filled by rpw_loan. */
+typedef struct {
+	/* sizeof(rpw_loaned) */
+	size_t size;
+	/* Aligned to 64. NULL: there is none, or it was sent or returned. */
+	void *data;
+	/* At least what was asked for. */
+	size_t length;
+	/* The library's. */
+	void *holder;
+	uint64_t number;
+} rpw_loaned;
+#define RPW_LOANED_INIT \
+	{ \
+		sizeof(rpw_loaned), NULL, 0, NULL, 0 \
+	}
+
+/* [no callback; with timeout_ms 0: context] Memory for one message, with what its last user left
+ * in it. Waits for loans that the peer has not given back, with progress.
+ * bytes       how many are needed.
+ * flags       rpw_loan_flags, added up.
+ * timeout_ms  -1: no limit. 0: what there is now.
+ * out         to be given to rpw_send_loan or rpw_loan_return.
+ * Gives RPW_OK; RPW_ERR_LIMIT (loan_bytes_max is reached; rpw_last_error says who holds how many
+ * bytes since when), RPW_ERR_EXPIRED (rpw_context_wake ended the wait), the status that the
+ * endpoint ended with. */
+RPW_API int rpw_loan(
+	rpw_endpoint *ep, size_t bytes, unsigned flags, int timeout_ms, rpw_loaned *out);
+
+/* [context] Sends the first `len` bytes of a loan of this endpoint. The memory is the receiver's
+ * then, and comes back by itself when it was released.
+ * loan      emptied; untouched where the call fails.
+ * Gives as every call that posts; RPW_ERR_INVALID: no loan of this endpoint, sent or returned
+ * before, or shorter than len. */
+RPW_API int rpw_send_loan(
+	rpw_endpoint *ep, rpw_loaned *loan, size_t len, uint64_t tag, rpw_request **req);
+
+/* [context; any one thread when the context was destroyed] Gives back a loan that was not sent.
+ * Gives RPW_OK; RPW_ERR_INVALID: it was sent or returned before. */
+RPW_API int rpw_loan_return(rpw_loaned *loan);
+
+/* Filled by rpw_recv_view. */
+typedef struct {
+	/* sizeof(rpw_view) */
+	size_t size;
+	/* The message, aligned to 64 where it was loaned over shared memory. NULL: there is none,
+	 * or it was released. */
+	void *data;
+	size_t length;
+	/* It lies in the sender's memory, which the sender can change. */
+	bool loaned;
+	/* May be written to; else it is read-only memory. */
+	bool writable;
+	/* The library's. */
+	void *holder;
+	uint64_t number;
+} rpw_view;
+#define RPW_VIEW_INIT \
+	{ \
+		sizeof(rpw_view), NULL, 0, false, false, NULL, 0 \
+	}
+
+/* [context] Receives a message as rpw_recv does, of any length, where it lies: loans in the
+ * sender's memory, other messages in memory of the library's.
+ * view      filled on completion, so it must exist until then. To be released; after an error there
+ *           is none.
+ * Gives as rpw_recv. The request: also RPW_ERR_NO_MEMORY. */
+RPW_API int rpw_recv_view(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask,
+	rpw_view *view, rpw_request **req);
+
+/* [context; any one thread when the context was destroyed] Gives it back, and empties `view`.
+ * Gives RPW_OK; RPW_ERR_INVALID: it was released before, or never filled. */
+RPW_API int rpw_view_release(rpw_view *view);
 
 /* ---- objects: a size, then the payload, into memory that the receiver's allocator gives ---- */
 

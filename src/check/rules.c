@@ -356,6 +356,15 @@ const struct rpwi_rule_info rpwi_rules[RPWI_RULES] = {
 		"its state is not locked: messages are lost or mixed",
 		"make a context for each thread, or lock around every call",
 		"rpw_context_create(3)"},
+	[RPWI_RULE_MSG_LOAN] = {604, "rpw-loan", ERROR, false,
+		"a loan was written to after it was sent",
+		"its receiver, or the next one of that memory, reads a mixture of bytes",
+		"forget the address when rpw_send_loan returns, and take the next loan",
+		"rpw_send_loan(3)"},
+	[RPWI_RULE_MSG_LOANS_LEFT] = {605, "rpw-loan-left", WARNING, false,
+		"an endpoint is destroyed with loans that were neither sent nor returned",
+		"their memory is lost until the process ends, or rpw_loan_return is called",
+		"send each loan, or give it to rpw_loan_return", "rpw_loan_return(3)"},
 };
 
 enum rpwi_check_rule rpwi_rule_named(const char *name, size_t len)

@@ -121,6 +121,37 @@ void checked_thread(const rpw_context *c, pid_t other, pid_t self)
 	rpwi_check_unlock();
 }
 
+uint32_t checked_loan_sent(const void *data, size_t len) { return check_sum(crc, 0, data, len); }
+
+void checked_loan_back(uint32_t sum, const void *data, size_t len)
+{
+	if (!rpwi_check_on || check_sum(crc, 0, data, len) == sum || !rpwi_check_lock())
+		return;
+	struct rpwi_finding f = {.rule = RPWI_RULE_MSG_LOAN,
+		.has_memory = true,
+		.addr = (uintptr_t)data,
+		.len = len};
+	snprintf(f.text, sizeof(f.text),
+		"a loan of %zu bytes was sent, and has other bytes now that the peer has given it "
+		"back",
+		len);
+	rpwi_check_report(&f);
+	rpwi_check_unlock();
+}
+
+void checked_loans_left(unsigned n, size_t bytes)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct rpwi_finding f = {.rule = RPWI_RULE_MSG_LOANS_LEFT,
+		.site = {{.what = "the endpoint is destroyed here", .at = rpwi_check_site}}};
+	snprintf(f.text, sizeof(f.text),
+		"%u loan%s (%zu bytes) of an endpoint %s neither sent nor returned", n,
+		rpwi_plural(n), bytes, n == 1 ? "was" : "were");
+	rpwi_check_report(&f);
+	rpwi_check_unlock();
+}
+
 void checked_context_ends(const rpw_context *c)
 {
 	const struct held *first = NULL;

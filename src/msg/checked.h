@@ -14,6 +14,11 @@ void checked_ends(const rpw_request *r);
 void checked_gone(const rpw_request *r);
 /* Thread `self` calls it while `other` is inside rpw_context_progress. */
 void checked_thread(const rpw_context *c, pid_t other, pid_t self);
+/* A loan goes to the peer: the sum of its bytes, which is to be the same when it is back. */
+uint32_t checked_loan_sent(const void *data, size_t len);
+void checked_loan_back(uint32_t sum, const void *data, size_t len);
+/* An endpoint is destroyed whose program holds so many loans. */
+void checked_loans_left(unsigned n, size_t bytes);
 void checked_context_ends(const rpw_context *c);
 
 #endif

@@ -3,9 +3,11 @@
  * transports first, then (now and then) the control path, then what up-calls left to do. */
 #include "msg/checked.h"
 #include "msg/choice.h"
+#include "msg/context.h"
 #include "msg/connect.h"
 #include "msg/endpoint.h"
 #include "msg/ids.h"
+#include "msg/loan.h"
 #include "msg/messages.h"
 #include "msg/objects.h"
 #include "msg/path.h"
@@ -108,7 +110,8 @@ static rpw_context *context_new(const rpw_context_options *o)
 		return NULL;
 	struct rpwi_list *lists[] = {&c->chunks, &c->endpoints, &c->listeners, &c->memories,
 		&c->work, &c->callbacks, &c->any_receives, &c->unexpected_list, &c->object_receives,
-		&c->objects, &c->small_free, &c->links.late, &c->gpus, &c->pipelines};
+		&c->objects, &c->small_free, &c->links.late, &c->gpus, &c->pipelines, &c->views,
+		&c->idle_views};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	c->epfd = c->timerfd = -1;
@@ -124,6 +127,8 @@ static rpw_context *context_new(const rpw_context_options *o)
 	c->links.up = &path_link_up;
 	c->links.pool = c->links.pool_free = (uint32_t)RPWI_MIN(
 		RPWI_MAX(c->unexpected_max / UNIT_BYTES, (size_t)WINDOW_LEAST), (size_t)1 << 30);
+	c->loan_max = o->loan_bytes_max ? o->loan_bytes_max : LOAN_BYTES;
+	c->loan_max = (c->loan_max + LOAN_PAGE - 1) & ~(size_t)(LOAN_PAGE - 1);
 	c->eager_option = o->eager_bytes_max;
 	c->polled = o->polled;
 	c->domain = msg_random();
@@ -153,6 +158,10 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 				given->size);
 		memcpy(&o, given, RPWI_MIN(given->size, sizeof(o)));
 	}
+	if (o.loan_bytes_max > TRAN_LOAN_BYTES_MAX)
+		return rpwi_fail(RPW_ERR_INVALID,
+			"rpw_context_options.loan_bytes_max is %zu: %zu are the most",
+			o.loan_bytes_max, TRAN_LOAN_BYTES_MAX);
 	rpw_context *c = context_new(&o);
 	if (!c)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
@@ -213,6 +222,7 @@ static void inherited_free(rpw_context *c)
 	while (!rpwi_list_empty(&c->endpoints)) {
 		rpw_endpoint *ep =
 			RPWI_CONTAINER_OF(rpwi_list_pop(&c->endpoints), rpw_endpoint, all);
+		loan_all_end(ep);
 		char *texts[] = {ep->why, ep->next.reasons, ep->peer, ep->path_text};
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(texts); i++)
 			free(texts[i]);
@@ -270,6 +280,7 @@ static void context_free(rpw_context *c)
 		rpwi_list_del(&u->in_context);
 		free(u);
 	}
+	view_context_gone(c);
 	match_fini(&c->posted);
 	match_fini(&c->unexpected);
 	unexpected_indexes_free(c);
@@ -529,6 +540,28 @@ static int wait_for(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 		spin_until = rpwi_now_ns() + SPIN_NS;
 	}
 	return RPW_OK;
+}
+
+void context_wait_begin(struct context_wait *w, int timeout_ms)
+{
+	uint64_t now = rpwi_now_ns();
+	w->deadline_ns = timeout_ms < 0 ? RPWI_NEVER : now + (uint64_t)timeout_ms * RPWI_NS_PER_MS;
+	w->spin_until_ns = now + SPIN_NS;
+}
+
+int context_wait_step(rpw_context *c, struct context_wait *w, uint64_t look_ns)
+{
+	if (c->in_progress)
+		return owner_inside(c, "waiting", "return from it first");
+	uint64_t now = rpwi_now_ns();
+	bool moved = rpw_context_progress(c) > 0;
+	if (woken(c))
+		return rpwi_fail(RPW_ERR_EXPIRED, "rpw_context_wake was called");
+	if (now >= w->deadline_ns)
+		return RPWI_LATER;
+	if (moved)
+		w->spin_until_ns = now + SPIN_NS;
+	return now < w->spin_until_ns ? 0 : doze(c, now, RPWI_MIN(w->deadline_ns, now + look_ns));
 }
 
 int rpw_request_wait(rpw_request *r, int timeout_ms, rpw_completion *done)

@@ -2,6 +2,7 @@
 /* end.c - the end of a path, and of an endpoint with all that is under way on it. */
 #include "msg/connect.h"
 #include "msg/endpoint.h"
+#include "msg/loan.h"
 #include "msg/messages.h"
 #include "msg/objects.h"
 #include "msg/pipeline.h"
@@ -152,6 +153,8 @@ void ep_free(rpw_endpoint *ep)
 	}
 	callbacks_forget(ep);
 	unexpected_end(ep, true);
+	loan_all_end(ep);
+	view_endpoint_gone(ep);
 	link_fini(&ep->link);
 	pipeline_endpoint_gone(ep);
 	if (ep->todo)

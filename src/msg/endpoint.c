@@ -3,6 +3,7 @@
  * over it are path.c's. */
 #include "msg/endpoint.h"
 #include "msg/ids.h"
+#include "msg/loan.h"
 #include "msg/objects.h"
 
 #include <stdlib.h>
@@ -79,6 +80,9 @@ int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
 		.connected = ep->state == EP_UP,
 		.eager_bytes_max = ep->eager_max,
 		.protection = protection_of(ep),
+		.loan_bytes = loan_bytes_out(ep),
+		.loan_bytes_max = ep->c->loan_max,
+		.view_bytes = ep->view_bytes,
 	};
 	if (ep->state == EP_FAILED) {
 		now.status = ep_end_status(ep);

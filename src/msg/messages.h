@@ -7,7 +7,9 @@
 
 void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len);
 void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units);
+void tag_loaned(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len);
 void tag_unpost(rpw_request *r);
+void view_fetched(rpw_request *r, int status);
 void object_unpost(rpw_request *r);
 const char *tag_whose(const rpw_context *c);
 int tag_send_begin(rpw_request *r);

@@ -57,6 +57,8 @@ enum {
 	DRAIN_MS = 500,        /* after a peer's goodbye, for what it sent before */
 	BOOT_EVERY_NS = 50000, /* a busy context looks after the control path so often */
 	SPIN_NS = 30000,       /* rpw_request_wait polls so long before it sleeps */
+	LOAN_BYTES = 1 << 30,  /* default of loan_bytes_max */
+	LOAN_PAGE = 4096,      /* pools are whole ones */
 };
 
 /* ---- requests ---- */
@@ -67,6 +69,7 @@ enum req_kind {
 	REQ_OBJECT,
 	REQ_AM,
 	REQ_RECV,
+	REQ_RECV_VIEW, /* buf: the program's rpw_view, until there is memory for the message */
 	REQ_RECV_OBJECT,
 	REQ_RECV_AM,
 	REQ_RMA,
@@ -159,7 +162,8 @@ struct rpw_request {
 			uint64_t operand, compare, *before;
 			uint8_t op;
 		} atomic;
-		struct { /* a receive of one */
+		rpw_view *view; /* a receive of one, whose buffer is ours now */
+		struct {        /* a receive of one */
 			rpw_alloc_fn alloc;
 			void *arg, **buf;
 			size_t *len;
@@ -178,10 +182,11 @@ struct rpw_request {
 	};
 	struct link_keep keep;     /* of its body, on a path that may break */
 	struct rpwi_error error;   /* why it failed. A truncated one is told from its lengths */
+	struct loan_slot *lent;    /* a send of it */
 	struct gpu *gpu;           /* whose memory the buffer is; NULL: the host's */
 	struct pipeline *pipeline; /* what moves it, then */
 	rpw_memory *serves;        /* a peer's put or get of it */
-	void *bounce;              /* a small buffer of a GPU's, copied; ours */
+	void *bounce;              /* ours: a small buffer of a GPU's, copied; a view's memory */
 };
 _Static_assert(offsetof(struct rpw_request, issuing) <= 4 * 64, "what is hot is together");
 
@@ -207,8 +212,9 @@ struct unexpected {
 	struct unexpected_ref *refs; /* in the indexes by mask */
 	uint64_t number;             /* objects: owed an answer */
 	uint32_t len, units;
-	uint32_t head_len; /* active messages: of the program's header, before the body */
-	uint8_t body[];
+	uint32_t head_len;           /* active messages: of the program's header, before the body */
+	bool loaned;                 /* the body is a struct loan_come */
+	_Alignas(16) uint8_t body[]; /* which may become a view */
 };
 
 /* ---- endpoints ---- */
@@ -292,6 +298,8 @@ struct rpw_endpoint {
 	char *why, *peer, *path_text;
 	struct rpwi_error error; /* why it is to end, or has ended */
 	struct pipelines *pipelines;
+	struct loans *loans; /* NULL: none was asked for */
+	size_t view_bytes;   /* of the peer's loans, in views */
 	rpw_endpoint_closed_fn closed_fn;
 	void *closed_arg, *user;
 };
@@ -405,7 +413,12 @@ struct rpw_context {
 	char transports[64];     /* usable here */
 	char *listed;            /* what options or ROPEWAY_TRANSPORT ask for, or NULL */
 	struct link_group links; /* and the pool of unexpected memory */
-	size_t am_bytes;         /* being fetched for active messages */
+	/* live, and kept for the next; a number for each loan and each view */
+	struct rpwi_list views, idle_views;
+	unsigned idle_view_count;
+	uint64_t loan_numbers;
+	size_t loan_max; /* of each endpoint */
+	size_t am_bytes; /* being fetched for active messages */
 	size_t unexpected_max, eager_option;
 	struct rpwi_slots numbers, regions;
 	struct {

@@ -233,6 +233,9 @@ static void other_came(rpw_endpoint *ep, const struct frame_head *h, const uint8
 	case FRAME_GET:
 		pipeline_get_arrived(ep, h->tag, body, len);
 		break;
+	case FRAME_LOAN:
+		tag_loaned(ep, h->tag, body, len);
+		break;
 	case FRAME_CREDIT:
 		if (h->tag)
 			credit_needed(&ep->link, h->tag);

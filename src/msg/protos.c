@@ -3,6 +3,7 @@
  * that knows them all; those below find it in their context (proto_of). */
 #include "msg/connect.h"
 #include "msg/ids.h"
+#include "msg/loan.h"
 #include "msg/messages.h"
 #include "msg/objects.h"
 #include "msg/pipeline.h"
@@ -31,6 +32,9 @@ void proto_ends(rpw_request *r)
 		pipeline_answered(r);
 	if (r->serves)
 		pipeline_served(r);
+	if (r->lent)
+		loan_free(r->lent);
+	r->lent = NULL;
 	if (r->kind == REQ_FLUSH && r->flush.ends)
 		connect_shutdown_over(r->ep);
 	r->number = 0;
@@ -44,6 +48,10 @@ const struct proto protos[] = {
 	[REQ_OBJECT] = {.name = "a send of an object", .begin = object_send_begin, .message = true},
 	[REQ_AM] = {.name = "an active message", .begin = am_send_begin, .message = true},
 	[REQ_RECV] = {.name = "a receive", .unpost = tag_unpost, .receive = true},
+	[REQ_RECV_VIEW] = {.name = "a receive of a view",
+		.unpost = tag_unpost,
+		.fetched = view_fetched,
+		.receive = true},
 	[REQ_RECV_OBJECT] = {.name = "a receive of an object",
 		.unpost = object_unpost,
 		.fetched = object_fetched,

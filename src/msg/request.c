@@ -153,7 +153,7 @@ void req_complete(rpw_request *r, int status)
 	if (RPWI_UNLIKELY(rpwi_check_on))
 		checked_ends(r);
 	if (RPWI_UNLIKELY(r->rndv || r->number || r->xfer || r->rts || r->keep.in || r->pipeline ||
-			  r->serves))
+			  r->serves || r->lent))
 		c->proto_ends(r);
 	if (!rpwi_list_empty(&r->active)) {
 		rpwi_list_del(&r->active);

@@ -9,6 +9,7 @@
  * unexpected.c. */
 #include "msg/checked.h"
 #include "msg/endpoint.h"
+#include "msg/loan.h"
 #include "msg/messages.h"
 #include "msg/objects.h"
 #include "msg/pipeline.h"
@@ -147,7 +148,9 @@ void *tag_place(rpw_endpoint *ep, uint64_t tag, size_t len)
 	rpw_request *r = first_for(ep, tag);
 	if (!r) /* acknowledgements for ours would have to wait, too */
 		return rpwi_list_empty(&ep->active_list) ? TRAN_PLACE_LATER : NULL;
-	if (!r->plain || len > r->len)
+	if (r->kind == REQ_RECV_VIEW && !view_room(r, len))
+		return NULL;
+	if (r->kind == REQ_RECV && (!r->plain || len > r->len))
 		return NULL;
 	taken(r);
 	r->where = AT_PLACE;
@@ -160,7 +163,7 @@ void *tag_place(rpw_endpoint *ep, uint64_t tag, size_t len)
 static rpw_request *placed_for(rpw_endpoint *ep, uint64_t tag, size_t len)
 {
 	rpw_request *r = ep->placing;
-	if (((tag ^ r->tag) & r->mask) || len > r->len) {
+	if (((tag ^ r->tag) & r->mask) || (len > r->len)) {
 		ep_breach(ep, "it sends another message than the one that it had begun");
 		return NULL;
 	}
@@ -194,10 +197,55 @@ static inline void copy_body(char *to, const char *body, size_t n)
 	memcpy(to + n - 8, &last, 8);
 }
 
+/* A receive is complete, and nothing of it was used that only long operations need. */
+static inline void done_plain(rpw_request *r)
+{
+	r->where = AT_NONE;
+	r->complete = true;
+	r->c->stat.requests--;
+}
+
+/* ---- views ---- */
+
+static void view_done(rpw_request *r, rpw_endpoint *ep, uint64_t tag, size_t len, bool made)
+{
+	int status = made ? RPW_OK : RPW_ERR_NO_MEMORY;
+	trace_received(ep->c, ep, tag, len);
+	r->done = (rpw_completion){.status = status, .length = len, .tag = tag, .from = ep};
+	if (RPWI_UNLIKELY(!made || r->fn || !r->held || r->view || rpwi_check_on)) {
+		req_complete(r, status);
+		return;
+	}
+	r->plain = true;
+	done_plain(r);
+}
+
+void view_fetched(rpw_request *r, int status)
+{
+	if (!status && !view_own(r, r->done.from, r->done.length))
+		status = RPW_ERR_NO_MEMORY;
+	req_complete(r, status);
+}
+
+static void deliver_view(
+	rpw_request *r, rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
+{
+	bool made = r->bounce ? body == r->buf || !len : view_room(r, len);
+	if (made && body && body != r->buf)
+		rpwi_copy(r->buf, body, len);
+	view_done(r, ep, tag, len, made && view_own(r, ep, len));
+}
+
+/* ---- copies ---- */
+
 static inline void deliver(
 	rpw_request *r, rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 {
 	rpw_context *c = ep->c;
+	if (RPWI_UNLIKELY(r->kind == REQ_RECV_VIEW)) {
+		deliver_view(r, ep, tag, body, len);
+		return;
+	}
 	size_t n = RPWI_MIN(len, r->len);
 	int status = len <= r->len ? RPW_OK : RPW_ERR_TRUNCATED;
 	if (RPWI_UNLIKELY(len && (!body || body == r->buf))) { /* it was put there as it came */
@@ -216,15 +264,35 @@ static inline void deliver(
 		req_complete(r, status);
 		return;
 	}
-	r->where = AT_NONE;
-	r->complete = true;
-	c->stat.requests--;
+	done_plain(r);
+}
+
+/* A loan, where it lies; or its bytes, and then it is given back. */
+static void deliver_loan(rpw_request *r, rpw_endpoint *ep, uint64_t tag, const struct loan_come *m)
+{
+	if (RPWI_LIKELY(r->kind == REQ_RECV_VIEW)) {
+		bool made = view_of_loan(ep, (rpw_view *)r->buf, m);
+		if (RPWI_UNLIKELY(!made))
+			loan_come_give_back(m);
+		view_done(r, ep, tag, m->len, made);
+		return;
+	}
+	deliver(r, ep, tag, loan_come_data(m), m->len);
+	loan_come_give_back(m);
 }
 
 static void fetch(rpw_request *r, rpw_endpoint *ep, uint64_t tag, struct rts *rts)
 {
 	r->done.tag = tag;
 	trace_received(ep->c, ep, tag, rts->len);
+	if (RPWI_UNLIKELY(r->kind == REQ_RECV_VIEW) && !view_room(r, rts->len)) {
+		link_reply(&ep->link, FRAME_DONE, done_word(DONE_FETCHED, RPW_ERR_NO_MEMORY),
+			rts->number, NULL, 0);
+		free(rts);
+		r->done.from = ep;
+		req_complete(r, RPW_ERR_NO_MEMORY);
+		return;
+	}
 	rndv_fetch(r, ep, rts, r->len);
 }
 
@@ -264,6 +332,39 @@ void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 	round_ends(ep, len);
 }
 
+/* A loan that nobody waits for yet stays where it is. */
+void tag_loaned(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
+{
+	const uint32_t units = credit_units(sizeof(struct loan_body));
+	struct loan_come m;
+	if (!credit_charge(&ep->link, units))
+		return;
+	int rc = loan_come_make(ep, body, len, &m);
+	if (RPWI_UNLIKELY(rc)) {
+		if (rc == RPW_ERR_PROTOCOL)
+			ep_breach(ep, "%s", rpwi_last_error()->text);
+		else
+			ep_doom_by(ep, rpwi_last_error());
+		return;
+	}
+	rpw_request *r = posted_for(ep, tag);
+	if (RPWI_LIKELY(r != NULL)) {
+		deliver_loan(r, ep, tag, &m);
+		credit_return(&ep->link, units);
+		return;
+	}
+	struct unexpected *u = unexpected_new(ep, 0);
+	if (!u) {
+		loan_come_give_back(&m);
+		ep_doom(ep, RPW_ERR_NO_MEMORY, "no memory for a loan that came before its receive");
+		return;
+	}
+	u->loaned = true;
+	u->units = units;
+	memcpy(u->body, &m, sizeof(m));
+	unexpected_add(ep, u, tag);
+}
+
 void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units)
 {
 	rpw_request *r = posted_for(ep, tag);
@@ -286,14 +387,33 @@ static int none_left(const rpw_endpoint *ep)
 		text_or(ep->peer, "?"), ep_end_text(ep));
 }
 
+/* It goes to the receive: as a view its memory is kept. */
+static void unexpected_take(rpw_request *r, struct unexpected *u)
+{
+	struct loan_come m;
+	rpw_endpoint *ep = u->ep;
+	uint64_t tag = u->tag;
+	if (u->loaned) {
+		memcpy(&m, u->body, sizeof(m));
+		u->loaned = false;
+		unexpected_free(u, true);
+		deliver_loan(r, ep, tag, &m);
+	} else if (r->kind == REQ_RECV_VIEW) {
+		size_t len = u->len;
+		unexpected_keep(u);
+		bool made = view_of_memory(ep, (rpw_view *)r->buf, u, u->body, len);
+		if (!made)
+			free(u);
+		view_done(r, ep, tag, len, made);
+	} else {
+		deliver(r, ep, tag, u->body, u->len);
+		unexpected_free(u, true);
+	}
+}
+
 static inline __attribute__((always_inline)) int recv_with(rpw_request *r, rpw_request **req)
 {
 	rpw_context *c = r->c;
-	int local = pipeline_local(r);
-	if (RPWI_UNLIKELY(local)) {
-		req_drop(r);
-		return local;
-	}
 	r->held = true;
 	struct unexpected *u = RPWI_UNLIKELY(c->unexpected_count)
 				       ? unexpected_for(c, r->ep, r->tag, r->mask)
@@ -306,8 +426,7 @@ static inline __attribute__((always_inline)) int recv_with(rpw_request *r, rpw_r
 		unexpected_free(u, true);
 		fetch(r, from, tag, rts);
 	} else if (u) {
-		deliver(r, u->ep, u->tag, u->body, u->len);
-		unexpected_free(u, true);
+		unexpected_take(r, u);
 	} else if (r->ep && r->ep->state == EP_FAILED) {
 		int status = none_left(r->ep);
 		req_drop(r);
@@ -346,6 +465,11 @@ int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t t
 	r->len = len;
 	r->tag = tag;
 	r->mask = mask;
+	int local = pipeline_local(r);
+	if (RPWI_UNLIKELY(local)) {
+		req_drop(r);
+		return local;
+	}
 	return recv_with(r, req);
 }
 
@@ -360,6 +484,8 @@ int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int 
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
 	int rc = req_set_local(r, iov, iovcnt);
+	if (!rc)
+		rc = pipeline_local(r);
 	if (rc) {
 		req_drop(r);
 		return rc;
@@ -367,6 +493,33 @@ int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int 
 	r->tag = tag;
 	r->mask = mask;
 	return recv_with(r, req);
+}
+
+int rpw_recv_view(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw_view *view,
+	rpw_request **req)
+{
+	if (RPWI_UNLIKELY(!c || (ep && ep->c != c)))
+		return msg_wrong("rpw_recv_view", tag_whose(c));
+	if (RPWI_UNLIKELY(view_check(view, "rpw_recv_view")))
+		return RPW_ERR_INVALID;
+	if (RPWI_UNLIKELY(!msg_is_ours(c)))
+		return msg_inherited(c);
+	rpw_request *r = req_new(c, ep, REQ_RECV_VIEW, req != NULL);
+	if (RPWI_UNLIKELY(!r))
+		return RPW_ERR_NO_MEMORY;
+	view->data = view->holder = NULL;
+	r->buf = (char *)view;
+	r->len = 0;
+	r->tag = tag;
+	r->mask = mask;
+	return recv_with(r, req);
+}
+
+static size_t length_of(const struct unexpected *u)
+{
+	if (u->loaned)
+		return ((const struct loan_come *)u->body)->len;
+	return u->rts ? u->rts->len : u->len;
 }
 
 int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw_completion *what)
@@ -382,7 +535,7 @@ int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw
 		return ep && ep->state == EP_FAILED ? none_left(ep) : RPW_IN_PROGRESS;
 	if (what)
 		completion_give(what, &(rpw_completion){.status = RPW_OK,
-					      .length = u->rts ? u->rts->len : u->len,
+					      .length = length_of(u),
 					      .tag = u->tag,
 					      .from = u->ep});
 	return RPW_OK;
@@ -471,6 +624,8 @@ int tag_send_begin(rpw_request *r)
 	rpw_endpoint *ep = r->ep;
 	uint32_t units = 0;
 	r->done.length = r->len;
+	if (RPWI_UNLIKELY(r->lent != NULL) && loan_is_shared(r->lent))
+		return loan_begin(r);
 	bool to_fetch = r->gpu || (r->len >= STREAM_BYTES && ep->link.log_kept > 1);
 	if ((!to_fetch && tag_eager(r, &units)) || placed(r, &units))
 		return eager(r, units);

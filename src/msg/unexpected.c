@@ -5,6 +5,7 @@
  * kept up to date until no message is left. So a receive costs with 100,000 waiting what it costs
  * with one. */
 #include "msg/ids.h"
+#include "msg/loan.h"
 #include "msg/objects.h"
 #include "msg/unexpected.h"
 
@@ -116,6 +117,7 @@ struct unexpected *unexpected_new(rpw_endpoint *ep, size_t body_len)
 	u->rts = NULL;
 	u->number = 0;
 	u->head_len = 0;
+	u->loaned = false;
 	u->len = (uint32_t)body_len;
 	u->units = credit_units(body_len);
 	u->refs = NULL;
@@ -141,13 +143,20 @@ struct unexpected *unexpected_offered(rpw_endpoint *ep, struct rts *rts, uint32_
 	return u;
 }
 
+static void taken_out(struct unexpected *u)
+{
+	u->ep->c->stat.unexpected_bytes -= u->len;
+	rpwi_list_del(&u->in_endpoint);
+	rpwi_list_del(&u->in_context);
+}
+
 void unexpected_release(struct unexpected *u)
 {
 	rpw_context *c = u->ep->c;
-	c->stat.unexpected_bytes -= u->len;
-	rpwi_list_del(&u->in_endpoint);
-	rpwi_list_del(&u->in_context);
+	taken_out(u);
 	free(u->rts);
+	if (RPWI_UNLIKELY(u->loaned))
+		loan_come_give_back((struct loan_come *)u->body);
 	if (u->len <= SMALL_BODY && c->small_count < SMALL_KEPT_MAX) {
 		c->small_count++;
 		rpwi_list_add_tail(&c->small_free, &u->in_context);
@@ -155,8 +164,8 @@ void unexpected_release(struct unexpected *u)
 		free(u);
 }
 
-/* credit: give it back to the peer (it may be gone). */
-void unexpected_free(struct unexpected *u, bool credit)
+/* A tagged one. */
+static void unmatched(struct unexpected *u)
 {
 	rpw_context *c = u->ep->c;
 	match_del(&c->unexpected, &u->of_endpoint);
@@ -165,6 +174,21 @@ void unexpected_free(struct unexpected *u, bool credit)
 		refs_free(u);
 	if (!--c->unexpected_count && RPWI_UNLIKELY(c->unexpected_indexes != NULL))
 		unexpected_indexes_free(c);
+}
+
+/* Its memory is the caller's now, to be given to free(). */
+void unexpected_keep(struct unexpected *u)
+{
+	unmatched(u);
+	taken_out(u);
+	if (u->ep->state != EP_FAILED)
+		credit_return(&u->ep->link, u->units);
+}
+
+/* credit: give it back to the peer (it may be gone). */
+void unexpected_free(struct unexpected *u, bool credit)
+{
+	unmatched(u);
 	rpw_endpoint *ep = u->ep;
 	uint32_t units = u->units;
 	unexpected_release(u);

@@ -13,5 +13,6 @@ void unexpected_add(rpw_endpoint *ep, struct unexpected *u, uint64_t tag);
 struct unexpected *unexpected_for(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask);
 void unexpected_indexes_free(rpw_context *c);
 void unexpected_free(struct unexpected *u, bool credit);
+void unexpected_keep(struct unexpected *u); /* a tagged one, whose memory is a view's now */
 
 #endif

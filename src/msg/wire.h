@@ -51,7 +51,8 @@ enum frame_type {
 	 * get there; answered by DONE */
 	FRAME_PUT,
 	FRAME_GET, /* tag: the asker's number; body: struct ask_body; answered by an RTS, or DONE */
-	FRAME_COUNTED_LAST = FRAME_GET,
+	FRAME_LOAN, /* a tagged message that lies in a pool: tag; body: struct loan_body */
+	FRAME_COUNTED_LAST = FRAME_LOAN,
 	FRAME_CREDIT, /* for the sake of its head; tag: so many units are waited for, or 0 */
 	/* the beginning of a body that this path does not take whole, since it was made for
 	 * another: the frame that it is of follows. tag: at which byte of the body */
@@ -111,6 +112,14 @@ struct rts_body {
 };
 _Static_assert(sizeof(struct rts_body) == 24, "no padding on the wire");
 
+/* Where a loaned message is: a pool of its sender's, which its transport has shown. `number` goes
+ * into the slot's word when the message is given back. */
+struct loan_body {
+	uint32_t pool, generation, slot, zero;
+	uint64_t number, len;
+};
+_Static_assert(sizeof(struct loan_body) == 32, "no padding on the wire");
+
 struct ask_body {
 	uint64_t region, secret, offset, len; /* region and secret: from the remote key */
 };
@@ -126,7 +135,7 @@ _Static_assert(sizeof(struct atomic_body) == 48, "no padding on the wire");
 /* Over boot. Each message ends with the CRC-32 of the bytes before. `attempt` tells late words
  * about an earlier path from those about this one. */
 enum boot_type { SAY_CHOICE = 1, SAY_ANSWER, SAY_READY, SAY_BROKEN, SAY_NO_PATH, SAY_BYE };
-enum { SAY_VERSION = 5 };
+enum { SAY_VERSION = 6 };
 enum { SAY_ORDERLY = 1 }; /* of BYE: the program shut the endpoint down, or its peer had */
 /* of BROKEN: the next path by this transport will be made otherwise. Said to those alone whose
  * transport has shown that it may be (verbs: that it greets in full width) */

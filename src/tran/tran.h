@@ -13,6 +13,7 @@
 #ifndef ROPEWAY_TRAN_H
 #define ROPEWAY_TRAN_H
 
+#include <stdatomic.h>
 #include <sys/uio.h>
 
 #include "base/base.h"
@@ -247,6 +248,44 @@ struct tran_reach_ops {
 	int (*step)(struct tran_ep *ep, const struct emulated_move *m, size_t *moved);
 };
 
+/* Memory of one endpoint that its peer sees, in slots of one size (docs/decisions/loans.md). The
+ * owner's side; the peer finds it by the first two. */
+struct tran_pool {
+	uint32_t id, generation;
+	uint32_t slots;
+	size_t slot_bytes; /* a multiple of TRAN_LOAN_ALIGN */
+	uint8_t *data;
+	/* for each slot the number of the loan that the peer has given back last. The peer writes
+	 * what it likes, whenever it likes */
+	const _Atomic uint64_t *returned;
+};
+/* A pool of the peer's, as this side sees it: mapped until the last reference is gone, whatever
+ * becomes of the endpoint, the transport, and the peer. */
+struct tran_seen {
+	unsigned refs;
+	uint32_t generation, slots;
+	size_t slot_bytes;
+	bool writable;
+	uint8_t *data; /* NULL: it could not be mapped */
+	_Atomic uint64_t *returned;
+};
+enum { TRAN_LOAN_ALIGN = 64 };
+/* Of one endpoint, in all its pools: what a peer may make this side map, in addresses. */
+#define TRAN_LOAN_BYTES_MAX ((size_t)1 << 36)
+struct tran_loan_ops {
+	/* A pool of at least one slot, which the peer is shown before any frame that follows. 0, an
+	 * error, or RPWI_LATER: the peer has to make progress first. */
+	int (*make)(struct tran_ep *ep, size_t slot_bytes, uint32_t slots, bool writable,
+		struct tran_pool **out);
+	/* Its memory goes here; what the peer has mapped stays there. ep NULL: it was closed. */
+	void (*end)(struct tran_ep *ep, struct tran_pool *p);
+	/* The peer's pool of that name; whoever keeps it takes a reference. RPW_ERR_PROTOCOL: it
+	 * has shown none; RPW_ERR_NO_MEMORY: it could not be mapped. */
+	int (*find)(struct tran_ep *ep, uint32_t id, uint32_t generation, struct tran_seen **out);
+	/* The last reference is gone. Needs no transport. */
+	void (*forget)(struct tran_seen *s);
+};
+
 /* The transport and its endpoints. Those that give an int: 0 or an error (base/error.h). */
 struct tran_ops {
 	const char *name; /* "shm" */
@@ -292,6 +331,7 @@ struct tran_ops {
 	bool (*unsent)(const struct tran *t);
 	const struct tran_mem_ops *mem;
 	const struct tran_rma_ops *rma;
+	const struct tran_loan_ops *loan; /* NULL: the peer can see no memory of this side's */
 	/* Where these two are the emulation's: */
 	const struct tran_bulk_ops *bulk;   /* NULL: all goes in frames */
 	const struct tran_reach_ops *reach; /* NULL: the peer is always asked */

@@ -52,7 +52,7 @@ extern struct nccl_net_device_handle *device_handle;
 extern char handle[128], message[128]; extern void *listen_comm, *send_comm, *recv_comm, *mhandle, *request, *data, *requests[64], **request_out; extern int done, size, tag;
 """
 MESSAGES = """
-extern rpw_context *rpw; extern rpw_endpoint *endpoint; extern rpw_request *req;
+extern rpw_context *rpw; extern rpw_endpoint *endpoint; extern rpw_request *req; extern rpw_loaned loan;
 """
 
 

@@ -11,7 +11,8 @@
 const char *contract_transport = "tcp";
 
 static const struct contract_case *const groups[] = {context_cases, connect_cases, request_cases,
-	wait_cases, posting_cases, message_cases, object_cases, memory_cases, end_cases};
+	wait_cases, posting_cases, message_cases, object_cases, loan_cases, memory_cases,
+	end_cases};
 enum { GROUPS = sizeof(groups) / sizeof(*groups), CASE_SECONDS = 100 };
 
 /* ---- checks ---- */

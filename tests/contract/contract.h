@@ -25,7 +25,7 @@ struct contract_case {
 	const char *calls;
 };
 extern const struct contract_case context_cases[], connect_cases[], request_cases[], wait_cases[],
-	posting_cases[], message_cases[], object_cases[], memory_cases[], end_cases[];
+	posting_cases[], message_cases[], object_cases[], loan_cases[], memory_cases[], end_cases[];
 
 extern const char *contract_transport; /* what the case goes over */
 

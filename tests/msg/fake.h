@@ -40,6 +40,9 @@ uint64_t fake_last_made(void);
 uint64_t fake_made_by(bool active);
 /* what describes memory that is registered, the last time; 0: it is not */
 uint64_t fake_number_of(const void *memory);
+/* Pools of loans that there are; the oldest of an endpoint's. */
+unsigned fake_pools(void);
+bool fake_pool(uint64_t owner, uint32_t *id, uint32_t *generation);
 void fake_inject(
 	uint64_t nth, const void *head, unsigned head_len, const void *body, unsigned body_len);
 /* A control message that a peer of bad will sends, over the connection accepted last. */

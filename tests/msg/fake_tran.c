@@ -437,6 +437,98 @@ static int fflush_(struct tran_ep *ep, void *cookie)
 	return done((struct fep *)ep, cookie, 0);
 }
 
+/* ---- loans: "fake_a". Both sides see the same bytes; they go with the last that has them ---- */
+
+struct fpool {
+	struct tran_pool pool;
+	struct rpwi_list all;
+	uint64_t owner;         /* the endpoint's number */
+	struct tran_seen *seen; /* with a reference */
+};
+static struct rpwi_list pools = {&pools, &pools};
+static uint32_t pool_ids;
+
+static void fseen_forget(struct tran_seen *s)
+{
+	free(s->data);
+	free((void *)s->returned);
+	free(s);
+}
+
+static int fpool_make(struct tran_ep *ep, size_t slot_bytes, uint32_t slots, bool writable,
+	struct tran_pool **out)
+{
+	struct fep *e = (struct fep *)ep;
+	if (chance(fake.again_percent))
+		return RPWI_LATER;
+	if (e->broken || !e->peer)
+		return tran_path_over(ep);
+	struct fpool *p = calloc(1, sizeof(*p));
+	struct tran_seen *s = calloc(1, sizeof(*s));
+	p->seen = s;
+	p->owner = e->number;
+	*s = (struct tran_seen){.refs = 1,
+		.generation = (uint32_t)fake_random(),
+		.slots = slots,
+		.slot_bytes = slot_bytes,
+		.writable = writable,
+		.data = aligned_alloc(TRAN_LOAN_ALIGN, slot_bytes * slots),
+		.returned = calloc(slots, sizeof(uint64_t))};
+	p->pool = (struct tran_pool){.id = pool_ids += 3,
+		.generation = s->generation,
+		.slots = slots,
+		.slot_bytes = slot_bytes,
+		.data = s->data,
+		.returned = s->returned};
+	rpwi_list_add_tail(&pools, &p->all);
+	*out = &p->pool;
+	return 0;
+}
+
+static void fpool_end(struct tran_ep *ep, struct tran_pool *pool)
+{
+	struct fpool *p = (struct fpool *)pool;
+	rpwi_list_del(&p->all);
+	if (!--p->seen->refs)
+		fseen_forget(p->seen);
+	free(p);
+}
+
+static int fpool_find(struct tran_ep *ep, uint32_t id, uint32_t generation, struct tran_seen **out)
+{
+	const struct fep *e = (struct fep *)ep;
+	for (struct rpwi_list *n = pools.next; n != &pools; n = n->next) {
+		struct fpool *p = RPWI_CONTAINER_OF(n, struct fpool, all);
+		if (e->peer && p->owner == e->peer->number && p->pool.id == id &&
+			p->pool.generation == generation) {
+			*out = p->seen;
+			return 0;
+		}
+	}
+	return rpwi_fail(RPW_ERR_PROTOCOL, "no pool %u", id);
+}
+
+unsigned fake_pools(void)
+{
+	unsigned n = 0;
+	for (struct rpwi_list *l = pools.next; l != &pools; l = l->next)
+		n++;
+	return n;
+}
+
+bool fake_pool(uint64_t owner, uint32_t *id, uint32_t *generation)
+{
+	for (struct rpwi_list *n = pools.next; n != &pools; n = n->next) {
+		const struct fpool *p = RPWI_CONTAINER_OF(n, struct fpool, all);
+		if (p->owner == owner) {
+			*id = p->pool.id;
+			*generation = p->pool.generation;
+			return true;
+		}
+	}
+	return false;
+}
+
 uint64_t fake_last_made(void) { return last_made; }
 uint64_t fake_made_by(bool active) { return made_by[active]; }
 
@@ -467,15 +559,18 @@ void fake_inject(
 static const struct tran_mem_ops fmem_ops = {
 	.add = fmem_add, .alloc = fmem_alloc, .add_gpu = fgpu_add, .del = fmem_del};
 static const struct tran_rma_ops frma_ops = {.transfer = frma, .atomic = fatomic, .flush = fflush_};
-#define OPS(n, c, o) \
+#define OPS(n, c, o, l) \
 	{ \
 		.name = n, .caps = c, .usable = fusable, .open = o, .close = fclose_, \
 		.progress = fprogress, .arm = farm, .ep_make = fmake, .ep_start = fstart, \
 		.ep_close = fep_close, .eager = feager, .send = fsend, .mem = &fmem_ops, \
-		.rma = &frma_ops, \
+		.rma = &frma_ops, .loan = l, \
 	}
-static const struct tran_ops fake_a = OPS("fake_a", TRAN_SAME_HOST | TRAN_MAPS, fopen_a);
-static const struct tran_ops fake_b = OPS("fake_b", TRAN_CAN_BREAK | TRAN_GPU, fopen_b);
+static const struct tran_loan_ops floan_ops = {
+	.make = fpool_make, .end = fpool_end, .find = fpool_find, .forget = fseen_forget};
+static const struct tran_ops fake_a =
+	OPS("fake_a", TRAN_SAME_HOST | TRAN_MAPS, fopen_a, &floan_ops);
+static const struct tran_ops fake_b = OPS("fake_b", TRAN_CAN_BREAK | TRAN_GPU, fopen_b, NULL);
 static int fopen_a(const struct tran_up *up, const struct tran_facts *own, struct tran **out)
 {
 	return fopen_ops(&fake_a, up, out);

@@ -28,6 +28,7 @@ int main(int argc, char **argv)
 		memory_tests,
 		endpoint_tests,
 		request_tests,
+		loan_tests,
 		soak_tests,
 #ifdef MSG_FAKE
 		hostile_tests,

@@ -18,6 +18,6 @@ int quiet(void **state); /* the set-up of each test: transports that do not misb
 
 /* Each runs its tests over `transport`; the number of those that failed. */
 int send_tests(void), memory_tests(void), endpoint_tests(void), request_tests(void),
-	hostile_tests(void), soak_tests(void);
+	loan_tests(void), hostile_tests(void), soak_tests(void);
 
 #endif

@@ -8,8 +8,11 @@
 #include "cli/cli.h"
 #include "cli/perf/hist.h"
 
-const char *const rpwi_perf_op_name[PERF_OPS + 1] = {
-	[PERF_TAG] = "tag", [PERF_PUT] = "put", [PERF_GET] = "get", [PERF_AM] = "am"};
+const char *const rpwi_perf_op_name[PERF_OPS + 1] = {[PERF_TAG] = "tag",
+	[PERF_PUT] = "put",
+	[PERF_GET] = "get",
+	[PERF_AM] = "am",
+	[PERF_LOAN] = "loan"};
 
 /* ---- one job ---- */
 
@@ -18,6 +21,7 @@ static int job_asked(struct perf_side *s, struct answer_wire *answer)
 	const struct perf_job *j = &s->job;
 	uint64_t flags = j->verify ? FLAG_VERIFY : 0;
 	flags |= j->malloc ? FLAG_MALLOC : 0;
+	flags |= j->touch ? FLAG_TOUCH : 0;
 	struct request_wire q = {.magic = htole32(MAGIC),
 		.version = htole32(VERSION),
 		.op = htole64(j->op),

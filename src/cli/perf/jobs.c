@@ -2,26 +2,6 @@
 /* jobs.c - each operation and figure, of both sides: a table at the end. */
 #include "cli/perf/side.h"
 
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
-
-uint64_t rpwi_perf_ticks(void)
-{
-#if defined(__x86_64__)
-	return __rdtsc();
-#else
-	return rpwi_now_ns();
-#endif
-}
-
-static inline void tick(struct perf_side *s, uint64_t i, uint64_t *last)
-{
-	uint64_t now = rpwi_perf_ticks(), took = now - *last;
-	s->ticks[i] = took > UINT32_MAX ? UINT32_MAX : (uint32_t)took;
-	*last = now;
-}
-
 static inline int post_send(struct perf_side *s, uint64_t i, rpw_request **f)
 {
 	const struct perf_job *j = &s->job;
@@ -47,7 +27,7 @@ static int tag_lat_client(struct perf_side *s)
 		rc = rc ? rc : post_recv(s, i, s->flight_in);
 		rc = rc ? rc : perf_finish(s, s->flight_in);
 		rc = rc ? rc : perf_finish(s, s->flight);
-		tick(s, i, &last);
+		perf_tick(s, i, &last);
 		perf_arrived(s, s->in, i);
 	}
 	return rc;
@@ -79,7 +59,7 @@ static int am_lat(struct perf_side *s)
 		rc = rc ? rc : post_send(s, i, s->flight);
 		if (s->client) {
 			rc = rc ? rc : perf_until_got(s, i + 1);
-			tick(s, i, &last);
+			perf_tick(s, i, &last);
 		}
 		rc = rc ? rc : perf_finish(s, s->flight);
 	}
@@ -102,7 +82,7 @@ static int put_lat(struct perf_side *s)
 				  s->key, perf_slot(s, i) * s->pitch, i, s->flight));
 		if (s->client) {
 			rc = rc ? rc : perf_until_got(s, i + 1);
-			tick(s, i, &last);
+			perf_tick(s, i, &last);
 			if (!rc)
 				perf_arrived(s, memory, i);
 		}
@@ -194,7 +174,7 @@ static int get_lat(struct perf_side *s)
 	for (uint64_t i = 0; i < s->job.n && !rc; i++) {
 		rc = get_one(s, i, s->flight);
 		rc = rc ? rc : perf_finish(s, s->flight);
-		tick(s, i, &last);
+		perf_tick(s, i, &last);
 		if (!rc)
 			got_one(s, i);
 	}
@@ -230,6 +210,7 @@ static const struct {
 	[PERF_PUT] = {{put_lat, put_lat}, {put_many, nothing}},
 	[PERF_GET] = {{get_lat, nothing}, {get_many, nothing}},
 	[PERF_AM] = {{am_lat, am_lat}, {send_many, recv_many}},
+	[PERF_LOAN] = {{perf_loan_lat, perf_loan_lat}, {perf_loan_send_many, perf_loan_recv_many}},
 };
 
 int perf_job_run(struct perf_side *s)
@@ -242,6 +223,8 @@ void perf_job_check(struct perf_side *s)
 {
 	const struct perf_job *j = &s->job;
 	const char *memory = s->memory ? rpw_memory_address(s->memory) : NULL;
+	if (j->op == PERF_LOAN)
+		perf_loans_check(s);
 	if (j->op == PERF_TAG && (j->mode == PERF_LAT || !s->client))
 		perf_check_few(s, s->in, !s->client);
 	if (j->op == PERF_GET && s->client)

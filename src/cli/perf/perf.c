@@ -19,7 +19,7 @@ struct options {
 	struct cli_sizes sizes;
 	uint64_t iterations, window, buffers;
 	unsigned rounds;
-	bool op[PERF_OPS], mode[PERF_MODES], json, verify, malloc, bare, serves;
+	bool op[PERF_OPS], mode[PERF_MODES], json, verify, malloc, touch, bare, serves;
 	double seconds;
 	int core;
 };
@@ -31,7 +31,7 @@ static const char *const transports[] = {"shm", "verbs", "tcp", NULL};
 static const char *const peers[] = {"ucx", NULL};
 
 static const struct cli_option option[] = {
-	{"ops", 'o', CLI_CHOICES, "LIST", "what to measure: tag, put, get, am, or all",
+	{"ops", 'o', CLI_CHOICES, "LIST", "what to measure: tag, put, get, am, loan, or all",
 		.words = rpwi_perf_op_name, .preset = "tag", CLI_INTO(struct options, op)},
 	{"sizes", 's', CLI_SIZES, "LIST",
 		"message sizes: 8,4096,1M, or a range 8..8M by powers of 4 (default 8,4096,64K,8M; "
@@ -47,13 +47,17 @@ static const struct cli_option option[] = {
 		.least = 1, .most = UINT32_MAX, CLI_INTO(struct options, iterations)},
 	{"window", 'w', CLI_NUMBER, "N", "sends in flight (default 64, fewer of large messages)",
 		.least = 1, .most = PERF_WINDOW_MOST, CLI_INTO(struct options, window)},
-	{"buffers", 0, CLI_NUMBER, "N", "buffers used in turn on each side", .least = 1,
-		.most = PERF_BUFFERS_MOST, .preset = "1", CLI_INTO(struct options, buffers)},
+	{"buffers", 0, CLI_NUMBER, "N", "buffers used in turn on each side; of loans: views kept",
+		.least = 1, .most = PERF_BUFFERS_MOST, .preset = "1",
+		CLI_INTO(struct options, buffers)},
 	{"verify", 'v', CLI_FLAG, NULL, "check every byte, not only a few of each figure",
 		CLI_INTO(struct options, verify)},
 	{"malloc", 0, CLI_FLAG, NULL,
 		"send from malloc'ed memory, not the library's (rpw_memory_allocate)",
 		CLI_INTO(struct options, malloc)},
+	{"touch", 0, CLI_FLAG, NULL,
+		"of loans: write every byte before it is sent, read it when it has come",
+		CLI_INTO(struct options, touch)},
 	{"core", 'c', CLI_NUMBER, "N", "run on core N (default: two cores, if without HOST)",
 		.most = 4095, CLI_INTO(struct options, core)},
 	{"json", 'j', CLI_FLAG, NULL, "print JSON", CLI_INTO(struct options, json)},
@@ -246,7 +250,8 @@ static int measure_all(const struct options *o, struct perf_side *s, json_t *row
 					.buffers = o->buffers,
 					.seed = rpwi_now_ns(),
 					.verify = o->verify,
-					.malloc = o->malloc};
+					.malloc = o->malloc,
+					.touch = o->touch};
 				if (!o->mode[m])
 					continue;
 				rc = rpwi_perf_measure(s, &job, o->seconds, &r);

@@ -74,7 +74,8 @@ static int job_accept(const struct request_wire *q, struct perf_job *j)
 		.buffers = turns,
 		.seed = le64toh(q->seed),
 		.verify = verify,
-		.malloc = le64toh(q->flags) & FLAG_MALLOC};
+		.malloc = le64toh(q->flags) & FLAG_MALLOC,
+		.touch = le64toh(q->flags) & FLAG_TOUCH};
 	return 0;
 }
 

@@ -9,6 +9,10 @@
 #include "base/hash.h"
 #include "cli/cli.h"
 
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
 /* ---- patterns: a word depends on the job, the message, its direction and its place ---- */
 
 static uint64_t word_of(const struct perf_job *j, uint64_t message, bool from_client, uint64_t at)
@@ -26,21 +30,79 @@ void perf_fill(const struct perf_job *j, char *buf, uint64_t message, bool from_
 }
 
 /* every: 8 checks all of it, more a part of it; the last bytes always. */
-void perf_check(
-	struct perf_side *s, const char *buf, uint64_t message, bool from_client, uint64_t every)
+void perf_check_from(struct perf_side *s, const char *buf, uint64_t message, bool from_client,
+	uint64_t every, uint64_t from)
 {
 	const struct perf_job *j = &s->job;
 	bool wrong = false;
-	for (uint64_t at = 0; buf && at < j->size; at += every) {
+	for (uint64_t at = from; buf && at < j->size; at += every) {
 		uint64_t w = word_of(j, message, from_client, at / 8);
 		wrong |= memcmp(buf + at, &w, RPWI_MIN(j->size - at, (uint64_t)8)) != 0;
 	}
-	if (buf && j->size > 8) {
+	if (buf && j->size > RPWI_MAX(from, (uint64_t)8)) {
 		uint64_t at = (j->size - 1) / 8 * 8, w = word_of(j, message, from_client, at / 8);
 		wrong |= memcmp(buf + at, &w, j->size - at) != 0;
 	}
 	s->checked++;
 	s->wrong += wrong;
+}
+
+void perf_check(
+	struct perf_side *s, const char *buf, uint64_t message, bool from_client, uint64_t every)
+{
+	perf_check_from(s, buf, message, from_client, every, 0);
+}
+
+/* ---- loans ---- */
+
+/* Memory that the library hands out for the first time is filled; of the rest it is known where it
+ * is. */
+void perf_fill_once(struct perf_side *s, char *data)
+{
+	uint64_t at = rpwi_scatter((uintptr_t)data) % PERF_FILLED;
+	for (unsigned n = 0; n < PERF_FILLED; n++, at = at + 1 == PERF_FILLED ? 0 : at + 1) {
+		if (s->filled[at] == data)
+			return;
+		if (!s->filled[at])
+			break;
+	}
+	s->filled[at] = data;
+	perf_fill(&s->job, data, PERF_PATTERN, s->client);
+}
+
+static int loans_make(struct perf_side *s)
+{
+	const struct perf_job *j = &s->job;
+	uint64_t n = perf_views(s) + 2 + (j->mode == PERF_BW ? j->window : 0), got = 0;
+	rpw_loaned *l = calloc(n, sizeof(*l));
+	int rc = 0;
+	s->view = calloc(perf_views(s), sizeof(*s->view));
+	s->filled = calloc(PERF_FILLED, sizeof(*s->filled));
+	if (!l || !s->view || !s->filled)
+		rc = RPW_ERR_NO_MEMORY;
+	for (uint64_t i = 0; i < perf_views(s) && !rc; i++)
+		s->view[i] = (rpw_view)RPW_VIEW_INIT;
+	for (; got < n && !rc; got++) {
+		l[got] = (rpw_loaned)RPW_LOANED_INIT;
+		rc = rpw_loan(s->ep, j->size, 0, 0, &l[got]);
+		if (rc)
+			break;
+		perf_fill_once(s, l[got].data);
+	}
+	while (got)
+		rpw_loan_return(&l[--got]);
+	free(l);
+	return rc;
+}
+
+static void loans_free(struct perf_side *s)
+{
+	for (uint64_t i = 0; s->view && i < perf_views(s); i++)
+		rpw_view_release(&s->view[i]);
+	free(s->view);
+	free(s->filled);
+	s->view = NULL;
+	s->filled = NULL;
 }
 
 /* ---- buffers ---- */
@@ -62,6 +124,7 @@ static char *pages(uint64_t bytes)
 
 void perf_buffers_free(struct perf_side *s)
 {
+	loans_free(s);
 	rpw_rkey_destroy(s->key);
 	rpw_memory_destroy(s->memory);
 	if (!s->sending)
@@ -100,6 +163,8 @@ int perf_buffers_make(struct perf_side *s)
 	s->pitch = (j->size + 4159) & ~4095ull;
 	if (j->size <= 64)
 		s->pitch = 64;
+	if (j->op == PERF_LOAN)
+		s->pitch = 64; /* of buffers that it has no use for */
 	uint64_t bytes = (s->slots + 1 + j->buffers) * s->pitch + s->pitch;
 	s->out = sending_make(s, bytes);
 	s->in = pages(bytes);
@@ -110,6 +175,8 @@ int perf_buffers_make(struct perf_side *s)
 	if (!s->out || !s->in || !s->flight || !s->flight_in ||
 		(s->client && j->mode == PERF_LAT && !s->ticks))
 		return RPW_ERR_NO_MEMORY;
+	if (j->op == PERF_LOAN)
+		return loans_make(s);
 	for (uint64_t slot = 1; slot <= s->slots && !j->verify; slot++)
 		perf_fill(j, perf_buffer(s, s->out, slot), slot, s->client);
 	if (!perf_one_sided(j))
@@ -140,6 +207,15 @@ void perf_check_few(struct perf_side *s, const char *base, bool from_client)
 }
 
 /* ---- waiting ---- */
+
+uint64_t rpwi_perf_ticks(void)
+{
+#if defined(__x86_64__)
+	return __rdtsc();
+#else
+	return rpwi_now_ns();
+#endif
+}
 
 static int gone(const struct perf_side *s)
 {
@@ -276,7 +352,8 @@ void perf_on_close(rpw_endpoint *ep, int status, void *arg)
 int perf_side_make(const char *transport, struct perf_side **out)
 {
 	struct perf_side *s = calloc(1, sizeof(*s));
-	rpw_context_options o = {.size = sizeof(o), .transports = transport};
+	rpw_context_options o = {
+		.size = sizeof(o), .transports = transport, .loan_bytes_max = LOANS_MOST};
 	int rc = s ? rpw_context_create(&o, &s->c) : RPW_ERR_NO_MEMORY;
 	if (rc) {
 		free(s);

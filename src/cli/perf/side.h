@@ -3,6 +3,7 @@
  *
  * side.c    its memory, patterns, waiting, what callbacks count
  * jobs.c    the jobs: messages and waits of both sides, where the clock is read
+ * lend.c    those of loaned messages
  * client.c  the side that decides, and makes the figures
  * serve.c   the side that answers
  *
@@ -24,9 +25,10 @@
 
 enum {
 	MAGIC = 0x72707066, /* "rppf" */
-	VERSION = 4,
+	VERSION = 5,
 	FLAG_VERIFY = 1,
 	FLAG_MALLOC = 2,
+	FLAG_TOUCH = 4,
 	SPIN_NS = 5000000,
 	FEW = 8, /* messages that are checked, unless all are */
 	FEW_LARGE = 2,
@@ -34,9 +36,11 @@ enum {
 	LAT_MOST = 1 << 20, /* round trips of one job: each keeps its time until the job ends */
 	CLIENTS_MAX = 64,   /* of a server */
 	AM_ID = 17,
+	PERF_FILLED = 8191,
 	SERVER_LOOKS_MS = 200, /* for clients that have gone */
 };
 #define MEMORY_MOST (5ull << 30) /* that a job may ask of a server, for each kind of buffer */
+#define LOANS_MOST (8ull << 30)  /* of each endpoint; pages are there when they are written to */
 enum {
 	TAG_REQUEST = 0x7200,
 	TAG_READY,
@@ -89,6 +93,9 @@ struct perf_side {
 	uint64_t got, last_ns; /* active messages and notifications; when something came last */
 	uint64_t checked, wrong;
 	uint32_t *ticks; /* of each round trip */
+	rpw_view *view;  /* of loans: those that are kept */
+	void **filled;   /* PERF_FILLED: addresses of loans that are */
+	uint64_t sum;    /* of what was read, so that it is */
 };
 
 /* ---- side.c ---- */
@@ -102,8 +109,16 @@ void perf_fill(const struct perf_job *j, char *buf, uint64_t message, bool from_
 /* every: 8 checks all of it, more a part of it; the last bytes always. */
 void perf_check(
 	struct perf_side *s, const char *buf, uint64_t message, bool from_client, uint64_t every);
+/* The same from a byte on, a multiple of 8. */
+void perf_check_from(struct perf_side *s, const char *buf, uint64_t message, bool from_client,
+	uint64_t every, uint64_t from);
 /* After the clock: those with buffers of their own. */
 void perf_check_few(struct perf_side *s, const char *base, bool from_client);
+/* Memory of a loan that the library hands out for the first time gets PERF_PATTERN. */
+enum { PERF_PATTERN = 1 };
+void perf_fill_once(struct perf_side *s, char *data);
+/* The processor's own clock. */
+uint64_t rpwi_perf_ticks(void);
 /* A request under way: poll, then sleep. Frees it. */
 int perf_wait(struct perf_side *s, rpw_request *r);
 /* Until so many active messages or notifications of this job have come. */
@@ -120,7 +135,12 @@ int perf_key_unpack(struct perf_side *s, const uint8_t *key, uint64_t len);
 int perf_job_run(struct perf_side *s);
 int perf_warm_up(struct perf_side *s);
 void perf_job_check(struct perf_side *s);
-uint64_t rpwi_perf_ticks(void);
+
+/* ---- lend.c: loaned messages ---- */
+void perf_loans_check(struct perf_side *s);
+int perf_loan_lat(struct perf_side *s);
+int perf_loan_send_many(struct perf_side *s);
+int perf_loan_recv_many(struct perf_side *s);
 
 /* ---- what the jobs do between two looks at the clock ---- */
 
@@ -141,6 +161,9 @@ static inline uint64_t perf_slot(const struct perf_side *s, uint64_t message)
 	uint64_t turn = RPWI_LIKELY(j->buffers == 1) ? 0 : message % j->buffers;
 	return turn ? s->slots + 1 + turn : 0; /* behind those of their own */
 }
+
+/* Views that a receiver of loans keeps. */
+static inline uint64_t perf_views(const struct perf_side *s) { return s->job.buffers; }
 
 static inline char *perf_buffer(const struct perf_side *s, char *base, uint64_t slot)
 {
@@ -176,6 +199,13 @@ static inline int perf_finish(struct perf_side *s, rpw_request **f)
 		return perf_wait(s, r);
 	rpw_request_destroy(r);
 	return rc;
+}
+
+static inline void perf_tick(struct perf_side *s, uint64_t i, uint64_t *last)
+{
+	uint64_t now = rpwi_perf_ticks(), took = now - *last;
+	s->ticks[i] = took > UINT32_MAX ? UINT32_MAX : (uint32_t)took;
+	*last = now;
 }
 
 /* A call that may have posted. */

@@ -64,6 +64,7 @@ void rpwi_shm_ep_free(struct shm_ep *ep)
 {
 	struct shm *t = ep->t;
 	rpwi_shm_rma_ep_close(ep); /* of one that a forked child inherited */
+	rpwi_shm_loan_ep_close(ep);
 	rpwi_list_del(&ep->in_link);
 	rpwi_list_del(&ep->in_owing);
 	rpwi_list_del(&ep->in_rooms);
@@ -234,6 +235,7 @@ void rpwi_shm_ep_close(struct tran_ep *base)
 	struct shm_ep *ep = shm_ep_of(base);
 	struct shm_link *l = ep->link;
 	rpwi_shm_rma_ep_close(ep);
+	rpwi_shm_loan_ep_close(ep);
 	rpwi_list_del(&ep->in_starting);
 	rpwi_list_del(&ep->in_rooms);
 	ep->state = SHM_EP_CLOSED;

@@ -25,29 +25,17 @@
 #include "ropeway.h"
 #include "shm.h"
 
-enum { NOTE_MAGIC = 0x4d485352, NOTES_A_ROUND = 64 };
-enum note_type { NOTE_HELLO = 1, NOTE_WELCOME, NOTE_MEMORY };
-
-/* What goes over the socket; a single byte is a wake-up. */
-struct note {
-	uint32_t magic;
-	uint16_t version, type;
-	uint8_t context[16];
-	/* HELLO: the endpoint of yours whose handle I have. MEMORY: which */
-	uint32_t index, writable;
-	uint64_t nonce;
-	/* HELLO, WELCOME: where `value` can be read if process_vm is allowed. MEMORY: value is the
-	 * length */
-	uint64_t addr, value;
+enum {
+	NOTES_A_ROUND = 64,
+	NOTES_MOST = 4096, /* more than any socket holds */
 };
-
-static int note_send(int fd, const struct note *n, const int *fds, unsigned fd_count)
+static int note_send(int fd, const struct shm_note *n, const int *fds, unsigned fd_count)
 {
 	return rpwi_rights_send(fd, n, sizeof *n, fds, fd_count);
 }
 
 /* One message. Its length, 0 at the end, -errno. */
-static ssize_t note_receive(int fd, struct note *n, int fds[RPWI_RIGHTS_MAX])
+static ssize_t note_receive(int fd, struct shm_note *n, int fds[RPWI_RIGHTS_MAX])
 {
 	struct iovec to = {n, sizeof *n};
 	return rpwi_rights_recv(fd, &to, 1, fds);
@@ -107,6 +95,8 @@ void rpwi_shm_unlisten(struct shm *t)
 
 /* ---- a link as an object ---- */
 
+static void link_notes(struct shm_link *l);
+
 static struct shm_link *link_new(struct shm *t, const uint8_t context[16], pid_t pid)
 {
 	if (t->link_count == t->link_room) {
@@ -129,6 +119,7 @@ static struct shm_link *link_new(struct shm *t, const uint8_t context[16], pid_t
 	l->socket = (struct shm_source){SHM_SOURCE_LINK, -1};
 	l->process = (struct shm_source){SHM_SOURCE_PROCESS, -1};
 	l->wake_fd = -1;
+	l->notes = link_notes;
 	rpwi_list_init(&l->eps);
 	rpwi_list_init(&l->owing);
 	rpwi_list_init(&l->rooms);
@@ -241,9 +232,9 @@ void rpwi_shm_link_wake(struct shm_link *l)
 
 int rpwi_shm_link_pass(struct shm_link *l, const struct shm_mem *m)
 {
-	struct note n = {.magic = NOTE_MAGIC,
+	struct shm_note n = {.magic = SHM_NOTE_MAGIC,
 		.version = SHM_VERSION,
-		.type = NOTE_MEMORY,
+		.type = SHM_PASSED,
 		.index = m->index,
 		.nonce = m->nonce,
 		.value = m->base.len};
@@ -253,7 +244,7 @@ int rpwi_shm_link_pass(struct shm_link *l, const struct shm_mem *m)
 
 /* ---- dialing ---- */
 
-static void link_probe(struct shm_link *l, const struct note *n)
+static void link_probe(struct shm_link *l, const struct shm_note *n)
 {
 	uint64_t value = 0;
 	if (l->local) {
@@ -283,7 +274,7 @@ static int link_watch(struct shm_link *l)
 	return source_watch(t, &l->process);
 }
 
-static void link_up(struct shm_link *l, const struct note *n)
+static void link_up(struct shm_link *l, const struct shm_note *n)
 {
 	l->state = SHM_LINK_UP;
 	link_probe(l, n);
@@ -297,9 +288,9 @@ static void link_up(struct shm_link *l, const struct note *n)
 	}
 }
 
-static void note_fill(struct shm *t, struct note *n, enum note_type type)
+static void note_fill(struct shm *t, struct shm_note *n, enum shm_note_type type)
 {
-	*n = (struct note){.magic = NOTE_MAGIC,
+	*n = (struct shm_note){.magic = SHM_NOTE_MAGIC,
 		.version = SHM_VERSION,
 		.type = (uint16_t)type,
 		.addr = (uint64_t)(uintptr_t)&t->secret,
@@ -326,8 +317,8 @@ static int dial(struct shm_link *l)
 		return segment_fd;
 	l->segment = at;
 	link_rings(l, 0);
-	struct note n;
-	note_fill(t, &n, NOTE_HELLO);
+	struct shm_note n;
+	note_fill(t, &n, SHM_HELLO);
 	n.index = ep->peer.endpoint;
 	n.nonce = ep->peer.nonce;
 	int rc = note_send(l->socket.fd, &n, (int[]){segment_fd, t->board_fd}, 2);
@@ -422,18 +413,18 @@ int rpwi_shm_link_dial(struct shm *t, struct shm_ep *ep, struct shm_link **out)
 
 /* ---- what comes over the sockets ---- */
 
-static bool note_sound(const struct note *n, ssize_t len)
+static bool note_sound(const struct shm_note *n, ssize_t len)
 {
-	return len == sizeof *n && n->magic == NOTE_MAGIC && n->version == SHM_VERSION;
+	return len == sizeof *n && n->magic == SHM_NOTE_MAGIC && n->version == SHM_VERSION;
 }
 
 /* A hello from somebody at the door. 0: it has become a link. */
-static int greet(
-	struct shm *t, struct shm_embryo *e, const struct note *n, const int fds[RPWI_RIGHTS_MAX])
+static int greet(struct shm *t, struct shm_embryo *e, const struct shm_note *n,
+	const int fds[RPWI_RIGHTS_MAX])
 {
 	struct shm_ep *ep = rpwi_shm_ep_find(t, n->index);
 	pid_t pid = e->who.pid;
-	if (n->type != NOTE_HELLO || !ep || ep->state == SHM_EP_CLOSED || ep->nonce != n->nonce ||
+	if (n->type != SHM_HELLO || !ep || ep->state == SHM_EP_CLOSED || ep->nonce != n->nonce ||
 		pid <= 0 || (ep->pid_expected && ep->pid_expected != pid))
 		return -EACCES;
 	/* A nonce opens the door once: with one handle there is no coming again and again under
@@ -446,8 +437,8 @@ static int greet(
 		return -ENOMEM;
 	l->segment = rpwi_memory_take(fds[0], sizeof *l->segment, RPWI_MEMORY_WRITE);
 	l->board = rpwi_memory_take(fds[1], sizeof *l->board, RPWI_MEMORY_READ);
-	struct note welcome;
-	note_fill(t, &welcome, NOTE_WELCOME);
+	struct shm_note welcome;
+	note_fill(t, &welcome, SHM_WELCOME);
 	int rc = l->segment && l->board ? note_send(e->source.fd, &welcome, &t->board_fd, 1)
 					: -EBADF;
 	if (!rc) {
@@ -470,7 +461,7 @@ static int greet(
 static void embryo_ready(struct shm *t, struct shm_embryo *e)
 {
 	char text[RPWI_WHO_TEXT];
-	struct note n;
+	struct shm_note n;
 	int fds[RPWI_RIGHTS_MAX];
 	ssize_t got = note_receive(e->source.fd, &n, fds);
 	if (got == -EAGAIN || got == -EINTR)
@@ -528,9 +519,9 @@ uint64_t rpwi_shm_embryos_next(const struct shm *t)
 		       : RPWI_CONTAINER_OF(t->embryos.next, struct shm_embryo, in)->deadline_ns;
 }
 
-static bool welcomed(struct shm_link *l, const struct note *n, const int fds[RPWI_RIGHTS_MAX])
+static bool welcomed(struct shm_link *l, const struct shm_note *n, const int fds[RPWI_RIGHTS_MAX])
 {
-	if (n->type != NOTE_WELCOME || memcmp(n->context, l->context, 16))
+	if (n->type != SHM_WELCOME || memcmp(n->context, l->context, 16))
 		return false;
 	l->board = rpwi_memory_take(fds[0], sizeof *l->board, RPWI_MEMORY_READ);
 	if (!l->board)
@@ -540,10 +531,20 @@ static bool welcomed(struct shm_link *l, const struct note *n, const int fds[RPW
 	return true;
 }
 
-static void link_ready(struct shm_link *l)
+static void memory_passed(
+	struct shm_link *l, const struct shm_note *n, const int fds[RPWI_RIGHTS_MAX])
 {
-	for (int i = 0; i < NOTES_A_ROUND && l->socket.fd >= 0; i++) {
-		struct note n;
+	if (n->type == SHM_PASSED && fds[0] >= 0)
+		rpwi_shm_mem_mapped(l, n->index, n->nonce, fds[0], n->value, n->writable);
+	else if (n->type == SHM_POOL)
+		rpwi_shm_loan_shown(l, n, fds);
+}
+
+/* At most `most` messages. */
+static void link_ready(struct shm_link *l, int most)
+{
+	for (int i = 0; i < most && l->socket.fd >= 0; i++) {
+		struct shm_note n;
 		int fds[RPWI_RIGHTS_MAX];
 		ssize_t got = note_receive(l->socket.fd, &n, fds);
 		if (got == -EAGAIN || got == -EINTR)
@@ -555,8 +556,8 @@ static void link_ready(struct shm_link *l)
 			fine = false;
 		else if (fine && l->state == SHM_LINK_GREETED)
 			fine = welcomed(l, &n, fds);
-		else if (fine && n.type == NOTE_MEMORY && fds[0] >= 0)
-			rpwi_shm_mem_mapped(l, n.index, n.nonce, fds[0], n.value, n.writable);
+		else if (fine)
+			memory_passed(l, &n, fds);
 		rpwi_rights_close(fds, RPWI_RIGHTS_MAX);
 		if (fine)
 			continue;
@@ -570,12 +571,17 @@ static void link_ready(struct shm_link *l)
 	}
 }
 
+static void link_notes(struct shm_link *l) { link_ready(l, NOTES_MOST); }
+
 static void process_ended(struct shm_link *l)
 {
 	if (l->state == SHM_LINK_GREETED)
 		rpwi_shm_link_fail(l, RPW_ERR_PEER_GONE, "the other process ended");
-	else
+	else {
+		/* frames that are still to be read may be about what it has passed */
+		link_notes(l);
 		rpwi_shm_link_end(l, RPW_ERR_PEER_GONE);
+	}
 }
 
 unsigned rpwi_shm_control(struct shm *t)
@@ -594,7 +600,7 @@ unsigned rpwi_shm_control(struct shm *t)
 			embryo_ready(t, RPWI_CONTAINER_OF(s, struct shm_embryo, source));
 			break;
 		case SHM_SOURCE_LINK:
-			link_ready(RPWI_CONTAINER_OF(s, struct shm_link, socket));
+			link_ready(RPWI_CONTAINER_OF(s, struct shm_link, socket), NOTES_A_ROUND);
 			break;
 		case SHM_SOURCE_PROCESS:
 			process_ended(RPWI_CONTAINER_OF(s, struct shm_link, process));

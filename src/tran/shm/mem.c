@@ -12,14 +12,6 @@
 
 enum { TOUCH_MS = 100 };
 
-/* In huge pages, where the kernel has any for shared memory: fewer faults and TLB misses for who
- * copies to it. Each side asks for its own mapping. */
-static void mem_huge(void *at, size_t len)
-{
-	if (len >= SHM_HUGE)
-		madvise(at, len, MADV_HUGEPAGE);
-}
-
 /* The first one that begins behind addr. */
 static unsigned allocated_after(const struct shm *t, const void *addr)
 {
@@ -134,7 +126,7 @@ static int mem_new(
 					 -m->fd, "shm: %zu bytes of memory for peers to map", len)
 			       : 0;
 		if (!rc)
-			mem_huge(m->base.addr, len);
+			shm_huge(m->base.addr, len);
 	}
 	if (!rc)
 		rc = mem_publish(t, m);
@@ -372,7 +364,7 @@ void rpwi_shm_mem_mapped(
 			strerror(errno));
 		return; /* it stays "asked for": accesses go the other way */
 	}
-	mem_huge(at, len);
+	shm_huge(at, len);
 	m->at = at;
 	m->len = len;
 	m->writable = writable;

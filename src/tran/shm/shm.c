@@ -456,6 +456,7 @@ const struct tran_ops tran_shm = {
 	.send = rpwi_shm_ep_send,
 	.mem = &shm_mem_ops,
 	.rma = &emulated_rma,
+	.loan = &rpwi_shm_loan,
 	.reach = &rpwi_shm_reach,
 	.breach = rpwi_shm_rma_breach,
 };

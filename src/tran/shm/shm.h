@@ -8,12 +8,13 @@
  * descriptor and no page, and a thousand of them poll as one.
  *
  * Files: ring.h one direction; link.c how links come to be, sockets, their end; ep.c endpoints and
- * frames; mem.c registered memory, own and the peers'; rma.c access to it; shm.c the context: open,
- * progress, sleep.
+ * frames; mem.c registered memory, own and the peers'; rma.c access to it; loan.c memory for
+ * loans, own and the peers'; shm.c the context: open, progress, sleep.
  */
 #ifndef ROPEWAY_TRAN_SHM_SHM_H
 #define ROPEWAY_TRAN_SHM_SHM_H
 
+#include <sys/mman.h>
 #include <sys/types.h>
 
 #include "base/born.h"
@@ -25,13 +26,14 @@
 #include "tran/emulate.h"
 
 enum {
-	SHM_VERSION = 5,
+	SHM_VERSION = 6,
 	SHM_EPS_MAX = 1 << 20, /* the width of the field in the cell */
 	SHM_MEMS_MAX = 256 * 1024,
 	SHM_FRAME_MAX = RING_BODY_MAX,
 	SHM_HINTS = 16, /* that wait for room; further ones are dropped */
 	/* pieces of the peer's memory mapped, for each link; the least recently used goes */
 	SHM_MAPS_MAX = 64,
+	SHM_POOLS_MAX = 1024, /* of loans, of one endpoint */
 	SHM_EMBRYOS_MAX = 64, /* connections that have not said a valid hello yet */
 	SHM_EMBRYO_MS = 2000,
 	SHM_POLL_BATCH = 64, /* frames taken from one link in one round */
@@ -112,6 +114,22 @@ struct shm_segment {
 	struct ring_shared shared[2];
 	_Alignas(4096) struct ring_cell cells[2][RING_CELLS];
 	_Alignas(4096) uint8_t bulk[2][RING_BULK];
+};
+
+/* What goes over a link's socket; a single byte is a wake-up. */
+enum { SHM_NOTE_MAGIC = 0x4d485352 };
+enum shm_note_type { SHM_HELLO = 1, SHM_WELCOME, SHM_PASSED, SHM_POOL };
+struct shm_note {
+	uint32_t magic;
+	uint16_t version, type;
+	uint8_t context[16];
+	/* HELLO: the endpoint of yours whose handle I have. PASSED: which memory. POOL: the
+	 * endpoint of yours that it is for */
+	uint32_t index, writable;
+	uint64_t nonce; /* POOL: its generation above its index */
+	/* HELLO, WELCOME: where `value` can be read if process_vm is allowed. PASSED: value is the
+	 * length. POOL: bytes of a slot, and how many there are; 0: it is gone */
+	uint64_t addr, value;
 };
 
 struct shm;
@@ -204,6 +222,7 @@ struct shm_link {
 	unsigned map_count;
 	uint64_t map_clock;
 	char pvm_why[64];
+	void (*notes)(struct shm_link *l); /* takes all that has come over the socket */
 	/* measurements, and the questions to them */
 	_Atomic uint32_t put_ns; /* 64 KiB into the peer's memory by process_vm */
 	unsigned samples, asked_eager, asked_get, asked_put;
@@ -237,6 +256,10 @@ struct shm_ep {
 	pid_t pid_expected;     /* of boot's facts; 0: none */
 	struct rpwi_list in_link, in_owing, in_rooms, in_starting, in_work, in_blocked, in_asking;
 	uint64_t deadline_ns;
+	struct rpwi_slots pools; /* of loans: the indices in use */
+	/* the peer's, by their indices (NULL: none was shown); and their bytes in all */
+	struct tran_seen **seen;
+	size_t seen_bytes;
 };
 
 struct shm {
@@ -270,6 +293,14 @@ struct shm {
 	unsigned embryo_count;
 	uint64_t strangers;
 };
+
+/* In huge pages, where the kernel has any for shared memory: fewer faults and TLB misses for who
+ * copies to it. Each side asks for its own mapping. */
+static inline void shm_huge(void *at, size_t len)
+{
+	if (len >= SHM_HUGE)
+		madvise(at, len, MADV_HUGEPAGE);
+}
 
 static inline struct shm *shm_of(struct tran *t) { return RPWI_CONTAINER_OF(t, struct shm, base); }
 static inline struct shm_ep *shm_ep_of(struct tran_ep *ep)
@@ -378,6 +409,12 @@ void rpwi_shm_mem_mapped(
 	struct shm_link *l, uint32_t index, uint64_t nonce, int fd, uint64_t len, bool writable);
 void rpwi_shm_mem_unmap(struct shm_link *l, uint32_t index, uint64_t nonce);
 void rpwi_shm_mem_unmap_all(struct shm_link *l);
+
+/* loan.c */
+extern const struct tran_loan_ops rpwi_shm_loan;
+/* A pool of the peer's has come, or has gone. */
+void rpwi_shm_loan_shown(struct shm_link *l, const struct shm_note *n, const int fds[2]);
+void rpwi_shm_loan_ep_close(struct shm_ep *ep);
 
 /* rma.c */
 extern const struct tran_reach_ops rpwi_shm_reach;
