@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "check/order.h"
@@ -28,6 +29,7 @@ enum {
 	SPIN_POLLS = 32, /* so many polls in vain within a tick mean that the program spins */
 	STREAM_SPIN_NS = 50000,
 	TICK_NS = 200000,
+	SLICE_NS = 100000, /* the least that the kernel grants */
 	/* after short messages that waited for the service thread so many do not wait, twice as
 	 * many after the next */
 	GATHER_PAUSE = 1024,
@@ -283,12 +285,37 @@ static void sleep_once(struct service *s)
 		dev_refresh();
 }
 
+/* How the kernel schedules a thread, in the first layout of its system calls; not every libc
+ * declares it. */
+struct slice {
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime_ns, deadline_ns, period_ns;
+};
+
+/* Since Linux 6.12 the scheduler lets a thread with a short slice run as soon as it wakes, unless
+ * it has had its share; and a sched_yield puts it off for no longer than its slice. With the usual
+ * one, threads that spin on all cores delay each wake-up by milliseconds. It gets no larger share.
+ * Older kernels ignore this. */
+static void ask_for_short_slice(void)
+{
+	struct slice s = {0};
+	if (syscall(SYS_sched_getattr, 0, &s, sizeof(s), 0) || s.policy != SCHED_OTHER)
+		return;
+	s.runtime_ns = SLICE_NS;
+	if (syscall(SYS_sched_setattr, 0, &s, 0))
+		rpwi_debug("service thread: no short time slice: %s", strerror(errno));
+}
+
 static void *service_main(void *arg)
 {
 	uint32_t seen = atomic_load(&hca_here.any_polls);
 	struct service s = {
 		.ready = pollset_all_ready, .seen_polls = seen, .seen_calls = seen, .next = ROUND};
 	prctl(PR_SET_TIMERSLACK, 1ul); /* 50 us by default: more than an ACK may wait */
+	ask_for_short_slice();
 	/* it is already counted among the sleepers, and wakes at once when it is to stop */
 	while (s.next == SLEEP || !atomic_load_explicit(&hca_here.stop, memory_order_relaxed))
 		switch (decide(&s)) {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rest_test.c - the verbs that few programs use: shared PDs, time stamps, ATOMIC WRITE.
- * Through the drop-in, as a program sees it. */
+/* rest_test.c - the verbs that few programs use: shared PDs, time stamps, ATOMIC WRITE; and the
+ * service thread's time slice. Through the drop-in, as a program sees it. */
+#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -385,6 +387,55 @@ static void an_access_flag_that_is_none_is_refused(void **state)
 	pair_free(&p);
 }
 
+/* ---- the service thread ---- */
+
+/* How the kernel schedules a thread, as its system calls say it. */
+struct slice {
+	uint32_t size, policy;
+	uint64_t flags, nice_and_priority, runtime_ns, deadline_ns, period_ns;
+};
+
+static struct slice slice_of(int tid)
+{
+	struct slice s = {0};
+	assert_int_equal(syscall(SYS_sched_getattr, tid, &s, sizeof(s), 0), 0);
+	return s;
+}
+
+static int service_tid(void)
+{
+	char path[64], name[16];
+	DIR *tasks = opendir("/proc/self/task");
+	int tid = 0;
+	assert_non_null(tasks);
+	for (struct dirent *e; !tid && (e = readdir(tasks));) {
+		snprintf(path, sizeof(path), "/proc/self/task/%.16s/comm", e->d_name);
+		FILE *f = fopen(path, "r");
+		if (f && fgets(name, sizeof(name), f) && !strcmp(name, "ropeway\n"))
+			tid = atoi(e->d_name);
+		if (f)
+			fclose(f);
+	}
+	closedir(tasks);
+	return tid;
+}
+
+/* Kernels that have no slice of a thread's own say 0, or the same of all threads. */
+static void only_the_service_thread_has_a_short_slice(void **state)
+{
+	struct pair p;
+	pair_make(&p, 14, 7, 7);
+	struct slice own = slice_of(0), its = {0};
+	for (int i = 0; i < 1000 && !(service_tid() && (its = slice_of(service_tid())).runtime_ns);
+		i++)
+		usleep(1000);
+	assert_int_not_equal(service_tid(), 0);
+	assert_int_equal(its.policy, own.policy);
+	assert_int_equal(its.nice_and_priority, own.nice_and_priority);
+	assert_true(own.policy || its.runtime_ns <= own.runtime_ns);
+	pair_free(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -397,6 +448,7 @@ int main(void)
 		cmocka_unit_test(an_atomic_write_puts_eight_bytes),
 		cmocka_unit_test(a_connection_has_its_routes_hops),
 		cmocka_unit_test(an_access_flag_that_is_none_is_refused),
+		cmocka_unit_test(only_the_service_thread_has_a_short_slice),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
