@@ -288,7 +288,9 @@ static void *service_main(void *arg)
 	uint32_t seen = atomic_load(&hca_here.any_polls);
 	struct service s = {
 		.ready = pollset_all_ready, .seen_polls = seen, .seen_calls = seen, .next = ROUND};
-	prctl(PR_SET_TIMERSLACK, 1ul); /* 50 us by default: more than an ACK may wait */
+	/* who posts would have to wait for the kernel, if this thread leant */
+	rpwi_lean_prepare();
+	prctl(PR_SET_TIMERSLACK, 1ul);      /* 50 us by default: more than an ACK may wait */
 	/* it is already counted among the sleepers, and wakes at once when it is to stop */
 	while (s.next == SLEEP || !atomic_load_explicit(&hca_here.stop, memory_order_relaxed))
 		switch (decide(&s)) {
