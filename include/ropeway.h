@@ -483,8 +483,8 @@ RPW_API int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_
 
 /* CUDA: device memory of an NVIDIA GPU. Once it is registered it can be given to every call that
  * takes a buffer (in one piece, not in a scatter list), and peers can put to it and get from it as
- * from host memory, but for atomics. What is sent has to be there (synchronize its stream first);
- * received bytes are there when the request is complete, for all that is started on the GPU
+ * from host memory; its owner's processor does atomics, which are atomic towards others of that
+ * process only. What is sent has to be there (synchronize its stream first); received bytes are there when the request is complete, for all that is started on the GPU
  * afterwards. Where the path's RDMA device reaches it by itself, messages from it, long ones to it,
  * puts and gets do not pass through host memory; else they do, in a pipeline. */
 enum rpw_memory_kind { RPW_MEMORY_HOST = 0, RPW_MEMORY_CUDA = 1 };
@@ -569,7 +569,7 @@ RPW_API int rpw_get(rpw_endpoint *ep, void *buf, size_t len, const rpw_rkey *key
 /* [context] Adds to 8 aligned bytes of the peer's, in its byte order, atomic towards other atomics.
  * before    gets the value that was there, on completion; it must exist until then.
  * Gives as every call that posts; RPW_ERR_INVALID: the offset is not a multiple of 8. The request:
- * also RPW_ERR_ACCESS, RPW_ERR_NOT_SUPPORTED (memory of a GPU). */
+ * also RPW_ERR_ACCESS, RPW_ERR_NOT_SUPPORTED. */
 RPW_API int rpw_fetch_add(rpw_endpoint *ep, uint64_t add, const rpw_rkey *key, uint64_t offset,
 	uint64_t *before, rpw_request **req);
 

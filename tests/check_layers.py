@@ -34,7 +34,7 @@ MAY = {
     "boot": {"base", "tls", "tran/tran.h", "include"},
     "msg": {"base", "check/check.h", "check/sum.h", "tran/tran.h", "boot/boot.h", "include", "msg/link"},
     "msg/link": {"base", "tran/tran.h", "msg/wire.h"},
-    "nccl": {"base", "include", "ncclnet/abi/net.h", "ncclnet/abi/tables.h"},
+    "nccl": {"base", "include", "ncclnet/abi/net.h", "ncclnet/abi/rma.h", "ncclnet/abi/tables.h"},
     "cli": {"base", "check/cause.h", "check/options.h", "check/rules.h", "check/finding.h", "near", "wire", "explain/log.h", "explain/packet.h", "fault/fault.h", "like/like.h", "io/io.h", "io/helper.h", "io/counters.h", "ncclnet", "include", "preload/refused.h", "tree/tree.h"},
     "cli/connection": {"base", "boot", "ncclnet", "cli/cli.h", "cli/options.h", "include"},
     "learn": set(),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* atomic.c - fetch-add and compare-swap on 8 bytes of the peer's. On a path that may break they go
  * as counted frames, which happen once, rather than as the transport's, of which nobody could tell
- * whether they did. */
+ * whether they did. So they do for memory of GPUs, where the peer's processor does them. */
+#include "msg/cuda.h"
 #include "msg/endpoint.h"
 #include "msg/ids.h"
 #include "msg/objects.h"
@@ -42,7 +43,7 @@ static int atomic_as_frame(rpw_request *r)
 int rma_atomic_begin(rpw_request *r)
 {
 	rpw_endpoint *ep = r->ep;
-	if (ep->link.breakable)
+	if (ep->link.breakable || r->atomic.key->device)
 		return atomic_as_frame(r);
 	if (!r->atomic.key->has[ep->tran]) {
 		rpwi_fail(RPW_ERR_NOT_SUPPORTED,
@@ -67,6 +68,23 @@ int rma_atomic_begin(rpw_request *r)
 	return 0;
 }
 
+static uint64_t changed(uint64_t before, const void *body)
+{
+	const struct atomic_body *b = body;
+	tran_atomic_here(&before, b->op, b->operand, b->compare);
+	return before;
+}
+
+/* A status. */
+static int atomic_here(
+	const struct rpw_memory *m, uint64_t *at, const struct atomic_body *b, uint64_t *before)
+{
+	if (m->gpu)
+		return gpu_change(m->gpu, at, changed, b, before);
+	*before = tran_atomic_here(at, b->op, b->operand, b->compare);
+	return RPW_OK;
+}
+
 void rma_atomic_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
 {
 	struct atomic_body b;
@@ -76,16 +94,14 @@ void rma_atomic_arrived(rpw_endpoint *ep, uint64_t number, const void *body, siz
 	}
 	memcpy(&b, body, sizeof(b));
 	struct rpw_memory *m = ids_get(&ep->c->regions, b.region);
-	uint64_t *at = m && !m->gpu && m->secret == b.secret && b.offset <= m->len &&
-				       m->len - b.offset >= 8
+	uint64_t *at = m && m->secret == b.secret && b.offset <= m->len && m->len - b.offset >= 8
 			       ? (uint64_t *)((char *)m->addr + b.offset)
 			       : NULL,
 		 before = 0;
 	int status = RPW_ERR_ACCESS;
 	if (at && !((uintptr_t)at & 7) && (m->access & RPW_REMOTE_ATOMIC) &&
 		b.op <= TRAN_COMPARE_SWAP) {
-		status = RPW_OK;
-		before = tran_atomic_here(at, b.op, b.operand, b.compare);
+		status = atomic_here(m, at, &b, &before);
 	} else
 		rpwi_debug("%s: an atomic outside of the memory registered for it", ep->peer);
 	link_reply(&ep->link, FRAME_DONE, done_word(DONE_ATOMIC, status), number, &before,
@@ -121,10 +137,6 @@ static int atomic(rpw_endpoint *ep, enum tran_atomic op, uint64_t operand, uint6
 	int rc = rma_access_check(ep, key, offset, 8, RPW_REMOTE_ATOMIC, "atomic");
 	if (rc)
 		return rc;
-	if (key->device)
-		return rpwi_fail(RPW_ERR_NOT_SUPPORTED,
-			"atomic: the peer's memory is in a GPU, where "
-			"neither transports nor its CPU can do atomics");
 	if (offset & 7)
 		return rpwi_fail(RPW_ERR_INVALID,
 			"atomic at offset %llu: it has to be a multiple of 8",

@@ -342,6 +342,23 @@ int gpu_copy(struct gpu *g, enum gpu_direction way, void *device, void *host, si
 	return result ? failed(result, copy_names[way]) : 0;
 }
 
+/* Contexts share nothing, but may share memory. */
+static struct {
+	pthread_mutex_t lock;
+} changes = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+int gpu_change(struct gpu *g, void *device, uint64_t (*change)(uint64_t before, const void *arg),
+	const void *arg, uint64_t *before)
+{
+	pthread_mutex_lock(&changes.lock);
+	int rc = gpu_copy(g, GPU_OUT, device, before, sizeof(*before));
+	uint64_t after = rc ? 0 : change(*before, arg);
+	if (!rc && after != *before)
+		rc = gpu_copy(g, GPU_IN, device, &after, sizeof(after));
+	pthread_mutex_unlock(&changes.lock);
+	return rc;
+}
+
 /* ---- for devices that reach the memory by themselves ---- */
 
 int gpu_flush(struct gpu *g)

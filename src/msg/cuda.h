@@ -35,6 +35,12 @@ void gpu_event_free(struct gpu *g, void *event);
 /* A copy that is done on return. 0 or enum rpw_status. */
 int gpu_copy(struct gpu *g, enum gpu_direction way, void *device, void *host, size_t len);
 
+/* Reads 8 bytes of device memory into *before, and writes what `change` makes of them, unless it is
+ * what was there. One such at a time in this process; kernels may write between the two. 0 or enum
+ * rpw_status. */
+int gpu_change(struct gpu *g, void *device, uint64_t (*change)(uint64_t before, const void *arg),
+	const void *arg, uint64_t *before);
+
 /* What devices have written into its memory, as far as their completions are known, is there for
  * whatever runs on it from now on. 0 or enum rpw_status. */
 int gpu_flush(struct gpu *g);

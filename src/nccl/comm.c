@@ -45,14 +45,14 @@ int plugin_comm_check(const void *comm, int kind, int abi, const char *call)
 			(kind < 0 ? c->kind != PLUGIN_LISTEN : (int)c->kind == kind)))
 		return NCCL_SUCCESS;
 	if (!c || c->magic != comm_magic) {
-		plugin_warn("%s of v%d was given %s, which is not a comm of this plugin%s", call,
-			abi, RPWI_AT(comm), c ? " (was it closed already?)" : "");
+		plugin_warn("%s of %s was given %s, which is not a comm of this plugin%s", call,
+			PLUGIN_API(abi), RPWI_AT(comm), c ? " (was it closed already?)" : "");
 		return NCCL_INVALID_ARGUMENT;
 	}
 	if (c->abi != abi) {
-		plugin_warn("%s of plugin API v%d was given a comm made by v%d: one version's "
+		plugin_warn("%s of plugin API %s was given a comm made by %s: one version's "
 			    "table has to be used throughout",
-			call, abi, c->abi);
+			call, PLUGIN_API(abi), PLUGIN_API(c->abi));
 		return NCCL_INVALID_USAGE;
 	}
 	plugin_warn("%s was given a %s comm", call, kind_names[c->kind]);

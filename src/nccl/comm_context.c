@@ -5,10 +5,10 @@
  * NCCL stops calling test as soon as nothing is outstanding, but a comm context may still have to
  * move: bytes that the kernel did not take, acknowledgements and credit that the peer waits for, a
  * connection that comes in, the answer to a flush. So every PROGRESS_MS the progress thread looks
- * at the comm contexts, progresses those that nobody has used since it looked last, and those that
- * then have nothing to do it arms: their descriptors are in its epoll set. When all are armed it
- * sleeps. Whoever uses an armed comm context wakes it once; while NCCL polls it costs a look every
- * PROGRESS_MS.
+ * at the comm contexts (PASSIVE_MS at those of coll comms), progresses those that nobody has used
+ * since it looked last, and those that then have nothing to do it arms: their descriptors are in
+ * its epoll set. When all are armed it sleeps. Whoever uses an armed comm context wakes it once;
+ * while NCCL polls it costs a look every PROGRESS_MS.
  *
  * What a closed comm still waits for is a tail of its comm context: the thread gives back the share
  * that the comm had, and ends where that was the last one.
@@ -28,7 +28,14 @@
 #include "base/born.h"
 #include "base/thread.h"
 
-enum { PROGRESS_MS = 20, BUSY_MS = 1, SOON_MS = 2, EVENTS_MAX = 64, ROUNDS_MAX = 64 };
+enum {
+	PROGRESS_MS = 20,
+	PASSIVE_MS = 1,
+	BUSY_MS = 1,
+	SOON_MS = 2,
+	EVENTS_MAX = 64,
+	ROUNDS_MAX = 64
+};
 enum { WAKE, SOON }; /* in the set, beside the IDs of comm contexts */
 
 static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER; /* held while it is started and stopped */
@@ -109,17 +116,23 @@ static int tails_look(struct comm_context *l, uint64_t now_ns, bool *any)
 	return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / RPWI_NS_PER_MS) + 1;
 }
 
+/* So long it counts as in use. */
+static unsigned quiet_ms(const struct comm_context *l)
+{
+	return l->passive ? PASSIVE_MS : PROGRESS_MS;
+}
+
 /* How long until the next look, ms. Not quiet yet: by the clock, and not by the number of looks,
  * since another comm context may be the reason for this one. */
 static int look(struct comm_context *l, uint64_t now_ns)
 {
 	if (pthread_mutex_trylock(&l->lock))
-		return PROGRESS_MS; /* in use */
+		return (int)quiet_ms(l); /* in use */
 	bool called = l->now || (l->armed && l->fired);
 	int again = -1;
 	if (l->uses != l->seen) {
 		l->seen = l->uses;
-		l->quiet_ns = now_ns + PROGRESS_MS * RPWI_NS_PER_MS;
+		l->quiet_ns = now_ns + quiet_ms(l) * RPWI_NS_PER_MS;
 	}
 	if (l->fired)
 		l->armed = l->fired = false;
@@ -128,7 +141,8 @@ static int look(struct comm_context *l, uint64_t now_ns)
 		again = (int)((l->quiet_ns - now_ns) / RPWI_NS_PER_MS) + 1;
 	} else if (!l->armed) {
 		keep(l);
-		again = l->armed ? -1 : BUSY_MS;
+		if (!l->armed)
+			again = l->passive ? 0 : BUSY_MS;
 	}
 	if (!rpwi_list_empty(&l->tails)) {
 		bool any = false;
@@ -324,11 +338,12 @@ static int cc_open(struct comm_context *l, const struct plugin_device *d)
 {
 	char list[512];
 	const char *automatic = plugin_ptr_support(d) & NCCL_PTR_CUDA ? "verbs,shm,tcp" : "";
-	/* polled: NCCL's kernels look into receive buffers before test says anything. */
+	/* polled: NCCL's kernels look into receive buffers before test says anything; at what is
+	 * put only after its signal. */
 	rpw_context_options o = {.size = sizeof(o),
 		.transports = plugin_transports(d, automatic, list, sizeof(list)),
 		.rdma_devices = d->rdma,
-		.polled = true};
+		.polled = !l->passive};
 	return rpw_context_create(&o, &l->c);
 }
 
@@ -353,9 +368,11 @@ static int cc_add(struct comm_context *l)
 	return rc;
 }
 
-int comm_context_new(const struct plugin_device *d, struct comm_context **out)
+int comm_context_new(const struct plugin_device *d, bool passive, struct comm_context **out)
 {
 	struct comm_context *l = calloc(1, sizeof(*l));
+	if (l)
+		l->passive = passive;
 	int rc = l ? cc_open(l, d) : RPW_ERR_NO_MEMORY;
 	if (rc) {
 		plugin_warn("no context for a connection on %s: %s; %s", d->name,

@@ -201,7 +201,7 @@ static int dial_begin(struct dial *d)
 	/* a handle comes from a listener: nobody there means that it has ended */
 	rpw_endpoint_options o = {
 		.size = sizeof(o), .timeout_ms = d->timeout_ms, .refused_ms = PLUGIN_REFUSED_MS};
-	int rc = comm_context_new(d->device, &d->cc);
+	int rc = comm_context_new(d->device, false, &d->cc);
 	if (rc)
 		return plugin_result(rc);
 	comm_context_enter(d->cc);

@@ -81,10 +81,10 @@ int plugin_handle_check(const struct plugin_handle *h, int abi, char *why, size_
 	}
 	if (h->abi != abi) {
 		snprintf(why, why_len,
-			"the handle was made by listen of plugin API v%u, and given to connect of "
-			"v%d: one version has to be used throughout (is the same NCCL "
+			"the handle was made by listen of plugin API %s, and given to connect of "
+			"%s: one version has to be used throughout (is the same NCCL "
 			"on both hosts?)",
-			h->abi, abi);
+			PLUGIN_API(h->abi), PLUGIN_API(abi));
 		return NCCL_INVALID_USAGE;
 	}
 	return NCCL_SUCCESS;

@@ -35,9 +35,9 @@ void plugin_hello_check(
 			h.version, ROPEWAY_VERSION);
 	else if (h.abi != abi)
 		snprintf(why, why_len,
-			"the connecting side speaks plugin API v%d, the listening side v%d: one "
+			"the connecting side speaks plugin API %s, the listening side %s: one "
 			"version has to be used throughout",
-			h.abi, abi);
+			PLUGIN_API(h.abi), PLUGIN_API(abi));
 	else if (memcmp(h.nonce, nonce, sizeof(h.nonce)) != 0)
 		snprintf(why, why_len,
 			"the handle was not made by this listener: it is of an earlier run, or of "

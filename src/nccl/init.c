@@ -3,6 +3,7 @@
 #include "nccl/plugin.h"
 
 #include <stdlib.h>
+#include <strings.h>
 
 /* v11 on: one for each of NCCL's communicators. Nothing is kept in it but that it is ours. */
 struct plugin_ctx {
@@ -14,6 +15,19 @@ static const uint64_t ctx_magic = 0x2d7874632d777072; /* "rpw-ctx-" */
 static struct {
 	_Atomic bool said; /* that it is no number */
 } timeout;
+
+/* Of the net tables. Before v11 nobody says when it is over. */
+static struct {
+	_Atomic unsigned instances;
+	_Atomic bool for_ever;
+} net;
+
+bool plugin_net_in_use(void)
+{
+	const char *name = getenv("NCCL_NET");
+	return (atomic_load(&net.instances) || atomic_load(&net.for_ever)) &&
+	       (!name || !*name || !strcasecmp(name, "ropeway"));
+}
 
 unsigned plugin_timeout_ms(unsigned otherwise)
 {
@@ -44,22 +58,32 @@ static void say_devices(void)
 	}
 }
 
+struct plugin_ctx *plugin_ctx_new(int abi)
+{
+	struct plugin_ctx *c = malloc(sizeof(*c));
+	if (!c) {
+		plugin_warn("no memory for a context");
+		return NULL;
+	}
+	*c = (struct plugin_ctx){.magic = ctx_magic, .abi = abi};
+	return c;
+}
+
 int plugin_init(int abi, nccl_logger log, struct plugin_ctx **ctx)
 {
 	if (ctx)
 		*ctx = NULL;
 	plugin_log_to(log);
-	plugin_info("version %s, plugin API v%d", ROPEWAY_VERSION, abi);
+	plugin_info("version %s, plugin API %s", ROPEWAY_VERSION, PLUGIN_API(abi));
 	say_devices();
-	if (!ctx)
+	if (!ctx) {
+		atomic_store(&net.for_ever, true);
 		return NCCL_SUCCESS;
-	struct plugin_ctx *c = malloc(sizeof(*c));
-	if (!c) {
-		plugin_warn("no memory for a context");
-		return NCCL_SYSTEM_ERROR;
 	}
-	*c = (struct plugin_ctx){.magic = ctx_magic, .abi = abi};
-	*ctx = c;
+	*ctx = plugin_ctx_new(abi);
+	if (!*ctx)
+		return NCCL_SYSTEM_ERROR;
+	atomic_fetch_add(&net.instances, 1);
 	return NCCL_SUCCESS;
 }
 
@@ -67,10 +91,12 @@ int plugin_init(int abi, nccl_logger log, struct plugin_ctx **ctx)
 int plugin_finalize(int abi, struct plugin_ctx *ctx)
 {
 	if (!ctx || ctx->magic != ctx_magic || ctx->abi != abi) {
-		plugin_warn("finalize of v%d was given %s, which init of v%d did not give", abi,
-			RPWI_AT(ctx), abi);
+		plugin_warn("finalize of %s was given %s, which init of %s did not give",
+			PLUGIN_API(abi), RPWI_AT(ctx), PLUGIN_API(abi));
 		return NCCL_INVALID_ARGUMENT;
 	}
+	if (!plugin_api_is_rma(abi))
+		atomic_fetch_sub(&net.instances, 1);
 	ctx->magic = 0;
 	free(ctx);
 	return NCCL_SUCCESS;

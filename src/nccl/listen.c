@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-enum { SILENT_MAX = 64, WAITING_MAX = 1024, SILENT_MS = 10000 };
+/* A group's ranks come all at once. */
+enum { SILENT_MAX = 64, SILENT_GROUP_MAX = 1024, WAITING_MAX = 1024, SILENT_MS = 10000 };
 
 struct plugin_listener {
 	struct plugin_comm *comm;
@@ -27,6 +28,8 @@ struct arrival {
 	rpw_endpoint *ep;
 	uint64_t since_ns;
 	bool welcome;
+	uint8_t more[PLUGIN_HELLO_MORE_MAX];
+	size_t more_len;
 };
 
 /* ---- arrivals: in callbacks of the comm context's context ---- */
@@ -67,8 +70,9 @@ static void arrival_gone(rpw_endpoint *ep, int status, void *arg)
 static bool too_long(struct plugin_listener *l, uint64_t now_ns)
 {
 	const struct arrival *oldest = RPWI_CONTAINER_OF(l->silent.next, struct arrival, all);
-	return l->silent_count && (l->silent_count > SILENT_MAX ||
-					  now_ns - oldest->since_ns > SILENT_MS * RPWI_NS_PER_MS);
+	unsigned most = plugin_api_is_rma(l->comm->abi) ? SILENT_GROUP_MAX : SILENT_MAX;
+	return l->silent_count &&
+	       (l->silent_count > most || now_ns - oldest->since_ns > SILENT_MS * RPWI_NS_PER_MS);
 }
 
 static void silent_limit(struct plugin_listener *l, uint64_t now_ns)
@@ -108,6 +112,9 @@ static void hello(rpw_endpoint *ep, const void *header, size_t header_len, const
 	if (!a || a->welcome)
 		return;
 	plugin_hello_check(header, header_len, l->comm->abi, l->nonce, why, sizeof(why));
+	if (!*why && len > sizeof(a->more))
+		snprintf(why, sizeof(why), "a hello with %zu bytes behind it: %zu are the most",
+			len, sizeof(a->more));
 	if (*why) {
 		rpwi_debug("nccl: refused at %s: %s", l->address, why);
 		rpw_am_send(ep, PLUGIN_REFUSED, why, strlen(why), NULL, 0, NULL);
@@ -117,6 +124,9 @@ static void hello(rpw_endpoint *ep, const void *header, size_t header_len, const
 	if (rpw_am_send(ep, PLUGIN_WELCOME, &own, sizeof(own), NULL, 0, NULL) < 0)
 		return; /* its end is about to be heard of */
 	a->welcome = true;
+	a->more_len = len;
+	if (len)
+		memcpy(a->more, data, len);
 	rpwi_list_del(&a->all);
 	rpwi_list_add_tail(&l->welcome, &a->all);
 	l->silent_count--;
@@ -149,7 +159,7 @@ static int listener_open(struct plugin_comm *c, struct plugin_listener *l)
 static int listen_on(int abi, const struct plugin_device *d, struct plugin_comm **out)
 {
 	struct comm_context *cc = NULL;
-	int rc = comm_context_new(d, &cc);
+	int rc = comm_context_new(d, plugin_api_is_rma(abi), &cc);
 	if (rc)
 		return plugin_result(rc);
 	struct plugin_comm *c = plugin_comm_new(PLUGIN_LISTEN, abi, cc, d);
@@ -204,7 +214,25 @@ void plugin_listen_close(struct plugin_comm *c)
 	free(l);
 }
 
+const uint8_t *plugin_listen_nonce(const struct plugin_comm *lc) { return lc->listener->nonce; }
+
 /* ---- accept ---- */
+
+rpw_endpoint *plugin_listen_take(
+	struct plugin_comm *lc, uint8_t more[PLUGIN_HELLO_MORE_MAX], size_t *more_len)
+{
+	struct plugin_listener *l = lc->listener;
+	silent_limit(l, rpwi_now_ns());
+	if (rpwi_list_empty(&l->welcome))
+		return NULL;
+	struct arrival *a = RPWI_CONTAINER_OF(l->welcome.next, struct arrival, all);
+	rpw_endpoint *ep = a->ep;
+	memcpy(more, a->more, a->more_len);
+	*more_len = a->more_len;
+	rpw_endpoint_on_close(ep, NULL, NULL);
+	arrival_free(a);
+	return ep;
+}
 
 static struct plugin_comm *comm_of(struct plugin_comm *lc, struct arrival *a)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* log.c - lines for people, through NCCL's logger; and what errors are called: the table of what
- * each status is for NCCL, and what to look at. */
+/* log.c - lines for people, through NCCL's logger; what errors are called (the table of what each
+ * status is for NCCL, and what to look at), and what tables are. */
 #include "nccl/plugin.h"
 
 #include <stdarg.h>
@@ -25,6 +25,17 @@ void plugin_log(int level, const char *where, int line, const char *fmt, ...)
 			where, line, "NET/ropeway: %s", text);
 	else if (level <= NCCL_LOG_WARN)
 		rpwi_warn("NET/ropeway: %s", text);
+}
+
+const char *plugin_api(int abi, char text[PLUGIN_API_LEN])
+{
+	if (abi >= PLUGIN_API_GIN)
+		snprintf(text, PLUGIN_API_LEN, "GIN v%d", abi - PLUGIN_API_GIN);
+	else if (abi >= PLUGIN_API_RMA)
+		snprintf(text, PLUGIN_API_LEN, "RMA v%d", abi - PLUGIN_API_RMA);
+	else
+		snprintf(text, PLUGIN_API_LEN, "v%d", abi);
+	return text;
 }
 
 static const struct {

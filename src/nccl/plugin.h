@@ -30,7 +30,15 @@ enum {
 	PLUGIN_BYTES_MAX_LOG2 = 40, /* 1 TiB */
 };
 
-/* ---- log.c: NCCL's logger, and what errors are called ---- */
+/* ---- log.c: NCCL's logger, what errors are called, and tables ---- */
+
+/* A table is told from another by one number: of the net tables their version, of the others that
+ * and these. */
+enum { PLUGIN_API_RMA = 100, PLUGIN_API_GIN = 200, PLUGIN_API_LEN = 16 };
+static inline bool plugin_api_is_rma(int abi) { return abi >= PLUGIN_API_RMA; }
+/* "v12", "RMA v16", "GIN v11" */
+const char *plugin_api(int abi, char text[PLUGIN_API_LEN]);
+#define PLUGIN_API(abi) plugin_api(abi, (char[PLUGIN_API_LEN]){""})
 
 void plugin_log_to(nccl_logger log);
 void plugin_log(int level, const char *where, int line, const char *fmt, ...)
@@ -108,6 +116,7 @@ struct comm_context {
 	uint64_t uses;  /* by others than the progress thread */
 	/* how often it was seen that all sends that are complete have left this process */
 	uint64_t gone;
+	bool passive;
 	bool armed; /* nothing to do: the progress thread sleeps on its descriptor */
 	/* the progress thread is to take it over at once, not when it has been quiet for a while */
 	bool now;
@@ -124,8 +133,9 @@ struct comm_context {
 	_Atomic bool owes;          /* a helper has moved it, and not to the end */
 	_Atomic unsigned long_ones; /* requests of PLUGIN_LONG_BYTES and more under way */
 };
-/* enum rpw_status; one user */
-int comm_context_new(const struct plugin_device *d, struct comm_context **out);
+/* enum rpw_status; one user. passive: peers reach into this side's memory, whether anybody here
+ * calls or not: the progress thread takes it over as soon as nobody does. */
+int comm_context_new(const struct plugin_device *d, bool passive, struct comm_context **out);
 void comm_context_enter(struct comm_context *l);
 bool comm_context_try(struct comm_context *l);
 /* For isend and irecv. False: a helper thread is in it; they say so to NCCL, which calls again. */
@@ -221,7 +231,7 @@ void plugin_comm_say(struct plugin_comm *c, const char *what);
 /* ---- hello.c: how an endpoint becomes a comm. The connecting side says HELLO, the other WELCOME
  * or REFUSED with a sentence; active messages, whose header is this ---- */
 
-enum { PLUGIN_HELLO = 1, PLUGIN_WELCOME, PLUGIN_REFUSED };
+enum { PLUGIN_HELLO = 1, PLUGIN_WELCOME, PLUGIN_REFUSED, PLUGIN_HELLO_MORE_MAX = 64 };
 struct plugin_hello {
 	uint32_t magic;
 	int32_t abi;
@@ -258,6 +268,15 @@ int plugin_join(int *dev, int n, const int *devs);
 
 /* ROPEWAY_NCCL_TIMEOUT_MS, or `otherwise`. */
 unsigned plugin_timeout_ms(unsigned otherwise);
+/* What an instance of a table is. */
+struct plugin_ctx *plugin_ctx_new(int abi); /* NULL with a line */
+/* Is NCCL using the net plugin of this library? */
+bool plugin_net_in_use(void);
+/* The oldest endpoint that came to a listen comm and said hello, and what it said beside; NULL:
+ * none. With the comm context's lock held; the caller's from now on. */
+rpw_endpoint *plugin_listen_take(
+	struct plugin_comm *lc, uint8_t more[PLUGIN_HELLO_MORE_MAX], size_t *more_len);
+const uint8_t *plugin_listen_nonce(const struct plugin_comm *lc);
 /* Parts of plugin_close. */
 void plugin_listen_close(struct plugin_comm *c);
 void plugin_memories_free(struct plugin_comm *c);

@@ -447,7 +447,91 @@ def privileged_program(v):
         shutil.rmtree(folder)
 
 
-CASES = [service_theft, service_squatted, full_queue, orphaned_slot, port_held, same_user_elsewhere, slots_taken, forged_messages, injected_packets, privileged_program]
+def doors_of_the_victim():
+    """Where its processes listen, as anybody can see: TCP ports on the loopback, and abstract names."""
+    ports = []
+    for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        field = line.split()
+        if field[3] == "0A" and int(field[7]) == VICTIM:
+            ports.append(int(field[1].split(":")[1], 16))
+    return ports, names()
+
+
+def one_sided_ranks(v):
+    """Ranks of a communicator that put into each other's memory (NCCL's one-sided plugin). He knocks at every door with the words of the protocol, and tries their memory and descriptors."""
+    model = v.build / "tests/nccl/nccl_rma_model"
+    if not model.exists():
+        yield "skipped: build/tests/nccl/nccl_rma_model is not there", []
+        return
+
+    def work(say):
+        random.seed(11)
+        say("ready")
+        knocked = 0
+        while True:
+            ports, listeners = doors_of_the_victim()
+            socks = []
+            for port in ports:
+                s = socket.socket()
+                s.settimeout(0.2)
+                try:
+                    s.connect(("127.0.0.1", port))
+                    s.send(random.choice((b"rpw-nccl", b"rpwb", b"\0\0\0\x40")) + os.urandom(random.choice((0, 60, 200, 4000))))
+                    knocked += 1
+                except OSError:
+                    pass
+                socks.append(s)
+            for name in listeners:
+                for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+                    s = socket.socket(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK)
+                    try:
+                        s.connect("\0" + name)
+                        s.send(os.urandom(200))
+                        # what comes with a descriptor would be memory
+                        _, fds, _, _ = socket.recv_fds(s, 4096, 8)
+                        if fds:
+                            say("got 1")
+                    except OSError:
+                        pass
+                    socks.append(s)
+            for folder in pathlib.Path("/proc").glob("[0-9]*"):
+                try:
+                    if folder.stat().st_uid != VICTIM:
+                        continue
+                    for fd in (folder / "fd").iterdir():
+                        os.close(os.open(fd, os.O_RDWR))
+                        say("got 1")
+                except OSError:
+                    pass
+                try:
+                    with open(folder / "mem", "rb"):
+                        say("got 1")
+                except OSError:
+                    pass
+            for s in socks:
+                s.close()
+            if knocked and ports:
+                say("knocked")
+            time.sleep(0.01)
+
+    a = Attacker(work)
+    a.hear("ready")
+    runs = []
+    for transport in ("shm", "tcp"):
+        p = subprocess.Popen([model, v.build / "libnccl-net-ropeway.so", transport, "four_ranks"], user=VICTIM, group=VICTIM, extra_groups=[], cwd="/", stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TEST_ROUNDS": "20000", "NCCL_SOCKET_IFNAME": "lo"})
+        v.running.append(p)
+        out, _ = p.communicate(timeout=120)
+        if p.returncode:
+            runs.append(f"{transport}: {out[-600:]}")
+    heard = a.hear("knocked", 1)
+    got = a.end()
+    yield "he was at the doors", [] if heard else "he found none"
+    yield "each byte of the ranks is right", runs
+    yield "he gets no memory and no descriptor", got
+
+
+CASES = [service_theft, service_squatted, full_queue, orphaned_slot, port_held, same_user_elsewhere, slots_taken, forged_messages, injected_packets, privileged_program, one_sided_ranks]
 
 
 def enter(argv):

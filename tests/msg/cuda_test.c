@@ -241,6 +241,33 @@ static void puts_and_gets(void **state)
 	pair_close(&p);
 }
 
+/* By the processor of the side that has it: no transport can. */
+static void atomics_count(void **state)
+{
+	struct pair p;
+	uint8_t packed[RPW_RKEY_BYTES_MAX];
+	uint64_t before[3] = {0}, *at;
+	rpw_request *r[3] = {NULL};
+	rpw_rkey *k;
+	pair_open(&p, transport);
+	struct buffer d = buffer_new(p.b, true, RPW_REMOTE_ATOMIC);
+	int len = rpw_rkey_pack(d.m, packed, sizeof(packed));
+	assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)len, &k), RPW_OK);
+	at = (uint64_t *)(void *)(bytes(&d, ROOM) + 4096);
+	*at = 40;
+	assert_true(rpw_fetch_add(p.ea, 2, k, 4096, &before[0], &r[0]) >= 0);
+	assert_true(rpw_compare_swap(p.ea, 42, 7, k, 4096, &before[1], &r[1]) >= 0);
+	assert_true(rpw_compare_swap(p.ea, 42, 9, k, 4096, &before[2], &r[2]) >= 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(finish(&p, r[i], NULL), RPW_OK);
+	assert_int_equal(*at, 7);
+	assert_true(before[0] == 40 && before[1] == 42 && before[2] == 7);
+	assert_int_equal(rpw_fetch_add(p.ea, 1, k, ROOM - 4, &before[0], &r[0]), RPW_ERR_ACCESS);
+	rpw_rkey_destroy(k);
+	buffer_free(&d);
+	pair_close(&p);
+}
+
 static void refused_by_name(void **state)
 {
 	struct pair p;
@@ -259,9 +286,7 @@ static void refused_by_name(void **state)
 	rpw_rkey *k;
 	int len = rpw_rkey_pack(d.m, packed, sizeof(packed));
 	assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)len, &k), RPW_OK);
-	uint64_t before;
 	rpw_request *r = NULL;
-	assert_int_equal(rpw_fetch_add(p.ea, 1, k, 0, &before, &r), RPW_ERR_NOT_SUPPORTED);
 	assert_int_equal(rpw_put(p.ea, host, sizeof(host), k, 0, &r), RPW_ERR_ACCESS);
 	struct iovec two[] = {{host, 8}, {mine.at, 8}};
 	assert_int_equal(rpw_send_iov(p.ea, two, 2, 1, &r), RPW_ERR_NOT_SUPPORTED);
@@ -662,6 +687,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(many_at_once_and_too_long, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(objects_and_active_messages, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(puts_and_gets, quiet, nothing_left),
+		cmocka_unit_test_setup_teardown(atomics_count, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(refused_by_name, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(what_devices_can, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(nobody_copies_what_is_direct, quiet, nothing_left),

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""What libnccl-net-ropeway.so exports: a table for each of v5 to v12, and nothing else; and that it cannot be unloaded. Usage: exports_test.py FILE.so"""
+"""What libnccl-net-ropeway.so exports: a table for each version of the net, GIN and RMA interfaces, and nothing else; and that it cannot be unloaded. Usage: exports_test.py FILE.so"""
 import subprocess
 import sys
 
 FILE = sys.argv[1]
-expected = {f"ncclNetPlugin_v{v}" for v in range(5, 13)}
+expected = {f"ncclNetPlugin_v{v}" for v in range(5, 13)} | {f"ncclGinPlugin_v{v}" for v in range(11, 14)} | {f"ncclRmaPlugin_v{v}" for v in range(13, 17)}
 listed = subprocess.run(["nm", "-D", "--defined-only", FILE], check=True, capture_output=True, text=True).stdout
 found = {line.split()[-1].split("@")[0] for line in listed.splitlines() if line.strip()}
 dynamic = subprocess.run(["readelf", "-dW", FILE], check=True, capture_output=True, text=True).stdout
