@@ -465,7 +465,7 @@ static bool start(struct bench *b, unsigned k, size_t bytes)
 {
 	struct bench_side side = {.o = &b->o, .index = k, .bytes = bytes}; /* copied by the fork */
 	struct result *opened = &b->plugin[k].opened;
-	int rc = pair_start(&b->plugin[k].pair, side_body, &side, JOB_TIMEOUT_MS,
+	int rc = pair_start(&b->plugin[k].pair, 2, side_body, &side, JOB_TIMEOUT_MS,
 		b->core[1] >= 0 ? b->core : NULL);
 	b->plugin[k].started = !rc;
 	if (rc)
