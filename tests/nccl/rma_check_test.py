@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""`ropeway plugin check --rma`: a reference plugin with every table, our own plugin, mutants, each of which the property that is about it has to find; what the command says.
+"""`ropeway plugin check --rma`: a reference plugin with every table, our own plugin, mutants, each of which the property that is about it has to find; what the command says. `ropeway plugin bench --rma`: its rows.
 
 Usage: rma_check_test.py BUILD_DIR TEST_CLASS REFERENCE.so
 """
@@ -157,6 +157,34 @@ class Command(unittest.TestCase):
         self.wrong(2, "--ranks is of --rma", "--ranks", 3, REFERENCE)
         self.wrong(2, "--rma=v16 sets the table", "--rma", "--abi", "v9", REFERENCE)
         self.wrong(2, "invalid value '9' for --ranks: expected .* from 2 to 8", "--rma", "--ranks", 9, REFERENCE)
+
+
+class Bench(unittest.TestCase):
+    """No figure is judged."""
+
+    QUICK = ("--sizes", "8,70000", "--rounds", 3, "--duration", "0.01")
+
+    def test_rows_of_two_in_one_run(self):
+        got = plugin("bench", "--rma", REFERENCE, "--against", REFERENCE, "--json", *self.QUICK)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        found = json.loads(got.stdout)
+        self.assertEqual([p["table"] for p in found["plugins"]], ["RMA v16"] * 2)
+        for p in found["plugins"]:
+            self.assertEqual([(r["kind"], r["size"], r["contexts"]) for r in p["rows"]],
+                             [(kind, size, contexts) for kind in ("put", "signal", "get") for contexts in (1, 4) for size in (8, 70000)])
+            for r in p["rows"]:
+                self.assertEqual(sorted(r["rounds"])[1], r["per_second"])
+            self.assertEqual([r["size"] for r in p["latency"]], [8])
+
+    def test_a_table_for_people(self):
+        out = plugin("bench", "--rma", REFERENCE, *self.QUICK).stdout
+        self.assertRegex(out, r"(?m)^put, 4 contexts")
+        self.assertRegex(out, r"(?m)^8 bytes +[\d.]+ [kM]?/s +[\d.]+ [kMG]?B/s$")
+
+    def test_a_plugin_that_is_wrong_is_told_of(self):
+        got = plugin("bench", "--rma", REFERENCE, *self.QUICK, RMA_MUTANT="wrong-byte")
+        self.assertEqual((got.returncode, got.stdout), (1, ""))
+        self.assertIn("byte 17", got.stderr)
 
 
 if __name__ == "__main__":
