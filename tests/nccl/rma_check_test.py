@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""`ropeway plugin check --rma`: a reference plugin with every table, our own plugin, mutants, each of which the property that is about it has to find; what the command says. `ropeway plugin bench --rma`: its rows.
+"""`ropeway plugin check --rma`: a reference plugin with every table, our own plugin, mutants, each of which the property that is about it has to find; what the command says. `ropeway plugin bench --rma`: its rows. `test_connection --rma`.
 
 Usage: rma_check_test.py BUILD_DIR TEST_CLASS REFERENCE.so
 """
@@ -185,6 +185,47 @@ class Bench(unittest.TestCase):
         got = plugin("bench", "--rma", REFERENCE, *self.QUICK, RMA_MUTANT="wrong-byte")
         self.assertEqual((got.returncode, got.stdout), (1, ""))
         self.assertIn("byte 17", got.stderr)
+
+
+class Connection(unittest.TestCase):
+    """`test_connection --rma` between two processes."""
+
+    def both(self, server_args=(), client_args=("--rma",), **env):
+        env = dict({k: v for k, v in os.environ.items() if not k.startswith(("ROPEWAY_", "NCCL_", "UCCL_", "RMA_"))}, **env)
+        command = [str(BUILD / "test_connection")]
+        with subprocess.Popen(command + ["server", *server_args, "--bind", "127.0.0.1", "--port", "0", "--timeout", "20"], env=env, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+            out = ""
+            while "waiting for a client on port" not in out:
+                line = server.stdout.readline()
+                self.assertTrue(line, server.stderr.read() if not line else "")
+                out += line
+            port = out.split("waiting for a client on port ")[1].split()[0]
+            client = subprocess.run(command + ["client", "127.0.0.1", *client_args, "--port", port, "--timeout", "20"], env=env, text=True,
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False)
+            rest, errors = server.communicate(timeout=TIMEOUT_S)
+        return (server.returncode, out + rest, errors), (client.returncode, client.stdout, client.stderr)
+
+    def test_a_put_with_a_signal_each_way(self):
+        for table, name, plugin_path in (("", "RMA v16", REFERENCE), ("=gin11", "GIN v11", REFERENCE), ("", "RMA v16", BUILD / "libnccl-net-ropeway.so")):
+            args = [f"--rma{table}", "--plugin", str(plugin_path)]
+            for code, out, errors in self.both(args, args, ROPEWAY_RMA="1"):
+                self.assertEqual(code, 0, out + errors)
+                self.assertIn("its signal has come, and its 1048576 bytes are right", out)
+                self.assertRegex(out, f"PASSED: .*, {name}, device 0, with ")
+
+    def test_sides_that_differ_say_so(self):
+        args = ["--plugin", REFERENCE]
+        for server, client, says in ((["--rma=v16", *args], ["--rma=v15", *args], "uses RMA v15, you RMA v16: give both the same --rma=TABLE"),
+                                     (["--rma", *args], ["--plugin", str(BUILD / "libnccl-net-ropeway.so")], "client tests messages, you one-sided operations")):
+            (code, _, errors), (other, _, _) = self.both(server, client)
+            self.assertEqual((code, other), (1, 1))
+            self.assertIn(says, errors)
+
+    def test_a_wrong_byte_is_found(self):
+        args = ["--rma", "--plugin", REFERENCE]
+        found = self.both(args, args, RMA_MUTANT="wrong-byte")
+        self.assertIn("its signal is there, and byte 17 of its put is wrong", "".join(errors for _, _, errors in found))
 
 
 if __name__ == "__main__":
