@@ -9,6 +9,7 @@
  * steps.c  the plugin's calls that are not about data
  * where.c  the device and the addresses that a side listens on, for people
  * data.c   messages: sent, received, checked
+ * one_sided.c  the same steps with a plugin for one-sided operations (--rma)
  *
  * The calls themselves are ncclnet/drive's. A step returns 0, or -1 after connection_fail. Each
  * ends by its deadline: what polls looks at it, and a thread of its own ends the process where a
@@ -20,7 +21,7 @@
 #include <stdatomic.h>
 
 #include "boot/boot.h"
-#include "ncclnet/drive/side.h"
+#include "ncclnet/drive/rma.h"
 
 enum { CONNECTION_PASSED = 0, CONNECTION_FAILED = 1 };
 enum {
@@ -35,11 +36,22 @@ enum {
 
 struct connection_options {
 	const char *plugin, *server, *bind; /* server NULL: this is it */
+	const char *table;                  /* of one-sided operations; NULL: a network plugin */
 	int abi, port, device;
 	unsigned timeout_ms, wait_ms;
 	size_t size_max;
 };
 
+/* This side, as it presents itself. `abi` of one-sided operations: CONNECTION_RMA or CONNECTION_GIN
+ * plus the version. */
+enum { CONNECTION_RMA = 256, CONNECTION_GIN = 512 };
+struct connection_own {
+	const char *name;
+	int abi;
+	unsigned exported;
+	size_t handle_bytes;
+	const void *handle;
+};
 /* What the other side says of itself. */
 struct connection_peer {
 	int abi;
@@ -71,6 +83,11 @@ struct connection {
 	struct side_watch watch;
 	struct connection_options o;
 	bool initialized;
+	struct connection_own own;
+	struct rma_side rma;
+	struct rma_comm comm;
+	struct rma_mem window, source;
+	char rma_handle[RMA_HANDLE_ROOM];
 	char where[CONNECTION_WHERE_LEN]; /* where_listens */
 	struct end out, in;               /* the listener, and the own handle, are of `in` */
 	struct connection_peer peer;
@@ -123,6 +140,19 @@ int step_register(struct connection *c);
 int step_close(struct connection *c);
 /* Whatever is open is closed; results are of no interest. */
 void steps_give_back(struct connection *c);
+void steps_show_handle(const struct connection *c, const char *whose, const void *handle);
+
+/* ---- one_sided.c ---- */
+int one_sided_load(struct connection *c);
+int one_sided_initialize(struct connection *c);
+int one_sided_listen(struct connection *c);
+int one_sided_connect(struct connection *c);
+int one_sided_register(struct connection *c);
+int one_sided_put(struct connection *c);
+int one_sided_close(struct connection *c);
+void one_sided_give_back(struct connection *c);
+/* "RMA v16" of an `abi`; NULL: it is none of ours. */
+const char *one_sided_table(int abi);
 
 /* ---- where.c ---- */
 /* "device 0, eth0, address 192.0.2.1": the plugin's device of these properties, and the addresses

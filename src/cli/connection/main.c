@@ -13,19 +13,36 @@
 #define NAME "test_connection"
 #define OWN_PLUGIN "libnccl-net-ropeway.so"
 
-static const struct {
+static const struct step {
 	const char *what;
 	int (*run)(struct connection *c);
-} steps[] = {
-	{"initialize and count the devices", step_initialize},
-	{"listen", step_listen},
-	{"find the other side and exchange handles", step_exchange},
-	{"connect and accept", step_connect},
-	{"register memory", step_register},
-	{"\"Hello from TCPX client!\", and an answer", step_hello},
-	{"messages of all sizes, both ways", step_sizes},
-	{"deregister and close", step_close},
+} message_steps[] =
+	{
+		{"initialize and count the devices", step_initialize},
+		{"listen", step_listen},
+		{"find the other side and exchange handles", step_exchange},
+		{"connect and accept", step_connect},
+		{"register memory", step_register},
+		{"\"Hello from TCPX client!\", and an answer", step_hello},
+		{"messages of all sizes, both ways", step_sizes},
+		{"deregister and close", step_close},
+		{NULL, NULL},
+},
+  one_sided_steps[] = {
+	  {"initialize and count the devices", one_sided_initialize},
+	  {"listen", one_sided_listen},
+	  {"find the other side and exchange handles", step_exchange},
+	  {"connect both ranks", one_sided_connect},
+	  {"register memory, both ranks", one_sided_register},
+	  {"a put with a signal, both ways", one_sided_put},
+	  {"deregister and close", one_sided_close},
+	  {NULL, NULL},
 };
+
+static const struct step *steps_of(const struct connection *c)
+{
+	return c->o.table ? one_sided_steps : message_steps;
+}
 
 /* ---- deadlines ---- */
 
@@ -57,10 +74,17 @@ static bool is_set(const char *name)
 
 static int run_steps(struct connection *c)
 {
-	const int n = RPWI_ARRAY_LEN(steps);
-	printf("%s: plugin %s (\"%s\"), API v%d (NCCL %s)%s\n", connection_side(c), c->side.n->path,
-		ncclnet_name(c->side.n), c->side.n->abi, ncclnet_releases(c->side.n->abi),
-		c->o.abi ? ", as --abi says" : "");
+	const struct step *steps = steps_of(c);
+	int n = 0;
+	while (steps[n].what)
+		n++;
+	if (c->o.table)
+		printf("%s: plugin %s (\"%s\"), %s\n", connection_side(c), c->o.plugin, c->own.name,
+			one_sided_table(c->own.abi));
+	else
+		printf("%s: plugin %s (\"%s\"), API v%d (NCCL %s)%s\n", connection_side(c),
+			c->side.n->path, ncclnet_name(c->side.n), c->side.n->abi,
+			ncclnet_releases(c->side.n->abi), c->o.abi ? ", as --abi says" : "");
 	for (int i = 0; i < n; i++) {
 		c->step = i + 1;
 		printf("step %d of %d: %s\n", c->step, n, steps[i].what);
@@ -75,15 +99,43 @@ static int run_steps(struct connection *c)
 	return 0;
 }
 
-static int run(struct connection *c)
+static int load(struct connection *c)
 {
 	char why[600];
-	pthread_t watcher;
-	int rc = ncclnet_load(c->o.plugin, c->o.abi, &c->side.n, why, sizeof(why));
-	if (rc) {
-		fprintf(stderr, NAME ": FAILED: %s\n", why);
-		return CONNECTION_FAILED;
+	if (c->o.table) {
+		if (!one_sided_load(c))
+			return 0;
+		fprintf(stderr, NAME ": FAILED: %s\n", c->side.text);
+		return -1;
 	}
+	if (ncclnet_load(c->o.plugin, c->o.abi, &c->side.n, why, sizeof(why))) {
+		fprintf(stderr, NAME ": FAILED: %s\n", why);
+		return -1;
+	}
+	c->own = (struct connection_own){.name = ncclnet_name(c->side.n),
+		.abi = c->side.n->abi,
+		.exported = c->side.n->exported,
+		.handle_bytes = c->side.n->handle_bytes,
+		.handle = c->in.link.handle};
+	return 0;
+}
+
+static void passed(const struct connection *c)
+{
+	char api[24];
+	snprintf(api, sizeof(api), "API v%d", c->own.abi);
+	printf("PASSED: %s, %s, device %d, %s %s\n", c->own.name,
+		c->o.table ? one_sided_table(c->own.abi) : api, c->o.device,
+		connection_is_server(c) ? "with client" : "with server", c->talk.text);
+	fflush(stdout);
+}
+
+static int run(struct connection *c)
+{
+	pthread_t watcher;
+	int rc = load(c);
+	if (rc)
+		return CONNECTION_FAILED;
 	atomic_store(&c->deadline_ns, RPWI_NEVER);
 	rc = pthread_create(&watcher, NULL, watch, c);
 	if (rc)
@@ -97,18 +149,18 @@ static int run(struct connection *c)
 	rpwi_cli_stop_is_late();
 	talk_close(c);
 	connection_deadline(c, c->o.timeout_ms, "releasing what is open");
-	steps_give_back(c);
+	if (c->o.table)
+		one_sided_give_back(c);
+	else
+		steps_give_back(c);
 	fflush(stdout);
 	if (!rc) {
-		printf("PASSED: %s, API v%d, device %d, %s %s\n", ncclnet_name(c->side.n),
-			c->side.n->abi, c->o.device,
-			connection_is_server(c) ? "with client" : "with server", c->talk.text);
-		fflush(stdout);
+		passed(c);
 		return CONNECTION_PASSED;
 	}
-	fprintf(stderr, NAME ": FAILED in step %d (%s): %s\n", c->step, steps[c->step - 1].what,
-		c->why);
-	if (!c->side.n->trace)
+	fprintf(stderr, NAME ": FAILED in step %d (%s): %s\n", c->step,
+		steps_of(c)[c->step - 1].what, c->why);
+	if (!c->o.table && !c->side.n->trace)
 		fprintf(stderr, NAME ": UCCL_TCPX_DEBUG=1 shows every call to the plugin%s\n",
 			is_set("NCCL_DEBUG") ? "" : ", NCCL_DEBUG=INFO what the plugin says");
 	return CONNECTION_FAILED;
@@ -134,6 +186,10 @@ static const struct cli_option option[] = {
 		"version of the plugin API, the same on both sides (default: the plugin's highest)",
 		.prefix = "v", .least = NCCL_NET_V_FIRST, .most = NCCL_NET_V_LAST,
 		CLI_INTO(struct options, o.abi)},
+	{"rma", 0, CLI_TEXT, "TABLE",
+		"test one-sided operations instead: a put with a signal; the table that the newest "
+		"NCCL uses, or TABLE: v13 to v16, gin11 to gin13, the same on both sides",
+		.bare = "", CLI_INTO(struct options, o.table)},
 	{"device", 0, CLI_NUMBER, "N", "which of the plugin's devices", .most = UINT16_MAX,
 		.preset = "0", CLI_INTO(struct options, o.device)},
 	{"port", 0, CLI_NUMBER, "N",
@@ -182,6 +238,12 @@ static int check(const struct connection_options *o, int argc, char **argv)
 		return rpwi_cli_usage(NAME, "a client needs the address of its server");
 	if (!server && *o->bind)
 		return rpwi_cli_usage(NAME, "--bind is the server's: where it listens");
+	if (o->table && o->abi)
+		return rpwi_cli_usage(
+			NAME, "--abi is of network plugins; --rma=v16 sets the table");
+	if (o->table && !rma_table(o->table))
+		return cli_options_invalid(
+			&command, "rma", o->table, "expected v13 to v16, or gin11 to gin13");
 	if (!server && !o->port)
 		return rpwi_cli_usage(NAME, "port 0 is for a server: it prints the port that it "
 					    "got, and the client needs that one");
@@ -200,6 +262,7 @@ int main(int argc, char **argv)
 	if (status != CLI_GO_ON)
 		return status;
 	c.o = o.o;
+	c.o.table = o.o.table ? rma_table(o.o.table) : NULL;
 	c.side = (struct side){.idle = connection_wait, .watch = &c.watch, .device = c.o.device};
 	c.o.server = argc > 1 ? argv[1] : NULL;
 	c.o.timeout_ms = 1000 * (o.timeout_s ? o.timeout_s : CONNECTION_TIMEOUT_S);

@@ -79,13 +79,14 @@ int step_initialize(struct connection *c)
 
 /* ---- 2 and 3: handles ---- */
 
-static void show_handle(const struct connection *c, const char *whose, const uint8_t *handle)
+void steps_show_handle(const struct connection *c, const char *whose, const void *bytes)
 {
 	enum { SHOWN = 32 };
+	const uint8_t *handle = bytes;
 	char text[3 * SHOWN + 1];
 	for (int i = 0; i < SHOWN; i++)
 		snprintf(text + 3 * i, 4, "%02x ", handle[i]);
-	connection_say(c, "%s handle, %d of %zu bytes: %.*s", whose, SHOWN, c->side.n->handle_bytes,
+	connection_say(c, "%s handle, %d of %zu bytes: %.*s", whose, SHOWN, c->own.handle_bytes,
 		3 * SHOWN - 1, text);
 }
 
@@ -108,7 +109,7 @@ int step_listen(struct connection *c)
 		c, 0, "listen on device %d: listen comm %s", c->o.device, RPWI_AT(l->listen));
 	where_listens(&c->side.p, c->o.device, c->where, sizeof(c->where));
 	show_where(c, "the plugin", c->where);
-	show_handle(c, "own", l->handle);
+	steps_show_handle(c, "own", l->handle);
 	return 0;
 }
 
@@ -119,14 +120,19 @@ int step_exchange(struct connection *c)
 	if (talk_open(c) || talk_exchange(c))
 		return -1;
 	connection_deadline(c, c->o.timeout_ms, "exchanging handles");
-	connection_say(c, "%s: plugin \"%s\", API v%d, messages up to %zu bytes", c->talk.text,
-		c->peer.plugin, c->peer.abi, c->o.size_max);
+	if (c->o.table)
+		connection_say(c, "%s: plugin \"%s\", %s", c->talk.text, c->peer.plugin,
+			one_sided_table(c->peer.abi));
+	else
+		connection_say(c, "%s: plugin \"%s\", API v%d, messages up to %zu bytes",
+			c->talk.text, c->peer.plugin, c->peer.abi, c->o.size_max);
 	show_where(c,
 		connection_is_server(c) ? "the client says that its plugin"
 					: "the server says that its plugin",
 		c->peer.where);
-	show_handle(c, "its", c->peer.handle);
-	memcpy(c->out.link.handle, c->peer.handle, sizeof(c->peer.handle));
+	steps_show_handle(c, "its", c->peer.handle);
+	if (!c->o.table)
+		memcpy(c->out.link.handle, c->peer.handle, sizeof(c->peer.handle));
 	return talk_step(c);
 }
 

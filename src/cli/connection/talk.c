@@ -29,19 +29,19 @@ static void take_text(char *out, size_t out_len, const uint8_t *text, size_t len
 static int say_hello(struct connection *c, struct boot_conn *to)
 {
 	uint8_t m[HELLO_HEAD + sizeof(c->peer.plugin) + NCCL_NET_HANDLE_BYTES + sizeof(c->where)];
-	const char *name = ncclnet_name(c->side.n);
+	const char *name = c->own.name;
 	size_t name_len = strnlen(name, sizeof(c->peer.plugin) - 1), where_len = strlen(c->where);
 	uint8_t *at = m + HELLO_HEAD;
 	rpwi_put_be16(m, TALK_VERSION);
-	rpwi_put_be16(m + 2, (uint16_t)c->side.n->abi);
-	rpwi_put_be32(m + 4, c->side.n->exported);
+	rpwi_put_be16(m + 2, (uint16_t)c->own.abi);
+	rpwi_put_be32(m + 4, c->own.exported);
 	rpwi_put_be64(m + 8, c->o.size_max);
 	rpwi_put_be16(m + 16, (uint16_t)name_len);
-	rpwi_put_be16(m + 18, (uint16_t)c->side.n->handle_bytes);
+	rpwi_put_be16(m + 18, (uint16_t)c->own.handle_bytes);
 	rpwi_put_be16(m + 20, (uint16_t)where_len);
 	memcpy(at, name, name_len);
-	memcpy(at += name_len, c->in.link.handle, c->side.n->handle_bytes);
-	memcpy(at += c->side.n->handle_bytes, c->where, where_len);
+	memcpy(at += name_len, c->own.handle, c->own.handle_bytes);
+	memcpy(at += c->own.handle_bytes, c->where, where_len);
 	return boot_send(to, TALK_HELLO, m, (size_t)(at - m) + where_len);
 }
 
@@ -57,7 +57,7 @@ static bool take_hello(struct connection_peer *p, const uint8_t *m, size_t len)
 		.handle_len = rpwi_get_be16(m + 18)};
 	if (p->handle_len > sizeof(p->handle) ||
 		len != HELLO_HEAD + name_len + p->handle_len + where_len ||
-		!ncclnet_releases(p->abi))
+		(!ncclnet_releases(p->abi) && !one_sided_table(p->abi)))
 		return false;
 	take_text(p->plugin, sizeof(p->plugin), m + HELLO_HEAD, name_len);
 	memcpy(p->handle, m + HELLO_HEAD + name_len, p->handle_len);
@@ -75,29 +75,37 @@ static const char *other(const struct connection *c)
 static void compare(struct connection *c)
 {
 	const struct connection_peer *p = &c->peer;
-	const char *own = ncclnet_name(c->side.n);
-	unsigned common = p->exported & c->side.n->exported;
-	int lower = RPWI_MIN(p->abi, c->side.n->abi);
+	const char *own = c->own.name;
+	unsigned common = p->exported & c->own.exported;
+	int lower = RPWI_MIN(p->abi, c->own.abi);
 	char ours[80], theirs[80];
-	if (strncmp(p->plugin, own, sizeof(p->plugin) - 1) != 0)
+	const char *table = one_sided_table(p->abi), *here = one_sided_table(c->own.abi);
+	if (!table != !here)
+		connection_fail(c, "%s tests %s, you %s: give both --rma, or neither", other(c),
+			table ? "one-sided operations" : "messages",
+			here ? "one-sided operations" : "messages");
+	else if (strncmp(p->plugin, own, sizeof(p->plugin) - 1) != 0)
 		connection_fail(c,
 			"%s uses the plugin \"%s\", you \"%s\": handles of one mean nothing to the "
 			"other; start both with the same --plugin",
 			other(c), p->plugin, own);
-	else if (p->abi != c->side.n->abi && common)
+	else if (p->abi != c->own.abi && table)
+		connection_fail(c, "%s uses %s, you %s: give both the same --rma=TABLE", other(c),
+			table, here);
+	else if (p->abi != c->own.abi && common)
 		connection_fail(c, "%s uses v%d, you v%d; start both with --abi v%d", other(c),
-			p->abi, c->side.n->abi,
+			p->abi, c->own.abi,
 			common >> lower & 1 ? lower : 31 - __builtin_clz(common));
-	else if (p->abi != c->side.n->abi) {
+	else if (p->abi != c->own.abi) {
 		connection_fail(c,
 			"%s uses v%d, you v%d, and no version is in both plugins (there: %s; here: "
 			"%s): install the same plugin on both sides",
-			other(c), p->abi, c->side.n->abi,
+			other(c), p->abi, c->own.abi,
 			ncclnet_versions(p->exported, theirs, sizeof(theirs)),
-			ncclnet_versions(c->side.n->exported, ours, sizeof(ours)));
-	} else if (p->handle_len != c->side.n->handle_bytes)
+			ncclnet_versions(c->own.exported, ours, sizeof(ours)));
+	} else if (p->handle_len != c->own.handle_bytes)
 		connection_fail(c, "the %s's handle has %zu bytes, those of v%d have %zu", other(c),
-			p->handle_len, p->abi, c->side.n->handle_bytes);
+			p->handle_len, p->abi, c->own.handle_bytes);
 	c->o.size_max = RPWI_MIN(c->o.size_max, p->size_max);
 }
 
@@ -227,6 +235,9 @@ bool connection_wait(struct side *side, unsigned *idle)
 		return true;
 	if (talk_poll(c))
 		return false;
+	/* the plugin may need it for what the other side does */
+	if (c->comm.coll && !rma_progress(&c->rma, &c->comm))
+		return !connection_fail(c, "%s", c->side.text);
 	if (rpwi_now_ns() >= atomic_load(&c->deadline_ns))
 		return !connection_fail(c,
 			"%s: not over within %u s (--timeout); the peer %s is still there: what "

@@ -8,6 +8,8 @@
 #include "cli/options.h"
 #include "cli/plugin/plugin.h"
 #include "ncclnet/check/conform.h"
+#include "ncclnet/check/rma.h"
+#include "ncclnet/drive/rma.h"
 
 #define CHECK_NAME "ropeway plugin check"
 
@@ -16,6 +18,7 @@ enum {
 	TEXT_AT = 23,
 	SIZE_LEAST = 4096,
 	SIZE_MOST = 1 << 30,
+	ROUNDS_MOST = 100000000,
 	MESSAGES_MOST = 100000000
 };
 
@@ -23,6 +26,9 @@ struct shown {
 	const char *path;
 	json_t *root, *lines; /* NULL: for people */
 	struct conform_facts facts;
+	bool rma;
+	int ranks;
+	unsigned nccl_failed, rccl_failed; /* properties that each asks for */
 };
 
 /* ---- for people ---- */
@@ -34,6 +40,34 @@ static int taken(const struct ncclnet_release *r, unsigned exported)
 		if (exported >> v & 1)
 			return v;
 	return 0;
+}
+
+static const char *table_name(int i)
+{
+	return i < 0 ? "none: it uses its own backends" : ncclnet_rma_table_name((unsigned)i);
+}
+
+static void print_rma_facts(const struct shown *s)
+{
+	char path[500];
+	const char *between = "";
+	printf("%s exports ", rpwi_cli_printable(s->path, path, sizeof(path)));
+	for (unsigned i = 0; ncclnet_rma_table_name(i); i++) {
+		if (!(s->facts.exported >> i & 1))
+			continue;
+		printf("%s%s", between, ncclnet_rma_table_name(i));
+		between = ", ";
+	}
+	printf("; checking %s with %d ranks.\n\nNCCL              uses\n", table_name(s->facts.rma),
+		s->ranks);
+	for (const struct conform_rma_release *r = conform_rma_release; r->name; r++) {
+		int table = conform_rma_taken(r, s->facts.exported);
+		printf("%-16s  %s%s\n", r->name, table_name(table),
+			r->net_only && table >= 0 ? ", if the network plugin is the same file"
+						  : "");
+	}
+	putchar('\n');
+	fflush(stdout);
 }
 
 static void print_facts(const struct shown *s)
@@ -65,7 +99,45 @@ static void print_line(const struct conform_line *l)
 		printf("%*s", TEXT_AT, "");
 		cli_help_text(stdout, text, TEXT_AT, TEXT_AT, COLUMNS);
 	}
+	if (l->then && l->verdict == CONFORM_FAIL) {
+		printf("%*s", TEXT_AT, "");
+		cli_help_text(stdout, l->then, TEXT_AT, TEXT_AT, COLUMNS);
+	}
 	fflush(stdout);
+}
+
+/* ---- verdicts: of the releases that take the table that was checked ---- */
+
+enum fit { FIT, UNFIT, UNCHECKED };
+static enum fit fit_of(const struct shown *s, const struct conform_rma_release *r)
+{
+	if (conform_rma_taken(r, s->facts.exported) != s->facts.rma)
+		return UNCHECKED;
+	return s->nccl_failed ? UNFIT : FIT;
+}
+
+static void print_verdicts(const struct shown *s)
+{
+	const struct conform_rma_release *first = NULL, *last = NULL;
+	for (const struct conform_rma_release *r = conform_rma_release; r->name; r++)
+		if (fit_of(s, r) != UNCHECKED) {
+			first = first ? first : r;
+			last = r;
+		}
+	if (first)
+		printf("%s for NCCL %s%s%s, by %s\n", s->nccl_failed ? "not fit" : "fit",
+			first->name, first == last ? "" : " to ", first == last ? "" : last->name,
+			table_name(s->facts.rma));
+	else
+		printf("no release of NCCL that is known uses %s of this plugin\n",
+			table_name(s->facts.rma));
+	printf("%s for RCCL, with %s\n", s->rccl_failed ? "not fit" : "fit",
+		table_name(s->facts.rma));
+	for (const struct conform_rma_release *r = conform_rma_release; r->name; r++) {
+		int table = conform_rma_taken(r, s->facts.exported);
+		if (table >= 0 && table != s->facts.rma)
+			printf("not checked: NCCL %s, which uses %s\n", r->name, table_name(table));
+	}
 }
 
 /* ---- for programs ---- */
@@ -86,11 +158,42 @@ static void keep_facts(struct shown *s)
 	json_object_set_new(s->root, "releases", releases);
 }
 
+static void keep_rma_facts(struct shown *s)
+{
+	json_t *exported = json_array();
+	for (unsigned i = 0; ncclnet_rma_table_name(i); i++)
+		if (s->facts.exported >> i & 1)
+			json_array_append_new(exported, json_string(ncclnet_rma_table_name(i)));
+	json_object_set_new(s->root, "table", json_string(table_name(s->facts.rma)));
+	json_object_set_new(s->root, "ranks", json_integer(s->ranks));
+	json_object_set_new(s->root, "exported", exported);
+}
+
+static json_t *verdicts(const struct shown *s)
+{
+	static const char *const names[] = {
+		[FIT] = "fit", [UNFIT] = "not fit", [UNCHECKED] = "not checked"};
+	json_t *releases = json_array();
+	for (const struct conform_rma_release *r = conform_rma_release; r->name; r++) {
+		int table = conform_rma_taken(r, s->facts.exported);
+		json_array_append_new(
+			releases, json_pack("{s:s, s:s?, s:s}", "nccl", r->name, "table",
+					  table < 0 ? NULL : table_name(table), "verdict",
+					  table < 0 ? "none" : names[fit_of(s, r)]));
+	}
+	json_object_set_new(s->root, "rccl", json_string(s->rccl_failed ? "not fit" : "fit"));
+	return releases;
+}
+
 static void on_facts(void *arg, const struct conform_facts *f)
 {
 	struct shown *s = arg;
 	s->facts = *f;
-	if (s->root)
+	if (s->rma && s->root)
+		keep_rma_facts(s);
+	else if (s->rma)
+		print_rma_facts(s);
+	else if (s->root)
 		keep_facts(s);
 	else
 		print_facts(s);
@@ -100,15 +203,18 @@ static void on_line(void *arg, const struct conform_line *l)
 {
 	struct shown *s = arg;
 	char text[sizeof(l->text)];
+	s->nccl_failed += l->verdict == CONFORM_FAIL;
+	s->rccl_failed += l->verdict == CONFORM_FAIL && !l->nccl_only;
 	if (!s->root)
 		print_line(l);
 	else
 		json_array_append_new(s->lines,
-			json_pack("{s:s, s:s, s:s, s:s}", "id", l->id, "property", l->what,
+			json_pack("{s:s, s:s, s:s, s:s, s:s*}", "id", l->id, "property", l->what,
 				"verdict",
 				l->verdict == CONFORM_SKIP ? "skip"
 							   : conform_verdict_name[l->verdict],
-				"text", rpwi_cli_printable(l->text, text, sizeof(text))));
+				"text", rpwi_cli_printable(l->text, text, sizeof(text)), "then",
+				l->then));
 }
 
 /* ---- options ---- */
@@ -116,6 +222,8 @@ static void on_line(void *arg, const struct conform_line *l)
 struct options {
 	struct conform_options conform;
 	double timeout_s;
+	int ranks;       /* 0: not given */
+	unsigned rounds; /* 0: not given */
 	bool json;
 };
 static const struct cli_option option[] = {
@@ -124,6 +232,14 @@ static const struct cli_option option[] = {
 		"same)",
 		.prefix = "v", .least = NCCL_NET_V_FIRST, .most = NCCL_NET_V_LAST,
 		CLI_INTO(struct options, conform.abi)},
+	{"rma", 0, CLI_TEXT, "TABLE",
+		"check one-sided operations instead: the table that the newest NCCL uses, or "
+		"TABLE: v13 to v16, gin11 to gin13",
+		.bare = "", CLI_INTO(struct options, conform.table)},
+	{"ranks", 0, CLI_NUMBER, "N", "ranks of --rma, each a process (default 2)", .least = 2,
+		.most = PAIR_SIDES_MAX, CLI_INTO(struct options, ranks)},
+	{"rounds", 0, CLI_NUMBER, "N", "rounds of the property `strong` of --rma (default 100000)",
+		.least = 1, .most = ROUNDS_MOST, CLI_INTO(struct options, rounds)},
 	{"timeout", 0, CLI_REAL, "SECONDS", "time for each step", .unit = "seconds", .least = 0.1,
 		.most = 3600, .preset = "5", CLI_INTO(struct options, timeout_s)},
 	{"largest", 0, CLI_SIZE, "SIZE", "largest message", .least = SIZE_LEAST, .most = SIZE_MOST,
@@ -143,7 +259,8 @@ static const struct cli_command command = {
 	.usage = "FILE.so [OPTIONS]",
 	.about =
 		"Checks whether a NCCL network plugin does what NCCL expects, between two "
-		"processes on this host. Each property has a line: pass; quirk, "
+		"processes on this host; with --rma a plugin for one-sided operations, between up "
+		"to eight. Each property has a line: pass; quirk, "
 		"if NCCL or ropeway can cope with it; or fail. If the plugin crashes or hangs, one "
 		"line fails. The exit status is 1 if a property failed.",
 	.option = option,
@@ -153,10 +270,10 @@ static const struct cli_command command = {
 	.missing = "expected the plugin to check, as in ./libnccl-net-ropeway.so",
 };
 
-static bool any_id_has(const char *text)
+static bool any_id_has(bool rma, const char *text)
 {
-	for (unsigned i = 0; conform_id(i, NULL); i++)
-		if (strstr(conform_id(i, NULL), text))
+	for (unsigned i = 0; conform_id(rma, i, NULL); i++)
+		if (strstr(conform_id(rma, i, NULL), text))
 			return true;
 	return false;
 }
@@ -168,13 +285,41 @@ static int finish(struct shown *s, const unsigned count[CONFORM_VERDICTS])
 			rpwi_cli_plural(count[CONFORM_QUIRK]), count[CONFORM_FAIL]);
 		printf(count[CONFORM_SKIP] ? ", %u not for this plugin\n" : "\n",
 			count[CONFORM_SKIP]);
+		if (s->rma)
+			print_verdicts(s);
 		return CLI_OK;
 	}
+	if (s->rma)
+		json_object_set_new(s->root, "releases", verdicts(s));
 	for (int v = 0; v < CONFORM_VERDICTS; v++)
 		json_object_set_new(s->root, v == CONFORM_SKIP ? "skip" : conform_verdict_name[v],
 			json_integer(count[v]));
 	json_object_set_new(s->root, "lines", s->lines);
 	return rpwi_cli_json(CHECK_NAME, s->root, JSON_INDENT(1));
+}
+
+/* What one option cannot know of another. */
+static int settle(struct options *o)
+{
+	struct conform_options *c = &o->conform;
+	c->rma = c->table != NULL;
+	if (!c->rma && (o->ranks || o->rounds))
+		return rpwi_cli_usage(
+			CHECK_NAME, "--%s is of --rma", o->ranks ? "ranks" : "rounds");
+	if (c->rma && c->abi)
+		return rpwi_cli_usage(
+			CHECK_NAME, "--abi is of network plugins; --rma=v16 sets the table");
+	if (c->rma && !rma_table(c->table))
+		return cli_options_invalid(
+			&command, "rma", c->table, "expected v13 to v16, or gin11 to gin13");
+	if (c->rma)
+		c->table = rma_table(c->table);
+	c->ranks = o->ranks ? o->ranks : 2;
+	c->rounds = o->rounds ? o->rounds : 100000;
+	if (c->only && !any_id_has(c->rma, c->only))
+		return cli_options_invalid(
+			&command, "only", c->only, "expected a part of the name of a property");
+	return CLI_GO_ON;
 }
 
 int rpwi_plugin_check(int argc, char **argv)
@@ -184,15 +329,18 @@ int rpwi_plugin_check(int argc, char **argv)
 	unsigned count[CONFORM_VERDICTS];
 	char why[400], path[512];
 	int abi, status = cli_options_parse(&command, &o, &argc, &argv);
+	if (status == CLI_GO_ON &&
+		ncclnet_parse(argv[0], path, sizeof(path), &abi, why, sizeof(why)))
+		return rpwi_cli_fail(CLI_USAGE, CHECK_NAME, "%s", why);
+	if (status == CLI_GO_ON) {
+		o.conform.abi = abi ? abi : o.conform.abi;
+		status = settle(&o);
+	}
 	if (status != CLI_GO_ON)
 		return status;
-	if (ncclnet_parse(argv[0], path, sizeof(path), &abi, why, sizeof(why)))
-		return rpwi_cli_fail(CLI_USAGE, CHECK_NAME, "%s", why);
-	if (o.conform.only && !any_id_has(o.conform.only))
-		return cli_options_invalid(&command, "only", o.conform.only,
-			"expected a part of the name of a property");
 	o.conform.path = s.path = path;
-	o.conform.abi = abi ? abi : o.conform.abi;
+	s.rma = o.conform.rma;
+	s.ranks = o.conform.ranks;
 	o.conform.timeout_ms = (unsigned)(o.timeout_s * 1000);
 	if (o.json) {
 		s.root = json_pack("{s:s}", "path", path);

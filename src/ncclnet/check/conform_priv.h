@@ -17,6 +17,8 @@ struct conform {
 	bool initialized;
 	char name[64];  /* before init */
 	int load_error; /* of ncclnet_load: -ENOENT, -ENOTSUP */
+	int abi;        /* 0: nothing is loaded yet */
+	struct rma_checked *rma;
 	/* Of the case under way. */
 	enum conform_verdict verdict;
 	int quirk; /* enum ncclnet_quirk_id, or -1 */
@@ -35,9 +37,13 @@ bool conform_judge(struct conform *c, enum conform_verdict verdict, int quirk, c
 enum conform_flag {
 	CASE_BARE = 1,           /* before init */
 	CASE_FRESH = 2,          /* what it leaves behind is not for the next case */
-	CASE_KILLS = 4,          /* role 1 dies by SIGKILL */
+	CASE_KILLS = 4,          /* the last side dies by SIGKILL */
 	CASE_CRASH_IS_QUIRK = 8, /* of `quirk` */
 	CASE_NEVER_FAILS = 16,   /* NCCL never does it: a failure is `quirk` */
+	CASE_FIRST = 32,         /* nothing is loaded before */
+	CASE_NEEDED = 64,        /* without it nothing else can be tried */
+	CASE_NCCL_ONLY = 128,    /* RCCL does not ask for it */
+	CASE_LONG = 256,
 };
 /* A share of the deadline: how long something is waited for that need not come. */
 static inline unsigned conform_linger_ms(const struct conform *c)
@@ -54,7 +60,19 @@ struct conform_case {
 	void (*run)(struct conform *c);
 	unsigned flags;
 	int abi_least, quirk;
+	const char *then; /* what NCCL does where it does not hold; NULL: the text says it */
 };
+/* What is checked of a kind of plugin. */
+struct conform_list {
+	const struct conform_case *cases;
+	unsigned n;
+	/* what a case with these flags needs: false, and s->text */
+	bool (*prepare)(struct conform *c, unsigned flags);
+	void (*facts)(const struct conform *c, struct conform_facts *out);
+};
+extern const struct conform_list conform_net, conform_rma;
+/* getProperties of a table stays within the struct of that version of the net API, and fills it. */
+bool conform_within_struct(struct conform *c, int (*call)(int, void *), int net_abi, int dev);
 
 /* ---- the cases ---- */
 void case_load(struct conform *c);

@@ -56,6 +56,7 @@ void case_load(struct conform *c)
 	if (rc == -EINVAL) /* there is one, and the next line says what is wrong with it */
 		return;
 	c->load_error = rc;
+	c->abi = c->s->n ? c->s->n->abi : 0;
 	if (rc)
 		conform_fail(c, "%s", why);
 }
@@ -148,13 +149,10 @@ static bool in_vprops(int abi, const struct layout *l, size_t at)
 
 /* Twice over memory that is filled differently: a byte that follows the filling was not written;
  * one past the struct that does not was. */
-static bool within_struct(struct conform *c, int dev)
+bool conform_within_struct(struct conform *c, int (*call)(int, void *), int net_abi, int dev)
 {
-	const struct layout *l = &layouts[c->s->n->abi];
+	const struct layout *l = &layouts[net_abi];
 	_Alignas(16) unsigned char room[2][PROPERTIES_ROOM];
-	int (*call)(int, void *);
-	memcpy(&call, (const char *)c->s->n->table + SLOT_PROPERTIES * sizeof(void *),
-		sizeof(call));
 	for (int i = 0; i < 2; i++) {
 		memset(room[i], i ? 0x5a : 0xa5, sizeof(room[i]));
 		int rc = SIDE_CALL(c->s, "getProperties", call(dev, room[i]));
@@ -167,8 +165,8 @@ static bool within_struct(struct conform *c, int dev)
 			return conform_fail(c,
 				"byte %zu was written, and the struct of v%d has %zu: NCCL's stack "
 				"is behind it; is the table of another version?",
-				at, c->s->n->abi, l->bytes);
-		if (at < l->bytes && !written && in_vprops(c->s->n->abi, l, at)) {
+				at, c->abi, l->bytes);
+		if (at < l->bytes && !written && in_vprops(net_abi, l, at)) {
 			conform_quirk(c, -1, UNWRITTEN);
 			continue;
 		}
@@ -179,6 +177,14 @@ static bool within_struct(struct conform *c, int dev)
 				at, l->bytes);
 	}
 	return true;
+}
+
+static bool within_struct(struct conform *c, int dev)
+{
+	int (*call)(int, void *);
+	memcpy(&call, (const char *)c->s->n->table + SLOT_PROPERTIES * sizeof(void *),
+		sizeof(call));
+	return conform_within_struct(c, call, c->s->n->abi, dev);
 }
 
 static void look_at_memory(struct conform *c, const struct ncclnet_properties *p)

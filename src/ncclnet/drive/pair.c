@@ -49,11 +49,16 @@ bool side_load(struct side *s, const char *path, int abi)
 	return true;
 }
 
-bool side_init(struct side *s, const struct ncclnet *n, void **ctx)
+nccl_logger side_logger(struct side *s)
 {
 	said_by_us = s->shared->said[s->role];
+	return keep_said;
+}
+
+bool side_init(struct side *s, const struct ncclnet *n, void **ctx)
+{
 	char why[300];
-	if (!side_result(s, SIDE_CALL(s, "init", ncclnet_init(n, ctx, keep_said)), "init"))
+	if (!side_result(s, SIDE_CALL(s, "init", ncclnet_init(n, ctx, side_logger(s))), "init"))
 		return false;
 	return !ncclnet_complete(n, why, sizeof(why)) || side_fail(s, "%s", why);
 }
@@ -75,6 +80,12 @@ struct side side_thread(const struct side *s, unsigned thread)
 static bool other_has_gone(struct side *s)
 {
 	char c;
+	if (s->peer < 0) {
+		for (int i = 0; i < s->shared->sides; i++)
+			if (atomic_load(&s->shared->gone[i]))
+				return true;
+		return false;
+	}
 	ssize_t n = recv(s->peer, &c, 1, MSG_PEEK | MSG_DONTWAIT);
 	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
@@ -139,12 +150,23 @@ bool side_meet(struct side *s)
 	return side_give(s, &mine, 1) && side_take(s, &its, 1);
 }
 
+uint32_t side_arrive(struct side *s)
+{
+	return atomic_fetch_add(&s->shared->meeting[s->role].arrived, 1) + 1;
+}
+
+bool side_arrived(const struct side *s, uint32_t ticket)
+{
+	for (int i = 0; i < s->shared->sides; i++)
+		if ((int32_t)(atomic_load(&s->shared->meeting[i].arrived) - ticket) < 0)
+			return false;
+	return true;
+}
+
 bool side_meet_spinning(struct side *s)
 {
-	uint32_t mine = atomic_fetch_add(&s->shared->meeting[s->role].arrived, 1) + 1;
-	for (unsigned looks = 1;
-		(int32_t)(atomic_load(&s->shared->meeting[1 - s->role].arrived) - mine) < 0;
-		looks++) {
+	uint32_t mine = side_arrive(s);
+	for (unsigned looks = 1; !side_arrived(s, mine); looks++) {
 		if (looks % 1024)
 			continue;
 		sched_yield();
@@ -248,11 +270,12 @@ static int start_side(struct pair *p, int role, int peer[2], pair_body *body, vo
 		if (getppid() != parent)
 			_exit(1);
 		close(up[0]);
-		close(peer[1 - role]);
-		if (role == 1)
-			close(p->up[0]);
+		if (p->sides == 2)
+			close(peer[1 - role]);
+		for (int i = 0; i < role; i++)
+			close(p->up[i]);
 		pin(core);
-		run_side(p, role, up[1], peer[role], body, arg, timeout_ms);
+		run_side(p, role, up[1], p->sides == 2 ? peer[role] : -1, body, arg, timeout_ms);
 	}
 	close(up[1]);
 	p->up[role] = up[0];
@@ -260,26 +283,30 @@ static int start_side(struct pair *p, int role, int peer[2], pair_body *body, vo
 	return 0;
 }
 
-int pair_start(struct pair *p, pair_body *body, void *arg, unsigned timeout_ms, const int *core)
+int pair_start(
+	struct pair *p, int sides, pair_body *body, void *arg, unsigned timeout_ms, const int *core)
 {
-	int peer[2], err;
-	*p = (struct pair){.pid = {-1, -1}, .up = {-1, -1}};
+	int peer[2] = {-1, -1}, err = 0;
+	*p = (struct pair){.sides = sides};
+	for (int i = 0; i < sides; i++)
+		p->pid[i] = p->up[i] = -1;
 	p->shared = mmap(NULL, sizeof(*p->shared), PROT_READ | PROT_WRITE,
 		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (p->shared == MAP_FAILED) {
 		p->shared = NULL;
 		return -ENOMEM;
 	}
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, peer)) {
+	p->shared->sides = sides;
+	if (sides == 2 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, peer)) {
 		err = -errno;
 		pair_end(p);
 		return err;
 	}
-	err = start_side(p, 0, peer, body, arg, timeout_ms, core ? core[0] : -1);
-	if (!err)
-		err = start_side(p, 1, peer, body, arg, timeout_ms, core ? core[1] : -1);
-	close(peer[0]);
-	close(peer[1]);
+	for (int i = 0; i < sides && !err; i++)
+		err = start_side(p, i, peer, body, arg, timeout_ms, core ? core[i] : -1);
+	for (int i = 0; i < 2; i++)
+		if (peer[i] >= 0)
+			close(peer[i]);
 	if (err)
 		pair_end(p);
 	return err;
@@ -287,7 +314,7 @@ int pair_start(struct pair *p, pair_body *body, void *arg, unsigned timeout_ms, 
 
 void pair_end(struct pair *p)
 {
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < p->sides; i++) {
 		if (p->up[i] >= 0)
 			close(p->up[i]);
 		p->up[i] = -1;
@@ -310,6 +337,7 @@ int pair_ask(struct pair *p, int role, const void *message, size_t len)
 /* Its socket is closed: it ends at once, or it is made to. */
 static int gone(struct pair *p, int role)
 {
+	atomic_store(&p->shared->gone[role], true);
 	for (int i = 0; i < REAP_MS / 10; i++) {
 		if (waitpid(p->pid[role], &p->status[role], WNOHANG) == p->pid[role]) {
 			p->gone[role] = true;
@@ -341,36 +369,46 @@ const char *pair_call(const struct pair *p, int role)
 	return NULL;
 }
 
+/* Where the same call lasts: a poller makes many, and a side that waits for others is in none. */
+struct lasting {
+	uint64_t made, since;
+};
+static bool is_stuck(const struct pair *p, int role, struct lasting *l, unsigned stuck_ms)
+{
+	uint64_t n = calls_made(p, role), now = rpwi_now_ns();
+	if (n == l->made && pair_call(p, role))
+		return now - l->since > stuck_ms * RPWI_NS_PER_MS;
+	*l = (struct lasting){n, now};
+	return false;
+}
+
 int pair_answer(struct pair *p, int *role, void *message, size_t room, unsigned timeout_ms,
 	unsigned stuck_ms)
 {
-	uint64_t begin = rpwi_now_ns(), since[2] = {begin, begin},
-		 made[2] = {calls_made(p, 0), calls_made(p, 1)};
+	uint64_t begin = rpwi_now_ns();
+	struct lasting last[PAIR_SIDES_MAX];
+	for (int i = 0; i < p->sides; i++)
+		last[i] = (struct lasting){calls_made(p, i), begin};
 	for (uint64_t now = begin; now - begin <= timeout_ms * RPWI_NS_PER_MS;
 		now = rpwi_now_ns()) {
-		struct pollfd f[2] = {{.fd = p->gone[0] ? -1 : p->up[0], .events = POLLIN},
-			{.fd = p->gone[1] ? -1 : p->up[1], .events = POLLIN}};
-		if (poll(f, 2, (int)RPWI_MIN((unsigned)TICK_MS, timeout_ms)) < 0 && errno != EINTR)
+		struct pollfd f[PAIR_SIDES_MAX];
+		for (int i = 0; i < p->sides; i++)
+			f[i] = (struct pollfd){.fd = p->gone[i] ? -1 : p->up[i], .events = POLLIN};
+		if (poll(f, (nfds_t)p->sides, (int)RPWI_MIN((unsigned)TICK_MS, timeout_ms)) < 0 &&
+			errno != EINTR)
 			return -errno;
-		for (int i = 0; i < 2; i++) {
+		for (int i = 0; i < p->sides; i++) {
 			if (!f[i].revents)
 				continue;
 			*role = i;
 			ssize_t n = recv(p->up[i], message, room, MSG_DONTWAIT);
 			return n > 0 ? (int)n : gone(p, i);
 		}
-		/* Where the same call lasts: a poller makes many, and a side that waits for the
-		 * other is in none. */
-		for (int i = 0; i < 2; i++) {
-			uint64_t n = calls_made(p, i);
-			if (n != made[i] || !pair_call(p, i)) {
-				made[i] = n;
-				since[i] = rpwi_now_ns();
-			} else if (rpwi_now_ns() - since[i] > stuck_ms * RPWI_NS_PER_MS) {
+		for (int i = 0; i < p->sides; i++)
+			if (is_stuck(p, i, &last[i], stuck_ms)) {
 				*role = i;
 				return -ETIMEDOUT;
 			}
-		}
 	}
 	return 0;
 }

@@ -2,7 +2,9 @@
 /* pair.h - two processes that load a plugin and talk through it, and a third that watches them and
  * never loads it. Handles go between the two as opaque bytes, over a socketpair. What the plugin
  * does to a process (crash, hang) is a fact that the watcher reports: each call to the plugin is
- * named in shared memory while it lasts. conform.c and `ropeway plugin bench` stand on it.
+ * named in shared memory while it lasts. conform.c and `ropeway plugin bench` stand on it. A plugin
+ * for one-sided operations has up to PAIR_SIDES_MAX processes: they have no sockets between them,
+ * and share notes and counts instead.
  *
  * The processes are forked before anything is loaded, die with their parent, and run a body, which
  * gets messages from the parent (pair_ask) and answers.
@@ -18,29 +20,38 @@ enum {
 	PAIR_THREADS = 4,    /* of a side, that call the plugin */
 	PAIR_SAID = 200,     /* of the plugin's last warning */
 	PAIR_MESSAGE = 1024, /* between parent and sides */
+	PAIR_SIDES_MAX = 8,
+	PAIR_NOTE = 256, /* what a side shows to all */
+	PAIR_COUNTS = 4,
 };
 
 struct pair_shared {
-	struct side_watch watch[2][PAIR_THREADS];
-	char said[2][PAIR_SAID];
+	int sides;
+	struct side_watch watch[PAIR_SIDES_MAX][PAIR_THREADS];
+	char said[PAIR_SIDES_MAX][PAIR_SAID];
+	_Atomic bool gone[PAIR_SIDES_MAX]; /* as the watcher has seen it */
 	struct {
 		_Alignas(64) _Atomic uint32_t arrived;
-	} meeting[2];
+	} meeting[PAIR_SIDES_MAX];
+	char note[PAIR_SIDES_MAX][PAIR_NOTE];
+	_Alignas(64) _Atomic uint64_t count[PAIR_SIDES_MAX][PAIR_COUNTS];
 };
 
 typedef void pair_body(struct side *s, void *arg);
 
 struct pair {
-	pid_t pid[2];
-	int up[2];
+	int sides;
+	pid_t pid[PAIR_SIDES_MAX];
+	int up[PAIR_SIDES_MAX];
 	struct pair_shared *shared;
-	bool gone[2];
-	int status[2]; /* of waitpid, once gone */
+	bool gone[PAIR_SIDES_MAX];
+	int status[PAIR_SIDES_MAX]; /* of waitpid, once gone */
 };
 
 /* ---- the watcher ---- */
-/* core: what each side is pinned to, or NULL. 0 or -errno. */
-int pair_start(struct pair *p, pair_body *body, void *arg, unsigned timeout_ms, const int *core);
+/* sides: 2 or more. core: what each side is pinned to, or NULL. 0 or -errno. */
+int pair_start(struct pair *p, int sides, pair_body *body, void *arg, unsigned timeout_ms,
+	const int *core);
 /* Kills and reaps what is left. */
 void pair_end(struct pair *p);
 int pair_ask(struct pair *p, int role, const void *message, size_t len);
@@ -57,6 +68,8 @@ const char *pair_call(const struct pair *p, int role);
 bool side_load(struct side *s, const char *path, int abi);
 bool side_init(struct side *s, const struct ncclnet *n, void **ctx);
 bool side_properties(struct side *s);
+/* What a plugin is given for its messages: the last warning is kept for the watcher. */
+nccl_logger side_logger(struct side *s);
 /* For another thread of this side: 1 to PAIR_THREADS - 1. */
 struct side side_thread(const struct side *s, unsigned thread);
 /* Whole messages to and from the other side; false: it is gone, or the deadline has passed. */
@@ -66,8 +79,12 @@ bool side_take(struct side *s, void *data, size_t len);
 bool side_heard(struct side *s, unsigned timeout_ms);
 /* Both sides come here before either goes on. */
 bool side_meet(struct side *s);
-/* The same by polling shared memory: little noise, for measuring. */
+/* All sides, by polling shared memory: little noise, for measuring. */
 bool side_meet_spinning(struct side *s);
+/* The same in two parts, for a side that has to do something while it waits: side_arrived says
+ * whether all others have come as far as this. */
+uint32_t side_arrive(struct side *s);
+bool side_arrived(const struct side *s, uint32_t ticket);
 /* To the parent. */
 bool side_tell(struct side *s, const void *message, size_t len);
 /* From the parent: its length, 0 when it has gone. */
