@@ -58,7 +58,7 @@ MUTANTS = (
     ("src/check/late.c", "if (rpwi_rq_count(q->t->rq) || !of->ring)", "if (true)", "recv-late-apart"),
     ("src/check/late.c", "q->order.looking = looks = true;", "looks = false;", "recv-late-by-little"),
     ("src/check/late.c", "\tif (q->order.late_ns)\n\t\tlate_in_vain(q, \"\");", "", "recv-late-never"),
-    ("src/check/late.c", "q->srq ? &q->srq->q : &q->rq;", "&q->rq;", "recv-late-shared"),
+    ("src/check/late.c", "q->srq ? &q->srq->q : &q->rq;\n\t/* a fault", "&q->rq;\n\t/* a fault", "recv-late-shared"),
     ("src/check/late.c", "first ? RPWI_RULE_RECV_LATE : RPWI_RULE_RECV_RAN_OUT", "RPWI_RULE_RECV_LATE", "recv-ran-out"),
     ("src/check/late.c", "now_ns - o->rnr_ns < VAIN_NS", "true", "rnr-forever"),
     ("src/check/late.c", "if (cq && !cq->overran)", "if (false)", "cq-overrun"),
