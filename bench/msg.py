@@ -23,7 +23,10 @@ WHAT = {
     "match_posted_100k": "a message, 100,000 receives posted", "match_wild_100k": "a message, 100,000 with masks posted",
     "match_mixed_100k": "a message, 100,000 with another mask posted", "match_early_100k": "a message, 100,000 wait for a receive",
     "match_early_wild_100k": "a receive with a mask, 100,000 messages wait",
+    "loan_64k": "loaned 64 KiB, beside 8 B", "loan_1m": "loaned 1 MiB, beside 8 B", "loan_64m": "loaned 64 MiB, beside 8 B",
+    "loan_touch_64k": "loaned 64 KiB, filled and read", "loan_touch_1m": "loaned 1 MiB, filled and read", "loan_touch_64m": "loaned 64 MiB, filled and read",
 }
+LOANS = {"64k": 64 * KIB, "1m": MIB, "64m": 64 * MIB}
 
 
 AGAINST = [name for name in WHAT if name.startswith(("shm_lat", "shm_rate", "shm_bw", "shm_put", "tcp_lat", "tcp_rate", "tcp_bw", "tcp_put"))]  # rows of `ropeway perf --against`
@@ -53,6 +56,21 @@ def table_rows(seen):
     return interleaved.binned(head, rounds, goal.met if goal else None)
 
 
+def loan_rows(build, quick, only, priority, verbose):
+    """One round: the library's own 8 B one way, then loans, from the send to the return of the view, eight views kept; and filled and read inside of the clock (no goal)."""
+    def figure(*arguments):
+        command = [str(build / "ropeway"), "perf", "--transport", "shm", "--measure", "lat", "--no-bare", "--json", "--duration", "0.1" if quick else "0.5", *map(str, arguments)]
+        return rows_of(command, priority, verbose)["rows"][0]["latency_us"]["p50"]
+    wanted = [name for name in WHAT if name.startswith("loan_") and only in name]
+    own = figure("--ops", "tag", "--sizes", 8) if wanted else None
+    rows = []
+    for name in wanted:
+        touch = ["--touch"] if "touch" in name else []
+        ours = figure("--ops", "loan", "--buffers", 8, "--sizes", LOANS[name.rsplit("_", 1)[1]], *touch)
+        rows.append({"name": name, "unit": "us", "ours": ours, "peer": own, "peer_name": "8 B of the same run", "goal": None if touch else 1.5, "better": "lower"})
+    return rows
+
+
 def rows_of(command, priority, verbose):
     """What a program that prints an array of rows found."""
     if verbose:
@@ -76,6 +94,9 @@ def measure(build, rounds, quick, only, tell, line, priority=False, verbose=Fals
             before = line()
             found = rows_of(command, priority, verbose)
             keep(rows, found, (before, line()))
+        tell(f"round {number} of {rounds}: loans")
+        before = line()
+        keep(rows, loan_rows(build, quick, only, priority, verbose), (before, line()))
     return [row for seen in rows.values() for row in table_rows(seen)]
 
 

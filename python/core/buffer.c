@@ -182,21 +182,6 @@ static int cuda_get(Context *ctx, PyObject *o, PyObject *cai, bool writable, str
 
 /* ---- DLPack: https://dmlc.github.io/dlpack, the part of it that does not change ---- */
 
-enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
-struct dl_tensor {
-	void *data;
-	struct {
-		int32_t type, id;
-	} device;
-	int32_t ndim;
-	struct {
-		uint8_t code, bits;
-		uint16_t lanes;
-	} dtype;
-	int64_t *shape, *strides;
-	uint64_t byte_offset;
-};
-
 static int dlpack_get(Context *ctx, PyObject *o, struct held *h)
 {
 	/* The unversioned form has no word on being read-only; exporters refuse such arrays. */

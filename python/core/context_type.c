@@ -22,18 +22,18 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 static int context_init(PyObject *self, PyObject *args, PyObject *kw)
 {
 	char *names[] = {"loop", "transports", "key_file", "unexpected_bytes_max",
-		"eager_bytes_max", "rdma_devices", "polled", "spin_us", NULL};
+		"eager_bytes_max", "rdma_devices", "polled", "spin_us", "loan_bytes_max", NULL};
 	Context *ctx = (Context *)self;
 	PyObject *loop = Py_None;
 	const char *transports = NULL, *key_file = NULL, *devices = NULL;
-	Py_ssize_t unexpected = 0, eager = 0;
+	Py_ssize_t unexpected = 0, eager = 0, loans = 0;
 	int polled = 0, spin_us = 20;
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "|Ozz$nnzpi", names, &loop, &transports,
-		    &key_file, &unexpected, &eager, &devices, &polled, &spin_us))
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|Ozz$nnzpin", names, &loop, &transports,
+		    &key_file, &unexpected, &eager, &devices, &polled, &spin_us, &loans))
 		return -1;
 	if (ctx->fd)
 		return fail(PyExc_RuntimeError, "__init__ of a context, a second time");
-	if (unexpected < 0 || eager < 0 || spin_us < 0 || spin_us > 20)
+	if (unexpected < 0 || eager < 0 || loans < 0 || spin_us < 0 || spin_us > 20)
 		return fail(PyExc_ValueError,
 			spin_us < 0 || spin_us > 20
 				? "spin_us is from 0 to 20 microseconds"
@@ -45,6 +45,7 @@ static int context_init(PyObject *self, PyObject *args, PyObject *kw)
 	o.eager_bytes_max = (size_t)eager;
 	o.rdma_devices = devices && *devices ? devices : NULL;
 	o.polled = polled;
+	o.loan_bytes_max = (size_t)loans;
 	ctx->spin_ns = (uint64_t)spin_us * 1000;
 	return ctx_open(ctx, &o, loop != Py_None ? loop : NULL);
 }
@@ -320,6 +321,8 @@ static PyMethodDef context_methods[] = {
 	{"recv", FAST(post_recv),
 		"recv(buf, tag=0, mask=ALL)\n--\n\nAs Endpoint.recv, from any endpoint; "
 		"Received.endpoint says from which."},
+	{"recv_view", FAST(post_recv_view),
+		"recv_view(tag=0, mask=ALL)\n--\n\nFrom any endpoint; see Endpoint.recv_view."},
 	{"recv_many", FAST(post_recv_many),
 		"recv_many(bufs, tags=0, mask=ALL)\n--\n\nAs Endpoint.recv_many, from any "
 		"endpoint."},

@@ -127,6 +127,23 @@ struct held {
 int held_get(Context *ctx, PyObject *o, bool writable, struct held *h);
 void held_release(struct held *h);
 
+/* ---- DLPack: https://dmlc.github.io/dlpack, the part of it that does not change ---- */
+
+enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
+struct dl_tensor {
+	void *data;
+	struct {
+		int32_t type, id;
+	} device;
+	int32_t ndim;
+	struct {
+		uint8_t code, bits;
+		uint16_t lanes;
+	} dtype;
+	int64_t *shape, *strides;
+	uint64_t byte_offset;
+};
+
 /* ---- objects ---- */
 
 /* Who takes active messages of one id. */
@@ -156,7 +173,7 @@ struct Context {
 };
 
 enum op_state { OP_PENDING, OP_FINISHED, OP_CANCELLED };
-enum op_kind { OP_NONE, OP_RECV, OP_OBJECT, OP_NUMBER, OP_SENDS, OP_RECVS };
+enum op_kind { OP_NONE, OP_RECV, OP_OBJECT, OP_NUMBER, OP_SENDS, OP_RECVS, OP_VIEW };
 
 /* One request of the library's, and the buffer that is lent to it. */
 struct part {
@@ -228,10 +245,10 @@ typedef struct {
 } Key;
 
 extern PyObject *context_type, *endpoint_type, *listener_type, *operation_type, *memory_type,
-	*key_type, *block_type, *turn_type;
+	*key_type, *block_type, *turn_type, *loan_type, *view_type;
 extern PyTypeObject *received_type;
 extern PyType_Spec context_spec, endpoint_spec, listener_spec, operation_spec, memory_spec,
-	key_spec, block_spec, turn_spec;
+	key_spec, block_spec, turn_spec, loan_spec, view_spec;
 int received_type_make(PyObject *module);
 
 /* Of a type of ours, or of a subclass; NULL with an exception. */
@@ -400,6 +417,16 @@ PyObject *post_recv_many(FAST_ARGS);
 PyObject *post_send_many(FAST_ARGS);
 PyObject *post_recv_obj(FAST_ARGS);
 PyObject *post_probe(FAST_ARGS);
+
+PyObject *post_recv_view(FAST_ARGS);
+
+/* ---- loan.c ---- */
+
+PyObject *endpoint_loan(FAST_ARGS);
+PyObject *endpoint_send_loan(FAST_ARGS);
+/* An empty View, and what the library is to fill; then what it says of the message. */
+PyObject *view_begin(Context *ctx, rpw_view **out);
+void view_filled(PyObject *view, const struct part *part);
 
 /* ---- memory.c, listener.c, am.c: methods of a context ---- */
 

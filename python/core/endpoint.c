@@ -267,9 +267,10 @@ static PyObject *endpoint_info(PyObject *self, PyObject *unused)
 	if (rc < 0)
 		return error_raise(rc, NULL);
 #define TEXT(s) ((s) ? (s) : "")
-	return Py_BuildValue("ssssOini", TEXT(i.transport), TEXT(i.path), TEXT(i.why), TEXT(i.peer),
-		i.connected ? Py_True : Py_False, i.status, (Py_ssize_t)i.eager_bytes_max,
-		(int)i.protection);
+	return Py_BuildValue("ssssOininnn", TEXT(i.transport), TEXT(i.path), TEXT(i.why),
+		TEXT(i.peer), i.connected ? Py_True : Py_False, i.status,
+		(Py_ssize_t)i.eager_bytes_max, (int)i.protection, (Py_ssize_t)i.loan_bytes,
+		(Py_ssize_t)i.loan_bytes_max, (Py_ssize_t)i.view_bytes);
 }
 
 static PyObject *get_closed(PyObject *self, void *unused)
@@ -333,6 +334,24 @@ static PyMethodDef endpoint_methods[] = {
 		"bits of "
 		"`mask`, into `buf` (writable, one piece).\nGives Received(length in bytes, tag). "
 		"Fails with status TRUNCATED where it is longer than the buffer."},
+	{"loan", FAST(endpoint_loan),
+		"loan(nbytes, writable=False)\n--\n\nMemory for one message, which the peer can "
+		"see: "
+		"a Loan, to be filled and given to send_loan. writable: the\nreceiver may write "
+		"into "
+		"its view. Fails with status LIMIT where all is out; the error says who holds "
+		"what."},
+	{"send_loan", FAST(endpoint_send_loan),
+		"send_loan(loan, tag=0, nbytes=None)\n--\n\nSends the bytes of a loan of this "
+		"endpoint, "
+		"all or the first `nbytes`. It is the receiver's then.\nBufferError while "
+		"memoryviews "
+		"or arrays of it live."},
+	{"recv_view", FAST(post_recv_view),
+		"recv_view(tag=0, mask=ALL)\n--\n\nReceives a message where it lies; gives a View, "
+		"whose memory is given back when it and all that was made\nof it have gone. The "
+		"sender "
+		"of a loan can change it: copy what must not change."},
 	{"send_many", FAST(post_send_many),
 		"send_many(bufs, tags=0)\n--\n\nA send of each buffer, as one operation. tags: one "
 		"for all, or a sequence of as many."},

@@ -52,6 +52,8 @@ PyMODINIT_FUNC PyInit__core(void)
 		{"RemoteKey", &key_spec, &key_type},
 		{"Block", &block_spec, &block_type},
 		{"Turn", &turn_spec, &turn_type},
+		{"Loan", &loan_spec, &loan_type},
+		{"View", &view_spec, &view_type},
 	};
 	PyObject *m = PyModule_Create(&definition);
 	if (!m)

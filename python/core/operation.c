@@ -224,7 +224,10 @@ void op_finish(Operation *op, bool quiet)
 		op->state = OP_FINISHED;
 		if (op->status < 0 && !quiet)
 			error_keep(op);
-		else if (op->kind == OP_OBJECT && op->object) {
+		else if (op->kind == OP_VIEW && op->object)
+			view_filled(op->object, &op->one);
+		if (op->status >= 0 && (op->kind == OP_OBJECT || op->kind == OP_VIEW) &&
+			op->object) {
 			op->result = op->object;
 			op->object = NULL;
 		}
@@ -619,7 +622,8 @@ static PyObject *operation_wait(FAST_ARGS)
 static PyObject *get_received(PyObject *self, void *unused)
 {
 	Operation *op = (Operation *)self;
-	if (op->state != OP_FINISHED || (op->kind != OP_RECV && op->kind != OP_OBJECT))
+	if (op->state != OP_FINISHED ||
+		(op->kind != OP_RECV && op->kind != OP_OBJECT && op->kind != OP_VIEW))
 		Py_RETURN_NONE;
 	return part_received(&op->one);
 }

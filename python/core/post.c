@@ -54,6 +54,30 @@ PyObject *post_recv(FAST_ARGS)
 	return recv_post(ctx, ep, a);
 }
 
+PyObject *post_recv_view(FAST_ARGS)
+{
+	static const char *const names[] = {"tag", "mask"};
+	PyObject *a[2];
+	uint64_t tag = 0, mask = UINT64_MAX;
+	rpw_request *r = NULL;
+	rpw_view *view = NULL;
+	Endpoint *ep;
+	Context *ctx = owner_of(self, &ep);
+	if (args_get("recv_view", names, 2, 0, args, nargs, kwnames, a) ||
+		args_u64(a[0], "the tag", &tag) || args_u64(a[1], "the mask", &mask))
+		return NULL;
+	Operation *op = post_begin(ctx, ep, OP_VIEW, NULL, false);
+	if (!op)
+		return NULL;
+	op->object = view_begin(ctx, &view);
+	if (!op->object) {
+		Py_DECREF(op);
+		return NULL;
+	}
+	int rc = rpw_recv_view(ctx->c, c_endpoint(ep), tag, mask, view, &r);
+	return op_posted(op, rc, r);
+}
+
 /* ---- several at once ---- */
 
 static int part_post(struct part *part, uint64_t mask)

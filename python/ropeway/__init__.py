@@ -24,7 +24,7 @@ import contextvars as _contextvars
 import typing as _typing
 
 from . import _core as core, _errors
-from ._core import ALL, Memory, Operation, Received, RemoteKey
+from ._core import ALL, Loan, Memory, Operation, Received, RemoteKey, View
 from ._errors import Error, Status, Timeout
 
 core._setup(
@@ -60,6 +60,7 @@ __all__ = [
     "Error",
     "Info",
     "Listener",
+    "Loan",
     "Memory",
     "MemoryDoor",
     "Operation",
@@ -69,6 +70,7 @@ __all__ = [
     "Statistics",
     "Status",
     "Timeout",
+    "View",
     "blocking",
     "connect",
     "context",

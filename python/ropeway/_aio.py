@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import os
+import time
 import weakref
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, NamedTuple
@@ -54,6 +55,9 @@ class Info(NamedTuple):
     status: Status  # why it ended
     eager_bytes_max: int
     protection: Protection
+    loan_bytes: int  # on loan now: held by this program, or by the peer
+    loan_bytes_max: int
+    view_bytes: int  # of the peer's loans, in views of this program
 
 
 class Statistics(NamedTuple):
@@ -75,9 +79,9 @@ class Statistics(NamedTuple):
 
 
 def info_of(ep: core.Endpoint) -> Info:
-    transport, path, why, peer, connected, status, eager, protection = ep._info()
+    transport, path, why, peer, connected, status, eager, protection, *loans = ep._info()
     return Info(
-        transport, path, why, peer, connected, Status(status), eager, Protection(protection)
+        transport, path, why, peer, connected, Status(status), eager, Protection(protection), *loans
     )
 
 
@@ -107,6 +111,20 @@ class Endpoint(core.Endpoint):
         """Which path it has and why, as Info. Error (INVALID) after close()."""
         return info_of(self)
 
+    async def wait_loan(
+        self, nbytes: int, writable: bool = False, timeout: float | None = None
+    ) -> core.Loan:
+        """As loan(), but where all is out it waits for the peer, `timeout` seconds at most."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                return self.loan(nbytes, writable)
+            except Error as e:
+                late = until is not None and time.monotonic() >= until
+                if e.status != Status.LIMIT or late or nbytes > self.info().loan_bytes_max:
+                    raise
+            await asyncio.sleep(LOAN_LOOK_S)  # nobody is woken when a loan comes back
+
     async def __aenter__(self) -> Endpoint:
         return self
 
@@ -128,6 +146,7 @@ class Endpoint(core.Endpoint):
 
 
 SHUTDOWN_S = 5.0
+LOAN_LOOK_S = 0.001
 
 
 class ListenerBase:
@@ -279,6 +298,7 @@ class Context(ContextBase):
     eager_bytes_max       messages up to this go at once; 0: as measured for each transport
     rdma_devices          "mlx5_0,mlx5_1": verbs uses these, and no others
     polled                see rpw_context_options in ropeway.h
+    loan_bytes_max        of loans, for each endpoint; 0: 1 GiB
     spin_us               0 to 20: how long an await looks itself before the loop goes to sleep,
                           where no other task is ready
     """

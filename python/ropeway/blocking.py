@@ -13,10 +13,11 @@ from __future__ import annotations
 
 # mypy: disable-error-code="override, assignment"
 import collections
+import time
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from . import _core as core
-from ._aio import ContextBase, Info, ListenerBase, info_of
+from ._aio import LOAN_LOOK_S, ContextBase, Info, ListenerBase, info_of
 from ._core import ALL
 from ._errors import Error, Status, Timeout
 from ._types import text_of
@@ -71,6 +72,34 @@ class Endpoint(core.Endpoint):
     ) -> list[Received]:
         """A receive into each; gives a list of Received."""
         return _finish(core.Endpoint.recv_many(self, bufs, tags, mask), timeout)
+
+    def loan(
+        self, nbytes: int, writable: bool = False, timeout: float | None = None
+    ) -> core.Loan:
+        """Memory for one message; where all is out it waits for the peer."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                return core.Endpoint.loan(self, nbytes, writable)
+            except Error as e:
+                late = until is not None and time.monotonic() >= until
+                if e.status != Status.LIMIT or late or nbytes > self.info().loan_bytes_max:
+                    raise
+            self.context.wait(LOAN_LOOK_S)
+
+    def send_loan(
+        self,
+        loan: core.Loan,
+        tag: int = 0,
+        nbytes: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Passes it on."""
+        return _finish(core.Endpoint.send_loan(self, loan, tag, nbytes), timeout)
+
+    def recv_view(self, tag: int = 0, mask: int = ALL, timeout: float | None = None) -> core.View:
+        """Gives the message where it lies."""
+        return _finish(core.Endpoint.recv_view(self, tag, mask), timeout)
 
     def send_obj(self, buf: Buffer, timeout: float | None = None) -> None:
         """Until the receiver has taken it."""
@@ -224,6 +253,10 @@ class Context(ContextBase):
     ) -> Received:
         """From any endpoint; Received.endpoint says from which."""
         return _finish(core.Context.recv(self, buf, tag, mask), timeout)
+
+    def recv_view(self, tag: int = 0, mask: int = ALL, timeout: float | None = None) -> core.View:
+        """From any endpoint."""
+        return _finish(core.Context.recv_view(self, tag, mask), timeout)
 
     def recv_many(
         self,

@@ -22,11 +22,17 @@ static rpw_loaned filled(rpw_endpoint *ep, size_t len, uint64_t seed)
 }
 
 /* A long one may be complete only when it has its receive. */
+static rpw_request *pass_begin(struct pair *p, size_t len, uint64_t tag)
+{
+	rpw_request *s = NULL;
+	rpw_loaned l = filled(p->ea, len, tag);
+	CHECK(rpw_send_loan(p->ea, &l, len, tag, &s) >= 0);
+	CHECK(!l.data);
+	return s;
+}
 static void pass(struct pair *p, size_t len, uint64_t tag)
 {
-	rpw_loaned l = filled(p->ea, len, tag);
-	CHECK(rpw_send_loan(p->ea, &l, len, tag, NULL) >= 0);
-	CHECK(!l.data);
+	rpw_request_destroy(pass_begin(p, len, tag));
 }
 
 static rpw_view taken(struct pair *p, size_t len, uint64_t tag)
@@ -197,10 +203,13 @@ static void other(int port_pipe, enum fate fate)
 	while (!p.ea)
 		rpw_context_progress(p.a);
 	p.eb = p.ea;
+	rpw_request *s[5];
 	for (uint64_t k = 0; k < 5; k++)
-		pass(&p, 70000, k);
-	for (uint64_t k = 0; k < 3; k++)
+		s[k] = pass_begin(&p, 70000, k);
+	for (uint64_t k = 0; k < 3; k++) {
 		taken(&p, 70000, k);
+		IS(ended(&p, RPW_IN_PROGRESS, s[k]), RPW_OK);
+	}
 	filled(p.ea, 100, 1);
 	if (fate == KILLED)
 		raise(SIGKILL);

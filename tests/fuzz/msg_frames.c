@@ -200,6 +200,16 @@ void fuzz_inject(unsigned to)
 		head_len += sizeof(ask);
 		break;
 	}
+	case FRAME_LOAN: {
+		struct loan_body l = {.slot = b % 8,
+			.number = 1 + b % 3,
+			.len = b & 64 ? fuzz_some_number() : fuzz_some_len()};
+		if (!fake_pool(fake_made_by(to), &l.pool, &l.generation))
+			l.pool = b;
+		memcpy(body, &l, sizeof(l));
+		len = sizeof(l);
+		break;
+	}
 	case FRAME_PART:
 		f.h.tag = ep->link.parts.len;
 		len = fuzz_some_len() % 8192;

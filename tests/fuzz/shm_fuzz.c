@@ -443,15 +443,6 @@ static void forge_board(void)
 			(uint32_t)some_number());
 }
 
-/* As link.c has it. */
-struct note {
-	uint32_t magic;
-	uint16_t version, type;
-	uint8_t context[16];
-	uint32_t index, writable;
-	uint64_t nonce, addr, value;
-};
-
 static int some_fd(void)
 {
 	uint8_t how = fuzz_u8(&run.in);
@@ -472,13 +463,19 @@ static void forge_note(void)
 	if (!l || l->socket.fd < 0)
 		return;
 	struct shm_desc d = some_forged_desc(1, how);
-	struct note n = {.magic = 0x4d485352,
+	struct shm_note n = {.magic = SHM_NOTE_MAGIC,
 		.version = SHM_VERSION,
-		.type = 3,
+		.type = how & 32 ? SHM_POOL : SHM_PASSED,
 		.index = d.index,
 		.writable = how & 1,
 		.nonce = d.nonce,
 		.value = how & 64 ? REGION : some_number()};
+	if (how & 32) { /* of its endpoint, and small enough to be shown */
+		n.index = how & 1;
+		n.nonce = some_number() << 32 | some_number() % 4;
+		n.addr = how & 64 ? TRAN_LOAN_ALIGN : some_number();
+		n.value = some_number();
+	}
 	if (how & 4)
 		((uint8_t *)&n)[fuzz_u8(&run.in) % sizeof(n)] = fuzz_u8(&run.in);
 	int fds[3], count = how >> 3 & 3;

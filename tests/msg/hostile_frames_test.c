@@ -6,6 +6,56 @@
 #include "msg/wire.h"
 #include "msg_test.h"
 
+/* Loans that were never made, beside one that was: wrong pools, slots, lengths and numbers, also of
+ * pools that are there. At worst the endpoint fails; no view reaches beyond its pool. */
+static void hostile_loans(void **state)
+{
+	FOR_SEEDS (seeds, 300) {
+		struct pair p;
+		rpw_view v[8];
+		rpw_request *r[8];
+		static char in[64];
+		fake.rng = seeds.rng;
+		pair_open(&p, transport);
+		rpw_loaned l = RPW_LOANED_INIT;
+		assert_int_equal(rpw_loan(p.ea, 4096, 0, 0, &l), RPW_OK);
+		for (int i = 0; i < 8; i++) {
+			v[i] = (rpw_view)RPW_VIEW_INIT;
+			assert_true(
+				(fake_random() & 1
+						? rpw_recv_view(p.b, NULL, 0, 0, &v[i], &r[i])
+						: rpw_recv(p.b, NULL, in, 64, 0, 0, &r[i])) >= 0);
+		}
+		for (int i = 0; i < 12; i++) {
+			struct frame_head h = {.type = FRAME_LOAN, .tag = fake_random() % 8};
+			struct loan_body b = {.slot = (uint32_t)(fake_random() % 70),
+				.number = fake_random() % 4,
+				.len = fake_random() % 3 ? fake_random() % 4200 : fake_random()};
+			fake_pool(fake_made_by(true), &b.pool, &b.generation);
+			b.pool += fake_random() % 8 == 0;
+			b.generation ^= fake_random() % 8 == 0;
+			fake_inject(fake_last_made(), &h, sizeof(h), &b,
+				(unsigned)(fake_random() % 8 ? sizeof(b)
+							     : fake_random() % sizeof(b)));
+			both(&p);
+		}
+		for (int i = 0; i < 30; i++)
+			both(&p);
+		for (int i = 0; i < 8; i++) {
+			for (size_t k = 0, n = v[i].data ? v[i].length : 0; k < n; k++)
+				in[k % 64] ^= ((char *)v[i].data)[k];
+			if (v[i].data && fake_random() & 1)
+				assert_int_equal(rpw_view_release(&v[i]), RPW_OK);
+		}
+		rpw_loan_return(&l);
+		pair_close(&p);
+		for (int i = 0; i < 8; i++)
+			if (v[i].data)
+				assert_int_equal(rpw_view_release(&v[i]), RPW_OK);
+		assert_int_equal(fake_pools(), 0);
+	}
+}
+
 /* The one that listens is the last made. A peer of bad will may fail its endpoint, and nothing
  * else. */
 static void hostile_frames(void **state)
@@ -122,6 +172,7 @@ int hostile_tests(void)
 {
 	static const struct CMUnitTest tests[] = {
 		CASE(hostile_frames),
+		CASE(hostile_loans),
 		CASE(hostile_words),
 	};
 	return cmocka_run_group_tests_name(transport, tests, NULL, NULL);
