@@ -289,7 +289,8 @@ void receive_for_others(struct dport *p)
 
 /* ---- lanes ---- */
 
-static struct dqp *last_qp; /* whose the last packet of a lane was; NULL: not known */
+static struct rpwi_alike last; /* packet of a lane that was decoded */
+static struct dqp *last_qp;    /* whose the last one of all was; NULL: not known */
 /* Of the run that is being fetched; the QP is NULL unless that of its first packet is there. */
 static struct rpwi_places places;
 
@@ -324,13 +325,13 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 		rx_segment(NULL, &rx, &icrc, p->payload, p->len, 0, now_ns);
 		return;
 	}
-	struct rpwi_pkt pkt;
-	if (RPWI_UNLIKELY(rpwi_pkt_decode_parts(p->data, p->hdr_len, p->payload, p->len, &pkt) ||
-			  (p->more && !rpwi_opcode_may_have_more(pkt.opcode)))) {
+	struct rpwi_pkt *pkt = &last.pkt;
+	if (RPWI_UNLIKELY(rpwi_pkt_decode_next(p->data, p->hdr_len, p->payload, p->len, &last) ||
+			  (p->more && !rpwi_opcode_may_have_more(pkt->opcode)))) {
 		h->n.decode_errors++;
 		return;
 	}
-	struct dqp *q = lane_qp(pkt.dqpn);
+	struct dqp *q = lane_qp(pkt->dqpn);
 	if (RPWI_UNLIKELY(!q)) {
 		h->n.no_qp++;
 		return;
@@ -340,7 +341,7 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 	qp_hold(q);
 	unsigned parts = rpwi_lane_packet_parts(p);
 	if (RPWI_UNLIKELY(parts > 1 && (rpwi_plan_on || rpwi_tap_enabled ||
-					       (p->more && !rpwi_qp_takes_more(&q->t, &pkt))))) {
+					       (p->more && !rpwi_qp_takes_more(&q->t, pkt))))) {
 		struct lane_packet one;
 		for (unsigned i = 0; i < parts; i++) {
 			rpwi_lanes_nth(h->lanes, p, i, &one);
@@ -353,12 +354,12 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 		rpwi_lane_packet_ack(p, &ack);
 		rpwi_qp_rx(&q->t, &ack, &meta, now_ns);
 	}
-	pkt.more = (uint16_t)p->more;
-	pkt.placed = p->placed;
-	pkt.ackreq |= p->more_ack;
-	pkt.payload_len = p->len * (1 + p->more);
+	pkt->more = (uint16_t)p->more;
+	pkt->placed = p->placed;
+	pkt->ackreq |= p->more_ack;
+	pkt->payload_len = p->len * (1 + p->more);
 	h->n.rx_packets += parts;
-	to_qp(q, &pkt, &meta, now_ns);
+	to_qp(q, pkt, &meta, now_ns);
 }
 
 /* Like the last one of its QP, where nobody looks at packets: without a copy of its headers. */

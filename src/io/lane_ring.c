@@ -538,6 +538,13 @@ static inline void ask_ahead(const struct lane_reader *r, const struct lane_slot
 		__builtin_prefetch(&r->mem->slot[(r->pos + i) % LANE_SLOTS]);
 }
 
+/* A long message has few packets that are one, so the others are not looked at twice. */
+static inline bool is_only(uint8_t opcode)
+{
+	unsigned op = opcode & 0x1f;
+	return rpwi_op_has(op, RPWI_F_FIRST) && rpwi_op_has(op, RPWI_F_LAST);
+}
+
 bool rpwi_lane_reader_brief(const struct lane_reader *r, struct rpwi_brief *b)
 {
 	const struct lane_slot *at = &r->mem->slot[r->pos % LANE_SLOTS];
@@ -562,7 +569,8 @@ bool rpwi_lane_reader_brief(const struct lane_reader *r, struct rpwi_brief *b)
 		if (s.len > room - s.hdr_len)
 			return false;
 	} else {
-		if (kind != LANE_BULK || !in_bulk(s.bulk, s.len, RPWI_MTU_MAX))
+		if (kind != LANE_BULK || !is_only(at->data[0]) ||
+			!in_bulk(s.bulk, s.len, RPWI_MTU_MAX))
 			return false;
 		b->payload = r->mem->bulk + s.bulk;
 	}

@@ -235,6 +235,33 @@ int rpwi_pkt_decode_parts(const uint8_t *hdr, size_t hdr_len, const uint8_t *pay
 	return decode_payload(payload, payload_len + out->pad, out);
 }
 
+int rpwi_pkt_decode_next(const uint8_t *hdr, size_t hdr_len, const uint8_t *payload,
+	size_t payload_len, struct rpwi_alike *last)
+{
+	struct rpwi_pkt *p = &last->pkt;
+	if (RPWI_LIKELY(last->known && hdr_len == p->hdr_len && payload_len == last->payload_len &&
+			!memcmp(hdr, last->bth, sizeof(last->bth)))) {
+		uint32_t third = rpwi_get_be32(hdr + BTH_ACKREQ);
+		p->ackreq = third >> 24 & BTH_A;
+		p->psn = third & RPWI_PSN_MASK;
+		p->payload = payload;
+		p->payload_len = (uint32_t)payload_len;
+		p->more = 0;
+		p->placed = false;
+		if (hdr_len > RPWI_BTH_LEN)
+			decode_extended(hdr + RPWI_BTH_LEN, rpwi_pkt_svc(p),
+				rpwi_op_info[rpwi_pkt_op(p)].flags, p);
+		return RPWI_DECODE_OK;
+	}
+	int rc = rpwi_pkt_decode_parts(hdr, hdr_len, payload, payload_len, p);
+	last->known = !rc;
+	if (RPWI_UNLIKELY(rc))
+		return rc;
+	memcpy(last->bth, hdr, sizeof(last->bth));
+	last->payload_len = (uint32_t)payload_len;
+	return RPWI_DECODE_OK;
+}
+
 bool rpwi_opcode_may_have_more(uint8_t opcode)
 {
 	unsigned op = opcode & 0x1f;

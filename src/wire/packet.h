@@ -171,6 +171,18 @@ int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out);
  * RPWI_DECODE_SHORT. */
 int rpwi_pkt_decode_parts(const uint8_t *hdr, size_t hdr_len, const uint8_t *payload,
 	size_t payload_len, struct rpwi_pkt *out);
+/* Of those that come one after the other most are alike: the same headers but for the acknowledge
+ * request, the PSN and what their extended headers say, the same length. State of the last one
+ * decoded; zeroed: nothing. */
+struct rpwi_alike {
+	bool known;
+	uint8_t bth[8]; /* as it came, without the word that ends in the PSN */
+	uint32_t payload_len;
+	struct rpwi_pkt pkt;
+};
+/* As rpwi_pkt_decode_parts, into `last`; of one like the one before it only what differs. */
+int rpwi_pkt_decode_next(const uint8_t *hdr, size_t hdr_len, const uint8_t *payload,
+	size_t payload_len, struct rpwi_alike *last);
 /* Can such a packet stand for some that follow it? A FIRST or MIDDLE of a SEND or WRITE over RC. */
 bool rpwi_opcode_may_have_more(uint8_t opcode);
 /* A BTH of such a packet becomes that of the n-th one after it in the middle of its message. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* lane_places_test.c - messages that the receiver fetches from the sender's memory, at once to
- * where they belong (rpwi_places_next): SENDs of any length, into receives of several pieces, too early
- * for their receive, with short ones in between; and WRITEs that need no order. Each byte is what
- * was sent, and none beside the message has changed. TEST_ROUNDS: how many. */
+ * where they belong (rpwi_places_next): SENDs of any length, into receives of several pieces, too
+ * early for their receive, with short ones in between; and WRITEs that need no order. Each byte is
+ * what was sent, and none beside the message has changed. TEST_ROUNDS: how many. */
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

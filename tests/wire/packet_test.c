@@ -233,6 +233,64 @@ static void garbled_packets_are_refused(void **state)
 	assert_int_equal(decode_one(0x0c, 0x00, 64), RPWI_DECODE_TOO_LONG);
 }
 
+/* Runs of packets that are alike, and each that is not, come out as if each were decoded alone. */
+static void packets_like_the_last_one_decode_as_any(void **state)
+{
+	struct rpwi_alike last = {0};
+	static uint8_t payload[RPWI_MTU_MAX];
+	struct rng rng = {test_seed(1)};
+	unsigned bad = 0, again = 0;
+
+	for (unsigned n = 0; n < 200000; n++) {
+		uint8_t hdr[RPWI_HDR_MAX], before[8];
+		static struct rpwi_pkt p;
+		static uint32_t len;
+		size_t h;
+		uint64_t random = rng_next(&rng);
+		unsigned draw = (unsigned)(random >> 33);
+		if (!(draw % 8)) {
+			unsigned i = draw / 8 % RPWI_ARRAY_LEN(expected);
+			len = expected[i].payload ? draw / 512 % 17 : 0;
+			p = sample(expected[i].opcode, len);
+			p.dqpn = draw / 4096 % 3 + 2;
+			p.solicited = draw & 64;
+			p.becn = draw & 128;
+		}
+		p.psn = draw & RPWI_PSN_MASK;
+		p.ackreq = draw & 256;
+		p.va = random;
+		p.rkey = draw;
+		p.imm_be = draw * 3;
+		p.syndrome = (uint8_t)draw;
+		p.msn = draw >> 8 & RPWI_PSN_MASK;
+		h = rpwi_pkt_encode(&p, hdr);
+		if (!(draw / 1024 % 10)) {
+			hdr[draw % h] ^= (uint8_t)(draw >> 3); /* or what else may come */
+			hdr[1] |= 0x40;                        /* M, as check_fields wants it */
+			h -= draw / 64 % 8 == 1;
+		}
+		struct rpwi_pkt want, *got = &last.pkt;
+		int rc = rpwi_pkt_decode_parts(hdr, h, payload, len, &want);
+		memcpy(before, last.bth, sizeof(before));
+		again += last.known && !memcmp(before, hdr, sizeof(before));
+		assert_int_equal(rpwi_pkt_decode_next(hdr, h, payload, len, &last), rc);
+		bad += rc != 0;
+		if (rc)
+			continue;
+		check_fields(&want, got);
+		assert_int_equal(got->hdr_len, want.hdr_len);
+		assert_int_equal(got->payload_len, want.payload_len);
+		assert_ptr_equal(got->payload, payload);
+		assert_int_equal(got->more, 0);
+		assert_int_equal(got->placed, 0);
+		got->more = 3; /* as whoever takes it may have it */
+		got->placed = true;
+		got->payload_len *= 4;
+	}
+	assert_true(bad > 1000);
+	assert_true(again > 100000);
+}
+
 static void psn_arithmetic_wraps(void **state)
 {
 	assert_int_equal(rpwi_psn_add(0xffffff, 1), 0);
@@ -262,6 +320,7 @@ int main(void)
 		cmocka_unit_test(unknown_opcodes_are_refused_and_known_ones_named),
 		cmocka_unit_test(truncated_packets_are_refused),
 		cmocka_unit_test(garbled_packets_are_refused),
+		cmocka_unit_test(packets_like_the_last_one_decode_as_any),
 		cmocka_unit_test(psn_arithmetic_wraps),
 		cmocka_unit_test(syndromes_have_kinds),
 	};
