@@ -371,9 +371,20 @@ void rpwi_qp_recv_posted(struct rpwi_qp *qp);
 struct rpwi_rxmeta {
 	const struct rpwi_flow *flow;
 	uint8_t ttl, tos;
+	/* where packets come that rpwi_qp_rx_short may take: the BTH as it came, and as in struct
+	 * rpwi_brief. Else NULL and 0 */
+	const uint8_t *bth;
+	uint64_t from;
 };
 void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *pkt, const struct rpwi_rxmeta *meta,
 	uint64_t now_ns);
+
+/* What rpwi_qp_rx comes to for a SEND ONLY or WRITE ONLY whose first 8 bytes are those of the last
+ * one that came in its turn, by the same pair of addresses, since anybody changed the QP: without
+ * decoding it, nor looking at what has been looked at then. rpwi_qp_rx does what it did not. */
+enum rpwi_short_rx { RPWI_RX_NONE, RPWI_RX_ACK, RPWI_RX_ALL }; /* ACK: the one that leads */
+enum rpwi_short_rx rpwi_qp_rx_short(
+	struct rpwi_qp *qp, const struct rpwi_brief *m, uint64_t now_ns);
 
 /* Append what the QP may send now to the batch: first READ and atomic responses, then the ACK or
  * NAK owed, then requests (as the window allows), all to one destination (a UD batch ends where the
@@ -388,6 +399,8 @@ void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t 
 static inline bool rpwi_qp_sends_short(const struct rpwi_qp *qp) { return !qp->slow; }
 bool rpwi_qp_tx_short(
 	struct rpwi_qp *qp, struct rpwi_short *out, uint32_t len_max, uint64_t now_ns);
+/* The same of a QP in RTS that has nothing to send but a plain ACK that is owed. */
+bool rpwi_qp_ack_short(struct rpwi_qp *qp, struct rpwi_short *out);
 /* As rpwi_qp_tx_fault, of that. The ACK that was to lead it goes into the batch. */
 void rpwi_qp_tx_short_fault(struct rpwi_qp *qp, const struct rpwi_short *s, struct rpwi_txb *b);
 /* The batch that rpwi_qp_tx filled has been handed to the kernel: the UC and UD WQEs in it complete

@@ -126,6 +126,19 @@ void *rpwi_places_next(struct rpwi_places *at, const struct rpwi_pkt *p)
 	return to;
 }
 
+void rpwi_rcv_done_plain(struct rpwi_qp *qp, uint32_t byte_len, bool solicited)
+{
+	struct ibv_wc wc = {
+		.wr_id = qp->rcv.wr_id,
+		.status = IBV_WC_SUCCESS,
+		.byte_len = byte_len,
+		.opcode = IBV_WC_RECV,
+	};
+
+	qp->n->recvs++;
+	rpwi_qp_complete_recv(qp, &wc, solicited);
+}
+
 void rpwi_rcv_done(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t byte_len)
 {
 	unsigned op = rpwi_pkt_op(p);

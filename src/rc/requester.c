@@ -626,7 +626,8 @@ bool rpwi_req_tx_short(
 	if (qp->slow || qp->sq_tail - qp->sq_cur != 1 || w->len > len_max || w->nsge > 1 ||
 		!is_short(qp, w) || window_room(qp) < RPWI_TXB_PKTS)
 		return false;
-	*out = (struct rpwi_short){.data = w->inl, .len = w->len};
+	out->data = w->inl;
+	out->len = w->len;
 	if (w->nsge && w->len) {
 		out->data = qp->ops->mem_map(qp, w->sge->lkey, w->sge->addr, w->len);
 		if (RPWI_UNLIKELY(!out->data))
