@@ -49,7 +49,6 @@ static void order_who_leans(void)
 /* In a process of several threads the kernel takes milliseconds for that. */
 void rpwi_lean_prepare(void)
 {
-	rpwi_locks_mine.never_leans = true;
 	__atomic_store_n(
 		&rpwi_lean.ready, order_others(MEMBARRIER_REGISTER_PRIVATE), __ATOMIC_RELEASE);
 }

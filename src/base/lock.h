@@ -76,7 +76,7 @@ extern struct rpwi_lean {
 	unsigned row, enough;
 	bool ready; /* the kernel knows of it */
 } rpwi_lean;
-/* Without any lock, of a thread that is never to lean: others may from now on. */
+/* Without any lock: from now on threads may lean. It may take 10 ms. */
 void rpwi_lean_prepare(void);
 
 /* Bits of this thread, set before a lock is asked for and after it was got: a signal may come in
