@@ -394,7 +394,7 @@ void *receive_place(void *arg, bool first, const struct lane_headers *h)
 		if (!q)
 			return NULL;
 		qp_hold(q);
-		rpwi_places_begin(&places, &q->t);
+		rpwi_places_begin(&places, &q->t, hca_here.writes_unordered);
 	}
 	pkt.more = (uint16_t)h->more;
 	pkt.payload_len = h->len * (1 + h->more);
