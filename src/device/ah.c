@@ -165,6 +165,7 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, un
 
 int ah_reach(struct dah *ah)
 {
+	rpwi_shield();
 	return av_reach(
 		to_dctx(ah->ibv.context)->dev, &ah->av, 0, RPWI_MTU_MAX, &ah->port, &ah->peer);
 }
