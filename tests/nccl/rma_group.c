@@ -68,8 +68,16 @@ void rank_said(
 
 static uint64_t deadline(void) { return rpwi_now_ns() + GROUP_WAIT_S * RPWI_NS_PER_S; }
 
+void rank_settle(struct rank *r)
+{
+	bool failed;
+	if (r->coll)
+		r->n.calls->query(r->n.table, r->coll, r->ctx, &failed);
+}
+
 void rank_barrier(struct rank *r)
 {
+	rank_settle(r);
 	uint64_t until_ns = deadline();
 	unsigned want = ++r->barriers * (unsigned)r->ranks;
 	atomic_fetch_add(&r->g->arrived, 1);

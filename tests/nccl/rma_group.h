@@ -83,6 +83,9 @@ void rank_fail(const struct rank *r, const char *fmt, ...)
 void rank_said(
 	const struct rank *r, int line, const char *call, int rc, int expected, const char *word);
 const char *rank_warned(void);
+/* What this thread has read of its window is before what peers put there once they are told. That
+ * is so by way of their processes; but ThreadSanitizer sees only the plugin's lock. */
+void rank_settle(struct rank *r);
 /* All ranks that live are here. */
 void rank_barrier(struct rank *r);
 /* Beside the barrier: words that all ranks share. */

@@ -260,6 +260,7 @@ static void passive(struct rank *r)
 		rank_await(r, &w->signal[0], k + 1, false);
 		size_t size = k % 2 ? BIG : 100;
 		RANK_TRUE(r, pattern_wrong(w->at, size, k) == size);
+		rank_settle(r);
 		atomic_fetch_add(rank_shared(r, 0), 1);
 	}
 	if (rank_has_iget(r) && !r->rank)
