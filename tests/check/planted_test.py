@@ -3,6 +3,7 @@
 
 Usage: planted_test.py BUILD [CASE...]
        planted_test.py --plugin BUILD [CASE...]     the same for callers of NCCL's plugin API, through `ropeway plugin trace`'s library
+       planted_test.py --rma BUILD [CASE...]        and of one-sided operations, with the reference plugin of tests/nccl behind it
        planted_test.py --rpw BUILD [CASE...]        and for programs of the messaging library, over shm and tcp
 """
 import json
@@ -12,12 +13,12 @@ import subprocess
 import sys
 import tempfile
 
-PLUGIN, RPW = sys.argv[1] == "--plugin", sys.argv[1] == "--rpw"
+PLUGIN, RPW, RMA = sys.argv[1] in ("--plugin", "--rma"), sys.argv[1] == "--rpw", sys.argv[1] == "--rma"
 if PLUGIN or RPW:
     del sys.argv[1]
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 TRACER = BUILD / "libnccl-net-ropeway-trace.so"
-PLANTED = BUILD / "tests" / "check" / ("planted_plugin" if PLUGIN else "planted_rpw" if RPW else "planted")
+PLANTED = BUILD / "tests" / "check" / ("planted_rma" if RMA else "planted_plugin" if PLUGIN else "planted_rpw" if RPW else "planted")
 WAYS = ("call",) if PLUGIN else ("shm", "tcp") if RPW else ("auto", "udp")
 # What a process sees of a peer without the checker, by the lane between them.
 LANE = {"key-bounds-asks", "key-unknown-asks"}
@@ -38,7 +39,7 @@ def found(case, kind, wire, folder):
     report = folder / f"{case}-{kind}-{wire.replace(' ', '-')}.jsonl"
     env = dict(os.environ, ROPEWAY_CHECK=f"rules=all:log={report}")
     if PLUGIN:
-        env["ROPEWAY_TRACE_PLUGIN"] = str(BUILD / "tests" / "check" / "libplugin_fake.so")
+        env["ROPEWAY_TRACE_PLUGIN"] = str(BUILD / "tests" / ("nccl/librma-reference.so" if RMA else "check/libplugin_fake.so"))
     elif not RPW:
         env.update(LD_PRELOAD=f"{BUILD}/libropeway-verbs.so.0:{BUILD}/libropeway-check.so.0", ROPEWAY_WIRE=wire.split()[0], ROPEWAY_DEVICES="lo", PLANTED_PEER=wire.split()[-1])
     if case in FAULTS:

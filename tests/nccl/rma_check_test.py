@@ -143,6 +143,12 @@ class Command(unittest.TestCase):
         self.assertIn("\nnot fit for NCCL 2.32.3, by RMA v16\nfit for RCCL, with RMA v16\n", out)
         self.assertIn("RCCL asks first", " ".join(out.split()))
 
+    def test_the_tracer_in_front_changes_nothing_and_finds_nothing(self):
+        for table in ("v16", "gin12"):
+            got = check(BUILD / "libnccl-net-ropeway-trace.so", "--ranks", 3, "--rounds", 200, "--largest", "1M", "--only", "st", "--json", rma=table, ROPEWAY_TRACE_PLUGIN=REFERENCE, ROPEWAY_CHECK="1")
+            self.assertEqual((got.returncode, got.stderr), (0, ""), table)
+            self.assertEqual(json.loads(got.stdout)["fail"], 0)
+
     def wrong(self, status, says, *args):
         got = plugin("check", *args)
         self.assertEqual((got.returncode, got.stdout), (status, ""), got.stderr)

@@ -5,7 +5,7 @@
  * yields when nothing moved. Plugins beside each other are measured in turn, size by size, round by
  * round.
  *
- * What is timed is the receiver: from the moment when both sides have met until its last message is
+ * The receiver is timed: from the moment when both sides have met until its last message is
  * there; of a connection, listen, and accept from when the other side has the handle. Contents are
  * verified before the first round and after the last, outside of the timed part. */
 #include <errno.h>

@@ -12,7 +12,7 @@
 #include "check/options.h"
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "ncclnet/host/host.h"
+#include "ncclnet/host/rma.h"
 
 #define TRACE_NAME "ropeway plugin trace"
 #define TRACER "libnccl-net-ropeway-trace.so"
@@ -32,8 +32,9 @@ static const struct cli_option option[] = {
 static const struct cli_command command = {
 	.name = TRACE_NAME,
 	.usage = "[OPTIONS] FILE.so [--] [PROGRAM [ARGUMENTS...]]",
-	.about = "Puts a library in front of the network plugin FILE.so that passes every call on, "
-		 "of the API versions 5 to 12, and prints a line for each. With --check it also "
+	.about = "Puts a library in front of the plugin FILE.so that passes every call on, of the "
+		 "network API's versions 5 to 12 and of one-sided operations (RMA v13 to v16, GIN "
+		 "v11 to v13), and prints a line for each. With --check it also "
 		 "checks both sides: that one version is used throughout, that handles arrive as "
 		 "they were given, that registrations are used with the comm they were made for. "
 		 "Runs PROGRAM so; without one, prints the environment, for `env $(...)`.",
@@ -56,19 +57,22 @@ static int settings(const struct options *o, const char *plugin, char tracer[PAT
 	char own[PATH_MAX], struct setting out[4], unsigned *n)
 {
 	static const char *const places[] = {"", "/" ROPEWAY_LIBDIR_FROM_BINDIR};
-	char why[400];
+	char why[400], other[400];
 	struct ncclnet *net;
+	struct ncclnet_rma one_sided;
 	if (rpwi_cli_find(places, TRACER, tracer))
 		return rpwi_cli_fail(CLI_FAILED, TRACE_NAME,
 			TRACER " is neither beside this command nor in its library folder; "
 			       "install it (Debian: the package ropeway-nccl)");
 	/* now, and not in somebody else's program */
-	if (ncclnet_load(plugin, 0, &net, why, sizeof(why)))
+	bool is_net = !ncclnet_load(plugin, 0, &net, why, sizeof(why));
+	if (!is_net && ncclnet_rma_load(plugin, NULL, &one_sided, other, sizeof(other)))
 		return rpwi_cli_fail(CLI_FAILED, TRACE_NAME, "%s", why);
-	ncclnet_unload(net);
+	if (is_net)
+		ncclnet_unload(net);
 	if (!realpath(plugin, own))
 		snprintf(own, PATH_MAX, "%s", plugin); /* dlopen finds it */
-	out[(*n)++] = (struct setting){"NCCL_NET_PLUGIN", tracer};
+	out[(*n)++] = (struct setting){is_net ? "NCCL_NET_PLUGIN" : "NCCL_RMA_PLUGIN", tracer};
 	out[(*n)++] = (struct setting){"ROPEWAY_TRACE_PLUGIN", own};
 	if (!o->quiet)
 		out[(*n)++] = (struct setting){"ROPEWAY_TRACE", "1"};

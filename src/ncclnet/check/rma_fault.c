@@ -291,7 +291,7 @@ void case_rma_dereg_busy(struct conform *c)
 	struct rma_checked *k = c->rma;
 	if (!rma_world(c) || !rma_met(c) || !keep_busy(c))
 		return;
-	/* refused, or not; what is in flight may fail */
+	/* refused or not; requests in flight may fail */
 	rma_dereg(&k->r, &k->world, k->source.mhandle);
 	rma_dereg(&k->r, &k->world, k->window.mhandle);
 	for (unsigned i = 0; i < 1000; i++)

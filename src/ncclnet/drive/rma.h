@@ -3,7 +3,7 @@
  * that a run makes of it. As side.h, which it stands on: a call that goes wrong leaves a sentence
  * in the side's text, and every wait ends at the step's deadline.
  *
- * Whatever waits here calls the plugin's progress, as NCCL's proxy thread does; plugins may need it
+ * Every wait calls the plugin's progress, as NCCL's proxy thread does; plugins may need it
  * on the side that is written to.
  */
 #ifndef ROPEWAY_NCCLNET_DRIVE_RMA_H
@@ -55,7 +55,7 @@ bool rma_connect(
 	struct rma_side *r, struct rma_comm *m, void **handles, int ranks, int rank, int contexts);
 /* Sides 0 to ranks - 1 do so together, by the notes of their pair; the others only meet. */
 bool rma_join(struct rma_side *r, struct rma_comm *m, int ranks, int contexts);
-/* What is open of it, whatever went before. */
+/* Closes all that is open of it, after a failure, too. */
 bool rma_close(struct rma_side *r, struct rma_comm *m);
 /* Collective, all of it. rma_mem_make allocates, fills and registers. */
 bool rma_reg(struct rma_side *r, const struct rma_comm *m, void *at, size_t size, uint64_t flags,

@@ -28,14 +28,12 @@ static bool hide(ElfW(Sym) * sym)
 	return !mprotect((void *)from, to - from, PROT_READ);
 }
 
-static bool hide_version(int v)
+static bool hide_table(const char *name)
 {
-	char name[32];
 	Dl_info info;
 	ElfW(Sym) *sym = NULL;
-	snprintf(name, sizeof(name), "ncclNetPlugin_v%d", v);
 	/* any address of this library leads to its handle */
-	if (!dladdr((const void *)(uintptr_t)hide_version, &info))
+	if (!dladdr((const void *)(uintptr_t)hide_table, &info))
 		return false;
 	void *self = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
 	void *table = self ? dlsym(self, name) : NULL;
@@ -45,40 +43,51 @@ static bool hide_version(int v)
 	return found && hide(sym);
 }
 
-#define FOR_EACH_VERSION(X) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
-#define DECLARE(v) void trace_prepare_v##v(void);
-FOR_EACH_VERSION(DECLARE)
+/* ---- the tables ---- */
 
-static void prepare(int v)
+#define FOR_EACH_TABLE(X) \
+	X(Net, v5, 5) \
+	X(Net, v6, 6) \
+	X(Net, v7, 7) X(Net, v8, 8) X(Net, v9, 9) X(Net, v10, 10) X(Net, v11, 11) X(Net, v12, 12) \
+		X(Gin, gin_v11, TRACE_GIN + 11) X(Gin, gin_v12, TRACE_GIN + 12) \
+			X(Gin, gin_v13, TRACE_GIN + 13) X(Rma, rma_v13, TRACE_RMA + 13) \
+				X(Rma, rma_v14, TRACE_RMA + 14) X(Rma, rma_v15, TRACE_RMA + 15) \
+					X(Rma, rma_v16, TRACE_RMA + 16)
+#define DECLARE(kind, which, table) void trace_prepare_##which(void);
+FOR_EACH_TABLE(DECLARE)
+#define ROW(kind, which, table) {#kind, table, trace_prepare_##which},
+static const struct {
+	const char *kind;
+	int table;
+	void (*prepare)(void);
+} tables[] = {FOR_EACH_TABLE(ROW)};
+
+static const char *symbol(unsigned i, char out[32])
 {
-#define CASE(v) \
-	case v: \
-		trace_prepare_v##v(); \
-		break;
-	switch (v) {
-		FOR_EACH_VERSION(CASE)
-	}
+	snprintf(out, 32, "nccl%sPlugin_v%d", tables[i].kind, tables[i].table % TRACE_RMA);
+	return out;
 }
 
 static int load(const char *path)
 {
 	unsigned found = 0;
+	char name[32];
 	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!library) {
 		rpwi_error("plugin trace: cannot load ROPEWAY_TRACE_PLUGIN: %s", dlerror());
 		return -ENOENT;
 	}
-	for (int v = TRACE_V_FIRST; v <= NCCL_NET_V_LAST; v++) {
-		char name[32];
-		snprintf(name, sizeof(name), "ncclNetPlugin_v%d", v);
-		trace_tables[v] = dlsym(library, name);
-		found += trace_tables[v] != NULL;
-		if (trace_tables[v])
-			prepare(v);
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(tables); i++) {
+		const void *table = dlsym(library, symbol(i, name));
+		trace_tables[tables[i].table] = table;
+		found += table != NULL;
+		if (table)
+			tables[i].prepare();
 	}
 	if (!found)
-		rpwi_error("plugin trace: %s is no network plugin of v5 to v12: it exports no "
-			   "ncclNetPlugin_v<N>",
+		rpwi_error("plugin trace: %s is no plugin of NCCL: it exports no "
+			   "ncclNetPlugin_v<N> of v5 to v12, no ncclRmaPlugin_v<N> of v13 to v16 "
+			   "and no ncclGinPlugin_v<N> of v11 to v13",
 			path);
 	return found ? 0 : -ENOTSUP;
 }
@@ -86,6 +95,7 @@ static int load(const char *path)
 __attribute__((constructor)) static void begin(void)
 {
 	const char *path = getenv("ROPEWAY_TRACE_PLUGIN"), *lines = getenv("ROPEWAY_TRACE");
+	char name[32];
 	trace_lines = lines && strcmp(lines, "0") != 0;
 	rpwi_check_init();
 	if (!path)
@@ -93,9 +103,9 @@ __attribute__((constructor)) static void begin(void)
 			   "that is traced; ropeway plugin trace prints what to set");
 	else
 		load(path);
-	for (int v = TRACE_V_FIRST; v <= NCCL_NET_V_LAST; v++)
-		if (!trace_tables[v] && !hide_version(v))
-			rpwi_error("plugin trace: cannot hide ncclNetPlugin_v%d, which the plugin "
-				   "does not have: do not use it",
-				v);
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(tables); i++)
+		if (!trace_tables[tables[i].table] && !hide_table(symbol(i, name)))
+			rpwi_error("plugin trace: cannot hide %s, which the plugin does not have: "
+				   "do not use it",
+				name);
 }

@@ -12,8 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum kind { COMM, MHANDLE, REQUEST, HANDLE, KINDS };
-enum { BUCKETS = 4096, DEVICES = 64 };
+enum kind { COMM, MHANDLE, REQUEST, HANDLE, CONTEXT, KINDS };
+enum { BUCKETS = 4096, DEVICES = 64, FAMILIES = 3 /* of tables: network, RMA, GIN */ };
 
 struct object {
 	struct object *next;
@@ -21,14 +21,16 @@ struct object {
 	enum kind kind;
 	int v;
 	struct rpwi_site made;
-	struct object *comm; /* of a registration or a request */
+	struct object *comm; /* of a registration, a request or a context */
 	union {
 		struct {
 			enum trace_comm kind;
 			int dev;
-			unsigned requests, regs;
-			long thread; /* that is inside a call of the data path, or 0 */
-			bool failed; /* the peer is gone, say: requests may stay */
+			unsigned requests, regs, contexts;
+			int ranks;     /* of a coll comm */
+			uint64_t hash; /* of a listen's handle */
+			long thread;   /* that is inside a call of the data path, or 0 */
+			bool failed;   /* the peer is gone, say: requests may stay */
 		} c;
 		struct {
 			uintptr_t at;
@@ -50,9 +52,8 @@ struct device {
 static struct {
 	struct object *bucket[BUCKETS];
 	unsigned objects;
-	int v; /* of the first listen or connect */
-	struct rpwi_site v_at;
-	struct device device[DEVICES];
+	int v[FAMILIES]; /* of the first listen or connect */
+	struct device device[FAMILIES][DEVICES];
 	/* requests that were done last: told apart from ones that never were */
 	const void *done[256];
 	unsigned ndone;
@@ -106,7 +107,9 @@ __attribute__((format(printf, 4, 5))) static void say(enum rpwi_check_rule rule,
 {
 	struct rpwi_finding f = {.rule = rule};
 	va_list ap;
-	size_t n = (size_t)snprintf(f.text, sizeof(f.text), "%s (v%d): ", c->name, c->v);
+	char table[16];
+	size_t n = (size_t)snprintf(
+		f.text, sizeof(f.text), "%s (%s): ", c->name, trace_table_name(c->v, table));
 	va_start(ap, fmt);
 	vsnprintf(f.text + n, sizeof(f.text) - n, fmt, ap);
 	va_end(ap);
@@ -115,7 +118,8 @@ __attribute__((format(printf, 4, 5))) static void say(enum rpwi_check_rule rule,
 		static const char *const what[KINDS] = {[COMM] = "the comm was made here",
 			[MHANDLE] = "it was registered here",
 			[REQUEST] = "the request was posted here",
-			[HANDLE] = "the call before, here"};
+			[HANDLE] = "the call before, here",
+			[CONTEXT] = "the context was made here"};
 		rpwi_finding_site(&f, what[about->kind], &about->made);
 	}
 	rpwi_check_report(&f);
@@ -123,9 +127,13 @@ __attribute__((format(printf, 4, 5))) static void say(enum rpwi_check_rule rule,
 
 static void version_look(const struct trace_call *c, const struct object *o)
 {
+	char table[16];
 	if (o && o->v != c->v)
-		say(RPWI_RULE_PLUGIN_VERSION, c, o, "it is of the table of v%d", o->v);
+		say(RPWI_RULE_PLUGIN_VERSION, c, o, "it is of the table of %s",
+			trace_table_name(o->v, table));
 }
+
+static int family(int table) { return table / TRACE_RMA; }
 
 /* ---- devices and connections ---- */
 
@@ -133,7 +141,7 @@ void trace_device(int v, int dev, int ptr_support, int max_recvs, bool reg_is_gl
 {
 	if (dev < 0 || dev >= DEVICES || !rpwi_check_lock())
 		return;
-	state.device[dev] = (struct device){true, reg_is_global, ptr_support, max_recvs};
+	state.device[family(v)][dev] = (struct device){true, reg_is_global, ptr_support, max_recvs};
 	rpwi_check_unlock();
 }
 
@@ -153,13 +161,14 @@ static void handle_event(const struct trace_call *c, const char *what, const voi
 
 static void connects(const struct trace_call *c)
 {
-	if (!state.v) {
-		state.v = c->v;
-		state.v_at = rpwi_check_site;
-	} else if (state.v != c->v) {
+	int *first = &state.v[family(c->v)];
+	char table[16];
+	if (!*first)
+		*first = c->v;
+	else if (*first != c->v)
 		say(RPWI_RULE_PLUGIN_VERSION, c, NULL,
-			"the first listen or connect of this process was of v%d", state.v);
-	}
+			"the first listen or connect of this process was of %s",
+			trace_table_name(*first, table));
 }
 
 static struct object *comm_made(
@@ -178,10 +187,11 @@ void trace_listen_done(const struct trace_call *c, int rc, int dev, const void *
 	if (rc || !rpwi_check_on || !rpwi_check_lock())
 		return;
 	connects(c);
+	struct object *o = comm ? comm_made(c, comm, TRACE_LISTEN, dev) : NULL;
 	if (!comm)
 		say(RPWI_RULE_PLUGIN_RESULT, c, NULL, "success, and no comm");
-	else
-		comm_made(c, comm, TRACE_LISTEN, dev);
+	if (o)
+		o->c.hash = hash_of(handle);
 	handle_event(c, "handle-given", handle);
 	rpwi_check_unlock();
 }
@@ -239,7 +249,9 @@ void trace_accept_done(const struct trace_call *c, int rc, void *comm)
 static const struct device *device_of(const struct object *comm)
 {
 	int dev = comm ? comm->c.dev : -1;
-	return dev >= 0 && dev < DEVICES && state.device[dev].known ? &state.device[dev] : NULL;
+	const struct device *d =
+		dev >= 0 && dev < DEVICES ? &state.device[family(comm->v)][dev] : NULL;
+	return d && d->known ? d : NULL;
 }
 
 /* The comm of a call that takes one. */
@@ -289,7 +301,10 @@ void trace_dereg_begin(const struct trace_call *c, const void *mhandle)
 	if (!o)
 		say(RPWI_RULE_PLUGIN_MHANDLE, c, NULL, "mhandle %s is not registered",
 			RPWI_AT(mhandle));
-	else if (o->comm && o->comm->c.regs)
+	else if (c->v >= TRACE_RMA && o->comm && o->comm->key != c->comm)
+		say(RPWI_RULE_PLUGIN_MHANDLE, c, o, "mhandle %s is of comm %s, not of %s",
+			RPWI_AT(mhandle), RPWI_AT(o->comm->key), RPWI_AT(c->comm));
+	if (o && o->comm && o->comm->c.regs)
 		o->comm->c.regs--;
 	del(MHANDLE, mhandle);
 	rpwi_check_unlock();
@@ -386,7 +401,10 @@ void trace_posted(const struct trace_call *c, int rc, const void *request, bool 
 	}
 	const struct device *d = device_of(comm);
 	unsigned most =
-		NCCL_NET_MAX_REQUESTS * (unsigned)(d && is_recv ? RPWI_MAX(d->max_recvs, 1) : 1);
+		NCCL_NET_MAX_REQUESTS *
+		(unsigned)(d && (is_recv || c->v >= TRACE_RMA) ? RPWI_MAX(d->max_recvs, 1) : 1);
+	if (comm && comm->c.kind == TRACE_COLL)
+		most *= (unsigned)comm->c.ranks;
 	if (o && comm && ++comm->c.requests == most + 1)
 		say(RPWI_RULE_PLUGIN_REQUESTS, c, comm, "%u requests are under way on comm %s",
 			comm->c.requests, RPWI_AT(comm->key));
@@ -412,7 +430,10 @@ void trace_test_begin(const struct trace_call *c, const void *request)
 			was_done(request) ? "request %s was done already"
 					  : "request %s is none that isend, irecv or iflush gave",
 			RPWI_AT(request));
-	else
+	else if (c->v >= TRACE_RMA && o->comm && o->comm->key != c->comm)
+		say(RPWI_RULE_PLUGIN_REQUEST, c, o, "request %s is of comm %s, not of %s",
+			RPWI_AT(request), RPWI_AT(o->comm->key), RPWI_AT(c->comm));
+	else if (c->v < TRACE_RMA)
 		enter(c, o->comm);
 	rpwi_check_unlock();
 }
@@ -449,7 +470,7 @@ void trace_test_done(
 
 void trace_close_begin(const struct trace_call *c, enum trace_comm kind)
 {
-	static const char *const name[] = {"listen", "send", "recv"};
+	static const char *const name[] = {"listen", "send", "recv", "coll"};
 	if (!rpwi_check_on || !rpwi_check_lock())
 		return;
 	const struct object *o = comm_of(c);
@@ -460,6 +481,8 @@ void trace_close_begin(const struct trace_call *c, enum trace_comm kind)
 		say(RPWI_RULE_PLUGIN_CLOSE, c, o,
 			"%u requests are under way on it, and %u registrations are left",
 			o->c.requests, o->c.regs);
+	else if (o && o->c.contexts)
+		say(RPWI_RULE_PLUGIN_CLOSE, c, o, "%u contexts of it are left", o->c.contexts);
 	rpwi_check_unlock();
 }
 
@@ -469,7 +492,7 @@ static void forget(struct object *comm)
 	for (unsigned i = 0; i < BUCKETS; i++)
 		for (struct object **at = &state.bucket[i]; *at;) {
 			struct object *o = *at;
-			if (o->comm == comm && o->kind == REQUEST) {
+			if (o->comm == comm && (o->kind == REQUEST || o->kind == CONTEXT)) {
 				*at = o->next;
 				state.objects--;
 				free(o);
@@ -490,6 +513,126 @@ void trace_closed(const struct trace_call *c, int rc)
 		forget(o);
 		del(COMM, c->comm);
 	}
+	rpwi_check_unlock();
+}
+
+/* ---- one-sided operations ---- */
+
+void *trace_coll_of(void *ctx)
+{
+	if (!rpwi_check_on || !rpwi_check_lock())
+		return ctx;
+	const struct object *o = find(CONTEXT, ctx);
+	void *coll = o && o->comm ? (void *)(uintptr_t)o->comm->key : ctx;
+	rpwi_check_unlock();
+	return coll;
+}
+
+void trace_coll_begin(
+	const struct trace_call *c, void *const *handles, int ranks, int rank, const void *listen)
+{
+	if (!rpwi_check_on || !rpwi_check_lock())
+		return;
+	connects(c);
+	const struct object *o = find(COMM, listen);
+	version_look(c, o);
+	if (!o || o->c.kind != TRACE_LISTEN)
+		say(RPWI_RULE_PLUGIN_CLOSE, c, o, "%s is not a comm of a listen that is open",
+			RPWI_AT(listen));
+	else if (rank >= 0 && rank < ranks && o->c.hash != hash_of(handles[rank]))
+		say(RPWI_RULE_PLUGIN_HANDLE, c, o,
+			"the bytes of handle %d, of this rank, are not those that listen gave",
+			rank);
+	for (int i = 0; i < ranks; i++)
+		if (i != rank)
+			rpwi_check_event(
+				"handle-used", 0, 0, "v%d %016" PRIx64, c->v, hash_of(handles[i]));
+	rpwi_check_unlock();
+}
+
+void trace_coll_done(const struct trace_call *c, int rc, int ranks, const void *listen, void *coll)
+{
+	if (rc || !rpwi_check_on || !rpwi_check_lock())
+		return;
+	const struct object *from = find(COMM, listen);
+	if (!coll)
+		say(RPWI_RULE_PLUGIN_RESULT, c, NULL, "success, and no comm");
+	struct object *o = coll ? comm_made(c, coll, TRACE_COLL, from ? from->c.dev : -1) : NULL;
+	if (o)
+		o->c.ranks = ranks;
+	rpwi_check_unlock();
+}
+
+void trace_context_done(const struct trace_call *c, int rc, const void *ctx)
+{
+	if (rc || !ctx || !rpwi_check_on || !rpwi_check_lock())
+		return;
+	struct object *coll = comm_of(c), *o = add(c, CONTEXT, ctx);
+	if (o)
+		o->comm = coll;
+	if (o && coll)
+		coll->c.contexts++;
+	rpwi_check_unlock();
+}
+
+void trace_context_end(const struct trace_call *c, const void *ctx)
+{
+	if (!ctx || !rpwi_check_on || !rpwi_check_lock())
+		return;
+	const struct object *o = find(CONTEXT, ctx);
+	version_look(c, o);
+	if (!o)
+		say(RPWI_RULE_PLUGIN_CLOSE, c, NULL, "%s is not a context that is open",
+			RPWI_AT(ctx));
+	else if (o->comm && o->comm->c.contexts)
+		o->comm->c.contexts--;
+	del(CONTEXT, ctx);
+	rpwi_check_unlock();
+}
+
+/* A registration that an operation names; `size` at `at` of it, if it is this rank's part. */
+static void region_look(const struct trace_call *c, const struct object *coll, const void *mhandle,
+	bool here, uint64_t at, size_t size)
+{
+	const struct object *o = find(MHANDLE, mhandle);
+	version_look(c, o);
+	if (!o)
+		say(RPWI_RULE_PLUGIN_MHANDLE, c, NULL, "mhandle %s is not registered",
+			RPWI_AT(mhandle));
+	else if (o->comm != coll)
+		say(RPWI_RULE_PLUGIN_MHANDLE, c, o, "mhandle %s is of comm %s, not of %s",
+			RPWI_AT(mhandle), RPWI_AT(o->comm ? o->comm->key : NULL), RPWI_AT(c->comm));
+	else if (here && (size > o->m.size || at > o->m.size - size))
+		say(RPWI_RULE_PLUGIN_MEMORY, c, o,
+			"%zu bytes at offset %" PRIu64 ", and mhandle %s is of %zu bytes", size, at,
+			RPWI_AT(mhandle), o->m.size);
+}
+
+void trace_op_begin(const struct trace_call *c, const struct trace_op *op)
+{
+	if (!rpwi_check_on || !rpwi_check_lock())
+		return;
+	const struct object *coll = comm_of(c);
+	if (coll && op->rank >= (uint32_t)coll->c.ranks)
+		say(RPWI_RULE_PLUGIN_MEMORY, c, coll, "rank %u, and the comm has %d", op->rank,
+			coll->c.ranks);
+	if (coll && op->size) {
+		region_look(c, coll, op->from, !op->gets, op->from_at, op->size);
+		region_look(c, coll, op->to, op->gets, op->to_at, op->size);
+	}
+	if (coll && op->signal)
+		region_look(c, coll, op->signal, false, 0, 0);
+	rpwi_check_unlock();
+}
+
+void trace_op_posted(const struct trace_call *c, int rc, const void *request)
+{
+	if (!rpwi_check_on)
+		return;
+	trace_posted(c, rc, request, false, 0, NULL, false);
+	if (rc || request || !rpwi_check_lock())
+		return;
+	say(RPWI_RULE_PLUGIN_RESULT, c, find(COMM, c->comm), "success, and no request");
 	rpwi_check_unlock();
 }
 

@@ -17,17 +17,22 @@
 
 #include <stdbool.h>
 
-#include "ncclnet/abi/net.h"
+#include "ncclnet/abi/rma.h"
 
 enum { TRACE_OBJECTS = 1 << 20, TRACE_V_FIRST = 5 };
+/* A table is a number: the version of the network API, or of one-sided operations one of these plus
+ * the version. */
+enum { TRACE_RMA = 100, TRACE_GIN = 200, TRACE_TABLES = TRACE_GIN + NCCL_GIN_V_LAST + 1 };
 
-enum trace_comm { TRACE_LISTEN, TRACE_SEND, TRACE_RECV };
+enum trace_comm { TRACE_LISTEN, TRACE_SEND, TRACE_RECV, TRACE_COLL };
 
-/* The plugin's table of each version; NULL: it has none. */
-extern const void *trace_tables[NCCL_NET_V_LAST + 1];
+/* The plugin's tables; NULL: it has none. */
+extern const void *trace_tables[TRACE_TABLES];
+/* "v12", "RMA v16". Returns `out`. */
+const char *trace_table_name(int table, char out[16]);
 
-/* A call of comm `comm` (NULL: of none) through the table of version v, by the caller whose return
- * address is `from`: before it and after it. */
+/* A call of comm `comm` (NULL: of none) through table v, by the caller whose return address is
+ * `from`: before it and after it. */
 struct trace_call {
 	const char *name;
 	const void *from;
@@ -64,5 +69,23 @@ void trace_posted(const struct trace_call *c, int rc, const void *request, bool 
 void trace_test_done(
 	const struct trace_call *c, int rc, const void *request, int done, const int *sizes);
 void trace_closed(const struct trace_call *c, int rc);
+
+/* ---- one-sided operations; the rest is as above ---- */
+struct trace_op {
+	const void *from, *to, *signal;
+	uint64_t from_at, to_at;
+	size_t size;
+	uint32_t rank;
+	bool gets; /* `to` is here, else `from` */
+};
+/* The comm of a context, or `ctx` if it is none. */
+void *trace_coll_of(void *ctx);
+void trace_coll_begin(
+	const struct trace_call *c, void *const *handles, int ranks, int rank, const void *listen);
+void trace_coll_done(const struct trace_call *c, int rc, int ranks, const void *listen, void *coll);
+void trace_context_done(const struct trace_call *c, int rc, const void *ctx);
+void trace_context_end(const struct trace_call *c, const void *ctx);
+void trace_op_begin(const struct trace_call *c, const struct trace_op *op);
+void trace_op_posted(const struct trace_call *c, int rc, const void *request);
 
 #endif
