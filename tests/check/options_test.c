@@ -74,7 +74,7 @@ static void rules_go_on_and_off_from_left_to_right(void **state)
 	assert_false(o.on[RPWI_RULE_ERROR_IGNORED] || o.on[RPWI_RULE_SOLICITED_NEVER]);
 	assert_true(o.on[RPWI_RULE_RECV_LATE]);
 	read_well("none:rules=rpw:-rpw-leak");
-	assert_int_equal(rules_on(), 2);
+	assert_int_equal(rules_on(), 4);
 }
 
 static void settings_stand_between_colons(void **state)

@@ -545,8 +545,7 @@ void trace_coll_begin(
 			rank);
 	for (int i = 0; i < ranks; i++)
 		if (i != rank)
-			rpwi_check_event(
-				"handle-used", 0, 0, "v%d %016" PRIx64, c->v, hash_of(handles[i]));
+			handle_event(c, "handle-used", handles[i]);
 	rpwi_check_unlock();
 }
 
