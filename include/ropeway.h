@@ -586,9 +586,10 @@ RPW_API int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_
 /* CUDA: device memory of an NVIDIA GPU. Once it is registered it can be given to every call that
  * takes a buffer (in one piece, not in a scatter list), and peers can put to it and get from it as
  * from host memory; its owner's processor does atomics, which are atomic towards others of that
- * process only. What is sent has to be there (synchronize its stream first); received bytes are there when the request is complete, for all that is started on the GPU
- * afterwards. Where the path's RDMA device reaches it by itself, messages from it, long ones to it,
- * puts and gets do not pass through host memory; else they do, in a pipeline. */
+ * process only. What is sent has to be there (synchronize its stream first); received bytes are
+ * there when the request is complete, for all that is started on the GPU afterwards. Where the
+ * path's RDMA device reaches it by itself, messages from it, long ones to it, puts and gets do not
+ * pass through host memory; else they do, in a pipeline. */
 enum rpw_memory_kind { RPW_MEMORY_HOST = 0, RPW_MEMORY_CUDA = 1 };
 enum rpw_access { RPW_REMOTE_WRITE = 1, RPW_REMOTE_READ = 2, RPW_REMOTE_ATOMIC = 4 };
 

@@ -417,13 +417,16 @@ PyObject *post_recv_many(FAST_ARGS);
 PyObject *post_send_many(FAST_ARGS);
 PyObject *post_recv_obj(FAST_ARGS);
 PyObject *post_probe(FAST_ARGS);
+PyObject *endpoint_send_loan(FAST_ARGS);
 
 PyObject *post_recv_view(FAST_ARGS);
 
 /* ---- loan.c ---- */
 
 PyObject *endpoint_loan(FAST_ARGS);
-PyObject *endpoint_send_loan(FAST_ARGS);
+/* Of a Loan of which nothing is made; NULL with an exception. */
+rpw_loaned *loan_of(PyObject *loan, size_t *len);
+void loan_sent(PyObject *loan);
 /* An empty View, and what the library is to fill; then what it says of the message. */
 PyObject *view_begin(Context *ctx, rpw_view **out);
 void view_filled(PyObject *view, const struct part *part);

@@ -122,36 +122,19 @@ PyObject *endpoint_loan(FAST_ARGS)
 	return (PyObject *)o;
 }
 
-PyObject *endpoint_send_loan(FAST_ARGS)
+rpw_loaned *loan_of(PyObject *loan, size_t *len)
 {
-	static const char *const names[] = {"loan", "tag", "nbytes"};
-	Endpoint *ep = (Endpoint *)self;
-	PyObject *a[3];
-	uint64_t tag = 0, n = 0;
-	rpw_request *r = NULL;
-	if (args_get("send_loan", names, 3, 1, args, nargs, kwnames, a) ||
-		args_u64(a[1], "the tag", &tag) ||
-		(a[2] && a[2] != Py_None && args_u64(a[2], "nbytes", &n)))
-		return NULL;
-	if (!PyObject_TypeCheck(a[0], (PyTypeObject *)loan_type))
-		return PyErr_Format(PyExc_TypeError,
-			"a Loan is needed, as Endpoint.loan gives, not %R", Py_TYPE(a[0]));
-	Lent *o = (Lent *)a[0];
-	if (!a[2] || a[2] == Py_None)
-		n = o->len;
-	if (n > o->len)
-		return PyErr_Format(PyExc_ValueError, "%llu bytes of a loan of %zu",
-			(unsigned long long)n, o->len);
-	Operation *op = post_begin(ep->ctx, ep, OP_NONE, NULL, false);
-	if (!op || !lent_alone(o, "sent")) {
-		Py_XDECREF(op);
+	if (!PyObject_TypeCheck(loan, (PyTypeObject *)loan_type)) {
+		PyErr_Format(PyExc_TypeError, "a Loan is needed, as Endpoint.loan gives, not %R",
+			Py_TYPE(loan));
 		return NULL;
 	}
-	int rc = rpw_send_loan(end_ep(ep->end), &lent_of(o)->loan, (size_t)n, tag, &r);
-	if (rc >= 0)
-		lent_drop(o);
-	return op_posted(op, rc, r);
+	Lent *o = (Lent *)loan;
+	*len = o->len;
+	return lent_alone(o, "sent") ? &lent_of(o)->loan : NULL;
 }
+
+void loan_sent(PyObject *loan) { lent_drop((Lent *)loan); }
 
 /* ---- views ---- */
 

@@ -243,6 +243,40 @@ PyObject *post_recv_obj(FAST_ARGS)
 	return op_posted(op, rc, r);
 }
 
+/* ---- loans ---- */
+
+PyObject *endpoint_send_loan(FAST_ARGS)
+{
+	static const char *const names[] = {"loan", "tag", "nbytes"};
+	Endpoint *ep = (Endpoint *)self;
+	PyObject *a[3];
+	uint64_t tag = 0, n = 0;
+	rpw_request *r = NULL;
+	if (args_get("send_loan", names, 3, 1, args, nargs, kwnames, a) ||
+		args_u64(a[1], "the tag", &tag) ||
+		(a[2] && a[2] != Py_None && args_u64(a[2], "nbytes", &n)))
+		return NULL;
+	size_t len;
+	if (!loan_of(a[0], &len))
+		return NULL;
+	if (!a[2] || a[2] == Py_None)
+		n = len;
+	if (n > len)
+		return PyErr_Format(PyExc_ValueError, "%llu bytes of a loan of %zu",
+			(unsigned long long)n, len);
+	Operation *op = post_begin(ep->ctx, ep, OP_NONE, NULL, false);
+	/* once more: to begin may run other code of the program */
+	rpw_loaned *loan = op ? loan_of(a[0], &len) : NULL;
+	if (!loan) {
+		Py_XDECREF(op);
+		return NULL;
+	}
+	int rc = rpw_send_loan(end_ep(ep->end), loan, (size_t)n, tag, &r);
+	if (rc >= 0)
+		loan_sent(a[0]);
+	return op_posted(op, rc, r);
+}
+
 /* ---- a look ---- */
 
 PyObject *post_probe(FAST_ARGS)

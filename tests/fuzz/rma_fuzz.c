@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rma_fuzz.c - what peers, and whoever carries handles, can say to NCCL's one-sided plugin: handles,
- * hellos, and messages to a coll comm with memory registered, over a messaging library that is
- * faked here. Checked: nothing outside of what is registered is written, what is refused has a
- * reason, and a number that names no memory finds none. */
+/* rma_fuzz.c - what peers, and whoever carries handles, can say to NCCL's one-sided plugin:
+ * handles, hellos, and messages to a coll comm with memory registered, over a messaging library
+ * that is faked here. Checked: nothing outside of what is registered is written, what is refused
+ * has a reason, and a number that names no memory finds none. */
 #include "fuzz.h"
 
 #include <stdlib.h>

@@ -5,51 +5,8 @@
  * verbs ("cuda_test verbs"), where the software device does, by address and by dma-buf. */
 #include <unistd.h>
 
-#include "cuda_gpu.h"
+#include "cuda_ways.h"
 #include "pair.h"
-
-#ifdef MSG_FAKE
-#include "fake.h"
-enum way { STAGED, PEER, WAYS };
-static const char *const transports[] = {"fake_a", "fake_b,fake_a", NULL};
-#else
-enum way { STAGED, PEER, DMABUF, WAYS };
-static const char *const transports[] = {"shm", "tcp", NULL};
-#endif
-static const char *const way_names[] = {"staged", "by peer memory", "by dma-buf"};
-#define ALL UINT64_MAX
-
-static const char *transport;
-static enum way way;
-
-#ifdef MSG_FAKE
-static void fake_gpu(void)
-{
-	fake.gpu_write = way == PEER ? cuda.device_writes : NULL;
-	fake.gpu_read = cuda.device_reads;
-}
-#endif
-
-static int quiet(void **state)
-{
-#ifdef MSG_FAKE
-	fake = (struct fake_knobs){.rng = {0x5eed}, .eager_max = 2048, .frame_max = 8192};
-	fake_gpu();
-#else
-	*cuda.dmabuf = way == DMABUF;
-#endif
-	*cuda.peer = way == PEER;
-	*cuda.ordering = 0;
-	*cuda.fail_after = -1;
-	return 0;
-}
-static int nothing_left(void **state)
-{
-	assert_int_equal(*cuda.pinned, 0);
-	assert_int_equal(*cuda.streams, 0);
-	assert_int_equal(*cuda.events, 0);
-	return 0;
-}
 
 static const size_t sizes[] = {
 	1, 8, 2048, 4096, 4097, 65536, (512 << 10) - 1, 512 << 10, (512 << 10) + 1, (4 << 20) + 77};
@@ -668,15 +625,6 @@ static void over_a_path_that_breaks(void **state)
 	assert_true(breaks > 12); /* so it was tried */
 }
 #endif
-
-static unsigned run(const char *over, enum way by, const struct CMUnitTest *tests, size_t count)
-{
-	char name[64];
-	transport = over;
-	way = by;
-	snprintf(name, sizeof(name), "%s, %s", over, way_names[by]);
-	return (unsigned)_cmocka_run_group_tests(name, tests, count, NULL, NULL);
-}
 
 int main(int argc, char **argv)
 {
