@@ -47,8 +47,8 @@ void case_rma_reg(struct conform *c)
 	munmap(at, lengths[2]);
 }
 
-/* Each rank writes to the next one's `n` registrations, and looks at its own: `mine`, in the order in
- * which they were registered. */
+/* Each rank writes to the next one's `n` registrations, and looks at its own: `mine`, in the order
+ * of registration. */
 static bool write_each(struct conform *c, void *const *mhandle, char *const *mine, int n)
 {
 	struct rma_checked *k = c->rma;
