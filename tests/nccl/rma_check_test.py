@@ -131,15 +131,21 @@ class Mutants(unittest.TestCase):
 
 class Command(unittest.TestCase):
     def test_verdicts_for_people(self):
-        out = check(REFERENCE, "--only", "name").stdout.splitlines()
+        quick = ("--rounds", 100, "--largest", "1M", "--timeout", PATIENT_S)
+        out = check(REFERENCE, *quick).stdout.splitlines()
         self.assertEqual(out[0], f"{REFERENCE} exports RMA v16, RMA v15, RMA v14, RMA v13, GIN v13, GIN v12, GIN v11; checking RMA v16 with 2 ranks.")
         self.assertIn("2.30.7            RMA v14", out)
         self.assertIn("fit for NCCL 2.32.3, by RMA v16", out)
         self.assertIn("fit for RCCL, with RMA v16", out)
         self.assertIn("not checked: NCCL 2.30.7, which uses RMA v14", out)
+        # A part of the properties shows nothing but that it is not fit.
+        self.assertIn("not checked for NCCL 2.32.3, by RMA v16", check(REFERENCE, "--only", "name").stdout)
+        old = check(REFERENCE, *quick, rma="v14").stdout
+        self.assertIn("fit for NCCL 2.30.7, by RMA v14", old)
+        self.assertIn("not checked: NCCL 2.32.3, which uses RMA v16", old)
 
     def test_an_iflush_that_is_not_there_is_no_matter_to_rccl(self):
-        out = check(REFERENCE, "--only", "iflush", RMA_MUTANT="null-flush").stdout
+        out = check(REFERENCE, "--rounds", 100, "--largest", "1M", "--timeout", PATIENT_S, RMA_MUTANT="null-flush").stdout
         self.assertIn("\nnot fit for NCCL 2.32.3, by RMA v16\nfit for RCCL, with RMA v16\n", out)
         self.assertIn("RCCL asks first", " ".join(out.split()))
 

@@ -26,7 +26,7 @@ struct shown {
 	const char *path;
 	json_t *root, *lines; /* NULL: for people */
 	struct conform_facts facts;
-	bool rma;
+	bool rma, partial; /* partial: --only leaves properties out */
 	int ranks;
 	unsigned nccl_failed, rccl_failed; /* properties that each asks for */
 };
@@ -109,29 +109,38 @@ static void print_line(const struct conform_line *l)
 /* ---- verdicts: of the releases that take the table that was checked ---- */
 
 enum fit { FIT, UNFIT, UNCHECKED };
-static enum fit fit_of(const struct shown *s, const struct conform_rma_release *r)
+static const char *const fit_name[] = {
+	[FIT] = "fit", [UNFIT] = "not fit", [UNCHECKED] = "not checked"};
+
+/* A part of the properties can show that it is unfit, and no more. */
+static enum fit fit_by(const struct shown *s, unsigned failed)
 {
-	if (conform_rma_taken(r, s->facts.exported) != s->facts.rma)
-		return UNCHECKED;
-	return s->nccl_failed ? UNFIT : FIT;
+	if (failed)
+		return UNFIT;
+	return s->partial ? UNCHECKED : FIT;
+}
+
+static bool takes_this(const struct shown *s, const struct conform_rma_release *r)
+{
+	return conform_rma_taken(r, s->facts.exported) == s->facts.rma;
 }
 
 static void print_verdicts(const struct shown *s)
 {
 	const struct conform_rma_release *first = NULL, *last = NULL;
 	for (const struct conform_rma_release *r = conform_rma_release; r->name; r++)
-		if (fit_of(s, r) != UNCHECKED) {
+		if (takes_this(s, r)) {
 			first = first ? first : r;
 			last = r;
 		}
 	if (first)
-		printf("%s for NCCL %s%s%s, by %s\n", s->nccl_failed ? "not fit" : "fit",
+		printf("%s for NCCL %s%s%s, by %s\n", fit_name[fit_by(s, s->nccl_failed)],
 			first->name, first == last ? "" : " to ", first == last ? "" : last->name,
 			table_name(s->facts.rma));
 	else
 		printf("no release of NCCL that is known uses %s of this plugin\n",
 			table_name(s->facts.rma));
-	printf("%s for RCCL, with %s\n", s->rccl_failed ? "not fit" : "fit",
+	printf("%s for RCCL, with %s\n", fit_name[fit_by(s, s->rccl_failed)],
 		table_name(s->facts.rma));
 	for (const struct conform_rma_release *r = conform_rma_release; r->name; r++) {
 		int table = conform_rma_taken(r, s->facts.exported);
@@ -171,17 +180,16 @@ static void keep_rma_facts(struct shown *s)
 
 static json_t *verdicts(const struct shown *s)
 {
-	static const char *const names[] = {
-		[FIT] = "fit", [UNFIT] = "not fit", [UNCHECKED] = "not checked"};
 	json_t *releases = json_array();
 	for (const struct conform_rma_release *r = conform_rma_release; r->name; r++) {
 		int table = conform_rma_taken(r, s->facts.exported);
+		enum fit fit = takes_this(s, r) ? fit_by(s, s->nccl_failed) : UNCHECKED;
 		json_array_append_new(
 			releases, json_pack("{s:s, s:s?, s:s}", "nccl", r->name, "table",
 					  table < 0 ? NULL : table_name(table), "verdict",
-					  table < 0 ? "none" : names[fit_of(s, r)]));
+					  table < 0 ? "none" : fit_name[fit]));
 	}
-	json_object_set_new(s->root, "rccl", json_string(s->rccl_failed ? "not fit" : "fit"));
+	json_object_set_new(s->root, "rccl", json_string(fit_name[fit_by(s, s->rccl_failed)]));
 	return releases;
 }
 
@@ -340,6 +348,7 @@ int rpwi_plugin_check(int argc, char **argv)
 		return status;
 	o.conform.path = s.path = path;
 	s.rma = o.conform.rma;
+	s.partial = o.conform.only != NULL;
 	s.ranks = o.conform.ranks;
 	o.conform.timeout_ms = (unsigned)(o.timeout_s * 1000);
 	if (o.json) {

@@ -48,7 +48,7 @@ void case_rma_reg(struct conform *c)
 }
 
 /* Each rank writes to the next one's `n` registrations, and looks at its own: `mine`, in the order
- * in which they were registered. */
+ * of registration. */
 static bool write_each(struct conform *c, void *const *mhandle, char *const *mine, int n)
 {
 	struct rma_checked *k = c->rma;
