@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* planted_rma.c - a caller of NCCL's one-sided operations with one mistake: `planted_rma TRACER CASE
- * bad|good`; without CASE the list, a line each: CASE RULE. It is a rank alone, which puts to
+/* planted_rma.c - a caller of NCCL's one-sided operations with one mistake: `planted_rma TRACER
+ * CASE bad|good`; without CASE the list, a line each: CASE RULE. It is a rank alone, which puts to
  * itself; the plugin behind the tracer is tests/nccl/rma_reference.c. */
 #include <dlfcn.h>
 #include <stdio.h>

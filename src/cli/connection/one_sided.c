@@ -16,20 +16,6 @@ static int call(struct connection *c, bool ok, const char *what, const char *hin
 	return connection_fail(c, "%s%s", c->side.text, hint);
 }
 
-const char *one_sided_table(int abi)
-{
-	for (unsigned i = 0; ncclnet_rma_table_name(i); i++) {
-		const char *name = ncclnet_rma_table_name(i);
-		int version = abi & (CONNECTION_RMA - 1);
-		char brief[16];
-		snprintf(brief, sizeof(brief), *name == 'G' ? "gin%d" : "v%d", version);
-		if (abi - version == (*name == 'G' ? CONNECTION_GIN : CONNECTION_RMA) &&
-			rma_table(brief) == name)
-			return name;
-	}
-	return NULL;
-}
-
 int one_sided_load(struct connection *c)
 {
 	c->rma.s = &c->side;

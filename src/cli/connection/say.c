@@ -48,3 +48,17 @@ void connection_deadline(struct connection *c, unsigned timeout_ms, const char *
 	atomic_store(&c->doing, doing);
 	atomic_store(&c->deadline_ns, rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS);
 }
+
+const char *connection_table(int abi)
+{
+	for (unsigned i = 0; ncclnet_rma_table_name(i); i++) {
+		const char *name = ncclnet_rma_table_name(i);
+		int version = abi & (CONNECTION_RMA - 1);
+		char brief[16];
+		snprintf(brief, sizeof(brief), *name == 'G' ? "gin%d" : "v%d", version);
+		if (abi - version == (*name == 'G' ? CONNECTION_GIN : CONNECTION_RMA) &&
+			rma_table(brief) == name)
+			return name;
+	}
+	return NULL;
+}
