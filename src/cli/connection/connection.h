@@ -118,6 +118,8 @@ int connection_call(const struct connection *c, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* `doing`: a literal, for who waits too long. */
 void connection_deadline(struct connection *c, unsigned timeout_ms, const char *doing);
+/* "RMA v16" of an `abi`; NULL: it is of no table of one-sided operations. */
+const char *connection_table(int abi);
 
 /* ---- talk.c ---- */
 /* While waiting: the control path moves, and after some time without anything the processor is
@@ -151,8 +153,6 @@ int one_sided_register(struct connection *c);
 int one_sided_put(struct connection *c);
 int one_sided_close(struct connection *c);
 void one_sided_give_back(struct connection *c);
-/* "RMA v16" of an `abi`; NULL: it is none of ours. */
-const char *one_sided_table(int abi);
 
 /* ---- where.c ---- */
 /* "device 0, eth0, address 192.0.2.1": the plugin's device of these properties, and the addresses

@@ -80,7 +80,7 @@ static int run_steps(struct connection *c)
 		n++;
 	if (c->o.table)
 		printf("%s: plugin %s (\"%s\"), %s\n", connection_side(c), c->o.plugin, c->own.name,
-			one_sided_table(c->own.abi));
+			connection_table(c->own.abi));
 	else
 		printf("%s: plugin %s (\"%s\"), API v%d (NCCL %s)%s\n", connection_side(c),
 			c->side.n->path, ncclnet_name(c->side.n), c->side.n->abi,
@@ -125,7 +125,7 @@ static void passed(const struct connection *c)
 	char api[24];
 	snprintf(api, sizeof(api), "API v%d", c->own.abi);
 	printf("PASSED: %s, %s, device %d, %s %s\n", c->own.name,
-		c->o.table ? one_sided_table(c->own.abi) : api, c->o.device,
+		c->o.table ? connection_table(c->own.abi) : api, c->o.device,
 		connection_is_server(c) ? "with client" : "with server", c->talk.text);
 	fflush(stdout);
 }

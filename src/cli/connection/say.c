@@ -49,7 +49,7 @@ void connection_deadline(struct connection *c, unsigned timeout_ms, const char *
 	atomic_store(&c->deadline_ns, rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS);
 }
 
-const char *one_sided_table(int abi)
+const char *connection_table(int abi)
 {
 	for (unsigned i = 0; ncclnet_rma_table_name(i); i++) {
 		const char *name = ncclnet_rma_table_name(i);

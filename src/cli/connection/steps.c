@@ -122,7 +122,7 @@ int step_exchange(struct connection *c)
 	connection_deadline(c, c->o.timeout_ms, "exchanging handles");
 	if (c->o.table)
 		connection_say(c, "%s: plugin \"%s\", %s", c->talk.text, c->peer.plugin,
-			one_sided_table(c->peer.abi));
+			connection_table(c->peer.abi));
 	else
 		connection_say(c, "%s: plugin \"%s\", API v%d, messages up to %zu bytes",
 			c->talk.text, c->peer.plugin, c->peer.abi, c->o.size_max);

@@ -57,7 +57,7 @@ static bool take_hello(struct connection_peer *p, const uint8_t *m, size_t len)
 		.handle_len = rpwi_get_be16(m + 18)};
 	if (p->handle_len > sizeof(p->handle) ||
 		len != HELLO_HEAD + name_len + p->handle_len + where_len ||
-		(!ncclnet_releases(p->abi) && !one_sided_table(p->abi)))
+		(!ncclnet_releases(p->abi) && !connection_table(p->abi)))
 		return false;
 	take_text(p->plugin, sizeof(p->plugin), m + HELLO_HEAD, name_len);
 	memcpy(p->handle, m + HELLO_HEAD + name_len, p->handle_len);
@@ -79,7 +79,7 @@ static void compare(struct connection *c)
 	unsigned common = p->exported & c->own.exported;
 	int lower = RPWI_MIN(p->abi, c->own.abi);
 	char ours[80], theirs[80];
-	const char *table = one_sided_table(p->abi), *here = one_sided_table(c->own.abi);
+	const char *table = connection_table(p->abi), *here = connection_table(c->own.abi);
 	if (!table != !here)
 		connection_fail(c, "%s tests %s, you %s: give both --rma, or neither", other(c),
 			table ? "one-sided operations" : "messages",
