@@ -45,15 +45,24 @@ static bool hide_table(const char *name)
 
 /* ---- the tables ---- */
 
+/* clang-format off: a line for each */
 #define FOR_EACH_TABLE(X) \
 	X(Net, v5, 5) \
 	X(Net, v6, 6) \
 	X(Net, v7, 7) \
-	X(Net, v8, 8) X(Net, v9, 9) X(Net, v10, 10) X(Net, v11, 11) X(Net, v12, 12) \
-		X(Gin, gin_v11, TRACE_GIN + 11) X(Gin, gin_v12, TRACE_GIN + 12) \
-			X(Gin, gin_v13, TRACE_GIN + 13) X(Rma, rma_v13, TRACE_RMA + 13) \
-				X(Rma, rma_v14, TRACE_RMA + 14) X(Rma, rma_v15, TRACE_RMA + 15) \
-					X(Rma, rma_v16, TRACE_RMA + 16)
+	X(Net, v8, 8) \
+	X(Net, v9, 9) \
+	X(Net, v10, 10) \
+	X(Net, v11, 11) \
+	X(Net, v12, 12) \
+	X(Gin, gin_v11, TRACE_GIN + 11) \
+	X(Gin, gin_v12, TRACE_GIN + 12) \
+	X(Gin, gin_v13, TRACE_GIN + 13) \
+	X(Rma, rma_v13, TRACE_RMA + 13) \
+	X(Rma, rma_v14, TRACE_RMA + 14) \
+	X(Rma, rma_v15, TRACE_RMA + 15) \
+	X(Rma, rma_v16, TRACE_RMA + 16)
+/* clang-format on */
 #define DECLARE(kind, which, table) void trace_prepare_##which(void);
 FOR_EACH_TABLE(DECLARE)
 #define ROW(kind, which, table) {#kind, table, trace_prepare_##which},
