@@ -39,11 +39,17 @@ static bool order_others(int command)
 }
 
 /* The order of this thread's store before and of the other's loads behind. After a fork the kernel
- * may want to be asked once more. */
+ * may want to be asked once more. Where it refuses by now (a filter of system calls), time does it:
+ * no store stays in a processor for a millisecond. */
 static void order_who_leans(void)
 {
-	while (!order_others(MEMBARRIER_PRIVATE) && order_others(MEMBARRIER_REGISTER_PRIVATE))
-		;
+	const struct timespec a_while = {.tv_nsec = RPWI_NS_PER_MS};
+	if (order_others(MEMBARRIER_PRIVATE))
+		return;
+	if (order_others(MEMBARRIER_REGISTER_PRIVATE) && order_others(MEMBARRIER_PRIVATE))
+		return;
+	__atomic_store_n(&rpwi_lean.ready, false, __ATOMIC_RELAXED);
+	syscall(SYS_nanosleep, &a_while, NULL);
 }
 
 /* In a process of several threads the kernel takes milliseconds for that. */

@@ -69,8 +69,9 @@ extern struct rpwi_lock_line rpwi_locks[RPWI_LOCKS];
  * Another thread takes the mutex, ends that, has membarrier(2) order the two, and waits until
  * nobody is inside. */
 extern struct rpwi_lean {
-	_Alignas(64) _Atomic(struct rpwi_locks_of *) who; /* with the mutex; NULL: nobody */
-	_Atomic uint32_t inside;                          /* by who leans */
+	/* read and written by __atomic_* alone: */
+	_Alignas(64) struct rpwi_locks_of *who; /* with the mutex; NULL: nobody */
+	uint32_t inside;                        /* by who leans */
 	/* with the mutex: who took it last, how often in a row; so often is enough */
 	const struct rpwi_locks_of *last;
 	unsigned row, enough;
