@@ -2,7 +2,6 @@
 /* checked.c - see checked.h. A table of the requests that the program holds, by address. */
 #include "msg/checked.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <zlib.h>
 
@@ -20,6 +19,16 @@ struct held {
 	bool summed;
 };
 static struct held *held[BUCKETS]; /* under RPWI_LOCK_CHECK */
+
+/* Loans that were sent, by address, as they were then. */
+struct sent {
+	struct sent *next;
+	const void *data;
+	size_t len;
+	struct rpwi_site at;
+	uint32_t sum;
+};
+static struct sent *sent[BUCKETS]; /* under RPWI_LOCK_CHECK */
 
 void checked_init(void)
 {
@@ -121,21 +130,65 @@ void checked_thread(const rpw_context *c, pid_t other, pid_t self)
 	rpwi_check_unlock();
 }
 
-uint32_t checked_loan_sent(const void *data, size_t len) { return check_sum(crc, 0, data, len); }
-
-void checked_loan_back(uint32_t sum, const void *data, size_t len)
+static struct sent **sent_at(const void *data)
 {
-	if (!rpwi_check_on || check_sum(crc, 0, data, len) == sum || !rpwi_check_lock())
+	struct sent **at = &sent[rpwi_mix(0, (uintptr_t)data) >> 32 & (BUCKETS - 1)];
+	while (*at && (*at)->data != data)
+		at = &(*at)->next;
+	return at;
+}
+
+void checked_loan_sent(const void *data, size_t len)
+{
+	struct sent *s = malloc(sizeof(*s));
+	if (!rpwi_check_lock()) {
+		free(s);
 		return;
-	struct rpwi_finding f = {.rule = RPWI_RULE_MSG_LOAN,
-		.has_memory = true,
-		.addr = (uintptr_t)data,
-		.len = len};
-	snprintf(f.text, sizeof(f.text),
-		"a loan of %zu bytes was sent, and has other bytes now that the peer has given it "
-		"back",
-		len);
-	rpwi_check_report(&f);
+	}
+	if (s) {
+		struct sent **at = sent_at(data);
+		*s = (struct sent){*at, data, len, rpwi_check_site, check_sum(crc, 0, data, len)};
+		*at = s;
+	}
+	rpwi_check_unlock();
+}
+
+void checked_loan_taken(const void *data)
+{
+	if (!rpwi_check_lock())
+		return;
+	struct sent **at = sent_at(data), *s = *at;
+	if (s) {
+		*at = s->next;
+		struct rpwi_finding f = {.rule = RPWI_RULE_MSG_LOAN,
+			.has_memory = true,
+			.addr = (uintptr_t)data,
+			.len = s->len};
+		rpwi_finding_site(&f, "sent here", &s->at);
+		if (check_sum(crc, 0, data, s->len) != s->sum)
+			rpwi_check_say(&f,
+				"a loan of %zu bytes was sent, and has other bytes now that its "
+				"memory is free again",
+				s->len);
+	}
+	rpwi_check_unlock();
+	free(s);
+}
+
+void checked_loans_gone(const void *pool, size_t len)
+{
+	if (!rpwi_check_lock())
+		return;
+	for (unsigned i = 0; i < BUCKETS; i++)
+		for (struct sent **at = &sent[i]; *at;) {
+			struct sent *s = *at;
+			if ((uintptr_t)s->data - (uintptr_t)pool >= len) {
+				at = &s->next;
+				continue;
+			}
+			*at = s->next;
+			free(s);
+		}
 	rpwi_check_unlock();
 }
 
@@ -143,12 +196,10 @@ void checked_loans_left(unsigned n, size_t bytes)
 {
 	if (!rpwi_check_lock())
 		return;
-	struct rpwi_finding f = {.rule = RPWI_RULE_MSG_LOANS_LEFT,
-		.site = {{.what = "the endpoint is destroyed here", .at = rpwi_check_site}}};
-	snprintf(f.text, sizeof(f.text),
-		"%u loan%s (%zu bytes) of an endpoint %s neither sent nor returned", n,
+	struct rpwi_finding f = {.rule = RPWI_RULE_MSG_LOANS_LEFT};
+	rpwi_finding_site(&f, "the endpoint is destroyed here", &rpwi_check_site);
+	rpwi_check_say(&f, "%u loan%s (%zu bytes) of an endpoint %s neither sent nor returned", n,
 		rpwi_plural(n), bytes, n == 1 ? "was" : "were");
-	rpwi_check_report(&f);
 	rpwi_check_unlock();
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* lend.c - the calls of who lends: a loan is taken, sent, or returned. */
+#include "msg/checked.h"
 #include "msg/context.h"
 #include "msg/endpoint.h"
 #include "msg/loan.h"
@@ -155,7 +156,7 @@ static bool send_fast(rpw_endpoint *ep, struct loan_slot *s, size_t len, uint64_
 	ep->link.tx_count++;
 	ep->c->stat.sent++;
 	ep->c->stat.bytes_sent += len;
-	loan_passed(s, len);
+	loan_passed(s);
 	return true;
 }
 
@@ -176,8 +177,11 @@ int rpw_send_loan(rpw_endpoint *ep, rpw_loaned *loan, size_t len, uint64_t tag, 
 			*req = NULL;
 	} else
 		rc = send_slow(ep, s, len, tag, req);
-	if (rc >= 0)
-		loan->data = loan->holder = NULL;
+	if (rc < 0)
+		return rc;
+	if (RPWI_UNLIKELY(rpwi_check_on && !loan_is_writable(s)))
+		checked_loan_sent(loan_address(s), len);
+	loan->data = loan->holder = NULL;
 	return rc;
 }
 

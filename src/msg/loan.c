@@ -122,6 +122,8 @@ static struct loan_class *class_of(struct loans *l, enum loan_kind kind, unsigne
 
 static void pool_unmap(struct loan_pool *p, struct tran_ep *te)
 {
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		checked_loans_gone(p->data, p->bytes);
 	if (p->shared)
 		p->ops->end(te, p->shared);
 	else if (p->data)
@@ -199,9 +201,6 @@ static bool is_returned(const struct loan_slot *s)
 static void slot_comes_back(struct loan_slot *s)
 {
 	struct rpwi_list *first = &s->pool->class->free;
-	if (RPWI_UNLIKELY(s->summed))
-		checked_loan_back(s->sum, loan_address(s), s->summed);
-	s->summed = 0;
 	rpwi_list_del(&s->in);
 	rpwi_list_add_tail(first->next, &s->in);
 	s->state = LOAN_FREE;
@@ -296,6 +295,8 @@ struct loan_slot *loan_take(rpw_endpoint *ep, size_t bytes, enum loan_kind kind,
 		return NULL;
 	}
 	struct loan_slot *s = RPWI_CONTAINER_OF(class->free.next, struct loan_slot, in);
+	if (RPWI_UNLIKELY(rpwi_check_on))
+		checked_loan_taken(loan_address(s));
 	s->number = ++ep->c->loan_numbers;
 	s->since_ms = now_ms();
 	s->pool->busy++;
@@ -310,6 +311,7 @@ uint8_t *loan_address(const struct loan_slot *s)
 	return s->pool->data + s->pool->slot_bytes * (size_t)(s - s->pool->slot);
 }
 size_t loan_room(const struct loan_slot *s) { return s->pool->slot_bytes; }
+bool loan_is_writable(const struct loan_slot *s) { return s->pool->writable; }
 bool loan_is_of(const struct loan_slot *s, const rpw_endpoint *ep)
 {
 	return s->pool->of && s->pool->of->ep == ep;
@@ -339,12 +341,8 @@ void loan_hold_again(struct loan_slot *s)
 	loan_hold(s);
 }
 
-void loan_passed(struct loan_slot *s, size_t len)
+void loan_passed(struct loan_slot *s)
 {
-	if (RPWI_UNLIKELY(rpwi_check_on) && !s->pool->writable) {
-		s->sum = checked_loan_sent(loan_address(s), len);
-		s->summed = len;
-	}
 	rpwi_list_del(&s->in);
 	rpwi_list_add_tail(&s->pool->class->sent, &s->in);
 	s->state = LOAN_SENT;
@@ -383,7 +381,7 @@ int loan_begin(rpw_request *r)
 		return rc;
 	if (!rc) {
 		trace_sent(ep, r->tag, r->len);
-		loan_passed(s, r->len);
+		loan_passed(s);
 		r->lent = NULL;
 	}
 	req_complete(r, rc);

@@ -19,8 +19,6 @@ struct loan_slot {
 	struct rpwi_list in; /* its class's free or sent, or its endpoint's held */
 	struct loan_pool *pool;
 	uint64_t number, since_ms;
-	size_t summed; /* under ROPEWAY_CHECK: bytes of which `sum` is, when it was sent */
-	uint32_t sum;
 	uint8_t state;
 };
 
@@ -29,11 +27,12 @@ struct loan_slot *loan_take(rpw_endpoint *ep, size_t bytes, enum loan_kind kind,
 enum loan_kind loan_kind_of(const rpw_endpoint *ep, unsigned flags);
 uint8_t *loan_address(const struct loan_slot *s);
 size_t loan_room(const struct loan_slot *s);
+bool loan_is_writable(const struct loan_slot *s); /* by the peer */
 bool loan_is_of(const struct loan_slot *s, const rpw_endpoint *ep);
 /* The peer can see it: it goes as a frame of a fixed size. */
 bool loan_is_shared(const struct loan_slot *s);
 struct loan_body loan_describe(const struct loan_slot *s, size_t len);
-void loan_passed(struct loan_slot *s, size_t len);  /* it is the peer's */
+void loan_passed(struct loan_slot *s);              /* it is the peer's */
 void loan_free(struct loan_slot *s);                /* it is nobody's. Its pool may go */
 void loan_hold(struct loan_slot *s);                /* it is the program's */
 void loan_hold_again(struct loan_slot *s);          /* its send was not posted */

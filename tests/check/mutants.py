@@ -54,6 +54,8 @@ MUTANTS = (
     ("src/ncclnet/trace/state.c", "++comm->c.requests == most + 1)", "!++comm->c.requests)", "plugin-requests"),
     ("src/msg/checked.c", "sum(r, &now) && now != h->sum) {", "sum(r, &now) && false) {", "rpw-buffer"),
     ("src/msg/checked.c", "if (h->c == c && h->r->held) {", "if (false) {", "rpw-leak"),
+    ("src/msg/checked.c", "if (check_sum(crc, 0, data, s->len) != s->sum)", "if (false)", "rpw-loan"),
+    ("src/msg/loan.c", "if (RPWI_UNLIKELY(rpwi_check_on) && own.n)", "if (false)", "rpw-loan-left"),
     ("src/msg/owner.c", "\tchecked_thread(c, before, self);", "\t;", "rpw-thread"),
     ("src/check/late.c", "if (rpwi_rq_count(q->t->rq) || !of->ring)", "if (true)", "recv-late-apart"),
     ("src/check/late.c", "q->order.looking = looks = true;", "looks = false;", "recv-late-by-little"),

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LONG = 8 << 20 };
+enum { LONG = 8 << 20, SHORT = 4096 };
 static rpw_context *client, *server;
 static rpw_listener *listener;
 static rpw_endpoint *to_server, *to_client;
@@ -117,6 +117,43 @@ static void thread(bool bad)
 		rpw_request_destroy(send);
 }
 
+static void pass_on(rpw_loaned *l, bool spoil)
+{
+	rpw_request *send = NULL, *recv = NULL;
+	rpw_view view = RPW_VIEW_INIT;
+	unsigned char *data = l->data;
+	memset(data, 0x5a, SHORT);
+	expect(rpw_send_loan(to_server, l, SHORT, 9, &send) >= 0, "to send a loan");
+	if (spoil)
+		data[SHORT / 2]++;
+	expect(rpw_recv_view(server, to_client, 9, ~0ull, &view, &recv) >= 0, "a receive");
+	finish(recv);
+	if (send) {
+		finish(send);
+		rpw_request_destroy(send);
+	}
+	rpw_request_destroy(recv);
+	expect(!rpw_view_release(&view), "to release a view");
+}
+
+/* The library looks at a loan again when it needs its memory. */
+static void loan(bool bad)
+{
+	for (int i = 0; i < 200; i++) {
+		rpw_loaned l = RPW_LOANED_INIT;
+		expect(!rpw_loan(to_server, SHORT, 0, 1000, &l), "a loan");
+		pass_on(&l, bad && !i);
+	}
+}
+
+static void loan_left(bool bad)
+{
+	rpw_loaned l = RPW_LOANED_INIT;
+	expect(!rpw_loan(to_server, SHORT, 0, 1000, &l), "a loan");
+	if (!bad)
+		expect(!rpw_loan_return(&l), "to return it");
+}
+
 static const struct {
 	const char *rule;
 	void (*run)(bool bad);
@@ -124,6 +161,8 @@ static const struct {
 	{"rpw-buffer", buffer},
 	{"rpw-leak", leak},
 	{"rpw-thread", thread},
+	{"rpw-loan", loan},
+	{"rpw-loan-left", loan_left},
 };
 
 int main(int argc, char **argv)
