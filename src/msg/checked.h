@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* checked.h - the messaging library under ROPEWAY_CHECK: buffers and loans that are changed too
- * early, requests and loans that are never given back, threads (rules 601 to 605). Called only while
- * rpwi_check_on. */
+ * early, requests and loans that are never given back, threads (rules 601 to 605). Called only
+ * while rpwi_check_on. */
 #ifndef ROPEWAY_MSG_CHECKED_H
 #define ROPEWAY_MSG_CHECKED_H
 
