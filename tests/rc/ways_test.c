@@ -39,9 +39,13 @@ static void keep_block(uint8_t **to, size_t *len, const void *from)
 		memcpy(*to, from, *len);
 }
 
-/* What no packet of a WQE has is whatever was there before; and so is what is complete. */
+/* What no packet of a WQE has is whatever was there before; and so is what is complete, and what
+ * fills up a completion: compilers copy that or do not. */
 static void without_leftovers(struct kept *k)
 {
+	const size_t end = offsetof(struct ibv_wc, dlid_path_bits) + 1;
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(k->wc); i++)
+		memset((char *)&k->wc[i] + end, 0, sizeof(k->wc[i]) - end);
 	struct rpwi_swqe *sq = (struct rpwi_swqe *)(void *)k->arena;
 	for (uint32_t i = 0; i < SQ; i++) {
 		struct rpwi_swqe *w = &sq[(k->qp.sq_tail + i) & k->qp.sq_mask];
