@@ -208,7 +208,8 @@ static void other(int port_pipe, enum fate fate)
 		s[k] = pass_begin(&p, 70000, k);
 	for (uint64_t k = 0; k < 3; k++) {
 		taken(&p, 70000, k);
-		IS(ended(&p, RPW_IN_PROGRESS, s[k]), RPW_OK);
+		if (s[k]) /* not done at once */
+			IS(ended(&p, RPW_IN_PROGRESS, s[k]), RPW_OK);
 	}
 	filled(p.ea, 100, 1);
 	if (fate == KILLED)

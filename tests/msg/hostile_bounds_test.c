@@ -472,7 +472,7 @@ static void words_of_another_version(void **state)
 		const char *why = why_of(p.eb, &status);
 		assert_int_equal(status, RPW_ERR_PROTOCOL);
 		assert_non_null(
-			strstr(why, garbled ? "garbled" : "version 9 (this side speaks 5)"));
+			strstr(why, garbled ? "garbled" : "version 9 (this side speaks 6)"));
 		assert_non_null(strstr(why, "fakehost"));
 		pair_close(&p);
 	}
