@@ -61,6 +61,7 @@ class Case(unittest.TestCase):
 
     def verdicts(self, got):
         """{(side, what): verdict}; the exit status agrees with them."""
+        self.assertTrue(got.stdout, got.stderr)
         root = json.loads(got.stdout)
         table = {(v["side"], v["what"]): v for v in root["verdicts"]}
         self.assertEqual(got.returncode, 1 if any(v["verdict"] == "FAIL" for v in root["verdicts"]) else 0)
@@ -357,7 +358,7 @@ class Together(Case):
     def test_a_name_service_that_refuses_or_is_silent(self):
         """EAI_AGAIN: what is to be mended is here, not there, and it is no firewall."""
         inside = ("import socket, subprocess, sys\n"
-                  "subprocess.run(['sh', '-c', 'ip link set lo up && mount --bind \"$0\" /etc/resolv.conf && mount --bind \"$1\" /etc/nsswitch.conf', sys.argv[1], sys.argv[2]], check=True)\n"
+                  "subprocess.run(['sh', '-c', 'ip link set lo up && mount --bind \"$0\" /etc/resolv.conf && { umount /etc/nsswitch.conf 2>/dev/null; mount --bind \"$1\" /etc/nsswitch.conf; }', sys.argv[1], sys.argv[2]], check=True)\n"
                   "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
                   "sys.argv[3] == 'silent' and s.bind(('127.0.0.1', 53))\n"
                   "sys.exit(subprocess.call(sys.argv[4:]))")
@@ -365,7 +366,7 @@ class Together(Case):
             with self.subTest(how), tempfile.NamedTemporaryFile("w") as f, tempfile.NamedTemporaryFile("w") as order:
                 f.write("nameserver 127.0.0.1\n")
                 f.flush()
-                order.write("hosts: files dns\n")  # script/test's stages have files alone
+                order.write("hosts: files dns\n")  # script/test's stages have files alone, in a file that is deleted: the kernel mounts nothing over it
                 order.flush()
                 v = self.verdicts(doctor("--json", "node7.example", wrapper=("unshare", "-mn", sys.executable, "-c", inside, f.name, order.name, how)))["between", "bootstrap port"]
                 self.assertEqual(v["verdict"], "FAIL")
