@@ -4,6 +4,7 @@
 #include "contract.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -196,6 +197,7 @@ static void other(int port_pipe, enum fate fate)
 {
 	struct pair p;
 	char address[64];
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* it waits for the test without an end */
 	memset(&p, 0, sizeof(p));
 	p.a = p.b = context_open();
 	pair_listen(p.a, &p.ea, address);
