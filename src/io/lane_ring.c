@@ -315,7 +315,7 @@ int rpwi_lane_writer_short(struct lane_writer *w, const struct lane_way *way,
 {
 	struct lane_slot *at = &w->mem->slot[w->pos % LANE_SLOTS];
 	uint8_t data[LANE_SHORT_BYTES] = {0};
-	int rc = rpwi_guard_copy(data, s->data, s->len);
+	int rc = s->len ? rpwi_guard_copy(data, s->data, s->len) : 0;
 	if (RPWI_UNLIKELY(rc))
 		return rc;
 	if (follow) /* by then it is here */
