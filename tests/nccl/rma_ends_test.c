@@ -333,7 +333,7 @@ static void registration_does_not_wait_for_the_dead(void **unused)
 
 static void busy_close(struct rank *r)
 {
-	enum { BIG = 2 << 20, MANY = 100 };
+	enum { BIG = 1 << 20, MANY = 20 }; /* deregMrSym waits 2 s for them */
 	struct window *w = window_new(BIG);
 	void *wh = rank_reg(r, w, sizeof(*w) + BIG);
 	rank_barrier(r);
