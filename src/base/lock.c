@@ -5,7 +5,6 @@
 #include "base/base.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,99 +15,6 @@ struct rpwi_lock_line rpwi_locks[RPWI_LOCKS] = {
 __thread struct rpwi_locks_of rpwi_locks_mine;
 bool rpwi_fork_broken;
 
-/* ---- leaning on the HCA's lock ---- */
-
-enum {
-	LEAN_ENOUGH = 64, /* in a row, and twice as often each time that it was ended */
-	LEAN_ENOUGH_MAX = 1 << 16,
-	LEAN_YIELDS = 16,
-	LEAN_SLEEP_NS = 20000,
-	/* of membarrier(2), whose header older systems lack */
-	MEMBARRIER_PRIVATE = 1 << 3,
-	MEMBARRIER_REGISTER_PRIVATE = 1 << 4,
-};
-struct rpwi_lean rpwi_lean = {.enough = LEAN_ENOUGH};
-
-static bool order_others(int command)
-{
-#ifdef SYS_membarrier
-	return !syscall(SYS_membarrier, command, 0, 0);
-#else
-	return false;
-#endif
-}
-
-/* The order of this thread's store before and of the other's loads behind. After a fork the kernel
- * may want to be asked once more. Where it refuses by now (a filter of system calls), time does it:
- * no store stays in a processor for a millisecond. */
-static void order_who_leans(void)
-{
-	const struct timespec a_while = {.tv_nsec = RPWI_NS_PER_MS};
-	if (order_others(MEMBARRIER_PRIVATE))
-		return;
-	if (order_others(MEMBARRIER_REGISTER_PRIVATE) && order_others(MEMBARRIER_PRIVATE))
-		return;
-	__atomic_store_n(&rpwi_lean.ready, false, __ATOMIC_RELAXED);
-	syscall(SYS_nanosleep, &a_while, NULL);
-}
-
-/* In a process of several threads the kernel takes milliseconds for that. */
-void rpwi_lean_prepare(void)
-{
-	__atomic_store_n(
-		&rpwi_lean.ready, order_others(MEMBARRIER_REGISTER_PRIVATE), __ATOMIC_RELEASE);
-}
-
-static bool may_lean(void)
-{
-	return __atomic_load_n(&rpwi_lean.ready, __ATOMIC_ACQUIRE) && !rpwi_locks_mine.never_leans;
-}
-
-static void count_row(struct rpwi_lean *n, struct rpwi_locks_of *me)
-{
-	n->row = n->last == me ? n->row + 1 : 0;
-	n->last = me;
-	if (RPWI_UNLIKELY(n->row >= n->enough) && may_lean())
-		__atomic_store_n(&n->who, me, __ATOMIC_RELAXED);
-}
-
-static bool wait_outside(struct rpwi_lean *n, uint64_t until_ns)
-{
-	const struct timespec a_while = {.tv_nsec = LEAN_SLEEP_NS};
-	for (unsigned i = 0; __atomic_load_n(&n->inside, __ATOMIC_ACQUIRE); i++) {
-		if (!until_ns || (until_ns != UINT64_MAX && rpwi_now_ns() >= until_ns))
-			return false;
-		if (i < LEAN_YIELDS)
-			sched_yield();
-		else
-			syscall(SYS_nanosleep, &a_while, NULL); /* no place to be canceled at */
-	}
-	return true;
-}
-
-bool rpwi_lean_ends(uint64_t until_ns)
-{
-	struct rpwi_lean *n = &rpwi_lean;
-	struct rpwi_locks_of *me = &rpwi_locks_mine,
-			     *who = __atomic_load_n(&n->who, __ATOMIC_RELAXED);
-	if (RPWI_UNLIKELY(who && who != me)) {
-		bool inside = !until_ns && __atomic_load_n(&n->inside, __ATOMIC_RELAXED);
-		if (!inside) {
-			__atomic_store_n(&n->who, NULL, __ATOMIC_RELAXED);
-			order_who_leans();
-			inside = !wait_outside(n, until_ns);
-		}
-		if (inside) {
-			__atomic_store_n(&n->who, who, __ATOMIC_RELAXED);
-			pthread_mutex_unlock(&rpwi_locks[RPWI_LOCK_HCA].mutex);
-			return false;
-		}
-		n->enough = RPWI_MIN(n->enough * 2, (unsigned)LEAN_ENOUGH_MAX);
-	}
-	count_row(n, me);
-	return true;
-}
-
 bool rpwi_lock_within(enum rpwi_lock l, unsigned ms)
 {
 	struct timespec until;
@@ -118,11 +24,8 @@ bool rpwi_lock_within(enum rpwi_lock l, unsigned ms)
 	until.tv_nsec += (long)(ms * RPWI_NS_PER_MS);
 	until.tv_sec += until.tv_nsec / (long)RPWI_NS_PER_S;
 	until.tv_nsec %= (long)RPWI_NS_PER_S;
-	uint64_t until_ns = rpwi_now_ns() + ms * RPWI_NS_PER_MS;
 	rpwi_lock_enter(l);
-	if ((l == RPWI_LOCK_HCA && rpwi_lean_enter()) ||
-		(!pthread_mutex_timedlock(&rpwi_locks[l].mutex, &until) &&
-			(l != RPWI_LOCK_HCA || rpwi_lean_ends(until_ns)))) {
+	if (!pthread_mutex_timedlock(&rpwi_locks[l].mutex, &until)) {
 		rpwi_lock_got(l);
 		return true;
 	}
@@ -185,8 +88,6 @@ static struct forking *innermost(void)
  * mutex knows, but for an instruction or two. */
 static bool has_it_already(enum rpwi_lock l)
 {
-	if (l == RPWI_LOCK_HCA && rpwi_lean.inside && rpwi_lean.who == &rpwi_locks_mine)
-		return true;
 #ifdef __GLIBC__
 	return __atomic_load_n(&rpwi_locks[l].mutex.__data.__owner, __ATOMIC_RELAXED) ==
 	       (int)syscall(SYS_gettid);
@@ -244,21 +145,13 @@ static void after_fork(void)
 	forks.depth--;
 }
 
-/* Its holder is not in this process. */
-static void lock_anew(enum rpwi_lock l)
-{
-	pthread_mutex_init(&rpwi_locks[l].mutex, NULL);
-	if (l == RPWI_LOCK_HCA)
-		rpwi_lean = (struct rpwi_lean){.enough = LEAN_ENOUGH, .ready = rpwi_lean.ready};
-}
-
 static void after_fork_child(void)
 {
 	struct forking *f = innermost();
 	rpwi_fork_broken |= f->before != 0;
 	for (enum rpwi_lock l = 0; l < RPWI_LOCKS; l++)
 		if (!((f->taken | f->mine) >> l & 1)) /* a thread's that is not here */
-			lock_anew(l);
+			pthread_mutex_init(&rpwi_locks[l].mutex, NULL);
 	for (int i = 0; i < CHILDREN_MAX && handlers.child[i]; i++)
 		handlers.child[i]();
 	after_fork();

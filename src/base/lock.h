@@ -31,7 +31,6 @@
 #define ROPEWAY_LOCK_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -63,29 +62,10 @@ struct rpwi_lock_line {
 };
 extern struct rpwi_lock_line rpwi_locks[RPWI_LOCKS];
 
-/* A locked instruction waits until all stores before it are seen, those into the lines of a lane
- * among them, which another core has: 70 ns each time. So a thread that alone takes the HCA's lock
- * for a while leans on it: it says so in `inside`, looks whether it still leans, and that is all.
- * Another thread takes the mutex, ends that, has membarrier(2) order the two, and waits until
- * nobody is inside. */
-extern struct rpwi_lean {
-	/* read and written by __atomic_* alone: */
-	_Alignas(64) struct rpwi_locks_of *who; /* with the mutex; NULL: nobody */
-	uint32_t inside;                        /* by who leans */
-	/* with the mutex: who took it last, how often in a row; so often is enough */
-	const struct rpwi_locks_of *last;
-	unsigned row, enough;
-	bool ready; /* the kernel knows of it */
-} rpwi_lean;
-/* Without any lock: from now on threads may lean. It may take 10 ms. */
-void rpwi_lean_prepare(void);
-
 /* Bits of this thread, set before a lock is asked for and after it was got: a signal may come in
  * between. */
 extern __thread struct rpwi_locks_of {
 	uint64_t wanted, held;
-	bool leant; /* has the HCA's as the one who leans */
-	bool never_leans;
 } rpwi_locks_mine __attribute__((tls_model("initial-exec")));
 
 _Static_assert(RPWI_LOCK_CQ < 64, "a bit for each");
@@ -141,34 +121,10 @@ static inline bool rpwi_lock_shields(enum rpwi_lock l)
 	       (l >= RPWI_LOCK_TAP && l != RPWI_LOCK_CHECK);
 }
 
-/* The mutex of the HCA's lock is this thread's; false, unless it waits: somebody is inside, and it
- * is not any more. */
-bool rpwi_lean_ends(uint64_t until_ns);
-
-static inline bool rpwi_lean_enter(void)
-{
-	struct rpwi_locks_of *me = &rpwi_locks_mine;
-	if (__atomic_load_n(&rpwi_lean.who, __ATOMIC_RELAXED) != me)
-		return false;
-	__atomic_store_n(&rpwi_lean.inside, 1, __ATOMIC_RELAXED);
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	if (__builtin_expect(__atomic_load_n(&rpwi_lean.who, __ATOMIC_ACQUIRE) == me, 1)) {
-		me->leant = true;
-		return true;
-	}
-	__atomic_store_n(&rpwi_lean.inside, 0, __ATOMIC_RELEASE);
-	return false;
-}
-
 static inline void rpwi_lock(enum rpwi_lock l)
 {
 	rpwi_lock_enter(l);
-	if (l != RPWI_LOCK_HCA) {
-		pthread_mutex_lock(&rpwi_locks[l].mutex);
-	} else if (!rpwi_lean_enter()) {
-		pthread_mutex_lock(&rpwi_locks[l].mutex);
-		rpwi_lean_ends(UINT64_MAX);
-	}
+	pthread_mutex_lock(&rpwi_locks[l].mutex);
 	rpwi_lock_got(l);
 	if (rpwi_lock_shields(l))
 		rpwi_shield();
@@ -180,9 +136,7 @@ static inline bool rpwi_lock_try(enum rpwi_lock l)
 	if (rpwi_lock_is_mine(l))
 		return false;
 	rpwi_lock_enter(l);
-	if ((l == RPWI_LOCK_HCA && rpwi_lean_enter()) ||
-		(!pthread_mutex_trylock(&rpwi_locks[l].mutex) &&
-			(l != RPWI_LOCK_HCA || rpwi_lean_ends(0)))) {
+	if (!pthread_mutex_trylock(&rpwi_locks[l].mutex)) {
 		rpwi_lock_got(l);
 		return true;
 	}
@@ -195,13 +149,7 @@ static inline void rpwi_unlock(enum rpwi_lock l)
 {
 	rpwi_locks_mine.held &= ~(1ull << l);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	if (l == RPWI_LOCK_HCA && rpwi_locks_mine.leant) {
-		rpwi_locks_mine.leant = false;
-		__atomic_signal_fence(__ATOMIC_SEQ_CST);
-		__atomic_store_n(&rpwi_lean.inside, 0, __ATOMIC_RELEASE);
-	} else {
-		pthread_mutex_unlock(&rpwi_locks[l].mutex);
-	}
+	pthread_mutex_unlock(&rpwi_locks[l].mutex);
 	rpwi_lock_leave(l);
 	if (RPWI_LOCK_SHIELD == rpwi_locks_mine.held)
 		rpwi_shield_drop();

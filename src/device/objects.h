@@ -210,8 +210,6 @@ struct dqp {
 		uint32_t turn; /* hca_here.path_turn when it was chosen; 0: for this time alone */
 		struct rpwi_lane *lane;
 		const struct qp_path_ops *ops;
-		bool has_way; /* of the lane, from this QP */
-		struct lane_way way;
 	} path;
 	struct dcounter *counters[RPWI_COUNTED]; /* by bit of rpwi_counted, or NULL */
 	struct dslots *slots;                    /* slots.c, or NULL */

@@ -30,6 +30,17 @@ enum {
 	STUCK_RETRY_NS = 10000000,
 };
 
+/* Its socket is looked at in one of so many rounds. */
+static unsigned look_every(const struct dport *p, bool all_ports, bool by_lanes)
+{
+	bool quiet = p->quiet >= QUIET_POLLS;
+	if (all_ports)
+		return 1;
+	if (by_lanes)
+		return quiet ? LANE_QUIET_SOCKETS_EVERY : LANE_SOCKETS_EVERY;
+	return quiet && hca_here.nports > 1 ? QUIET_SOCKETS_EVERY : 1;
+}
+
 struct round {
 	bool all_ports, hold_ack, by_lanes;
 	struct pollset_ready ready;
@@ -38,31 +49,11 @@ struct round {
 	unsigned open; /* ports */
 };
 
-/* While packets come by lanes most rounds look at nothing else. */
-static bool is_of_lanes(const struct round *r)
-{
-	const struct hca *h = &hca_here;
-	return r->by_lanes && h->rounds.n % LANE_SOCKETS_EVERY && !h->rounds.more_handed &&
-	       !rpwi_lanes_any_new(h->lanes);
-}
-
-/* Its socket is looked at in one of so many rounds. */
-static unsigned look_every(const struct dport *p, bool all_ports, bool by_lanes)
-{
-	bool quiet = p->quiet >= QUIET_POLLS;
-	if (all_ports)
-		return 1;
-	if (by_lanes) /* of those rounds */
-		return quiet ? LANE_QUIET_SOCKETS_EVERY / LANE_SOCKETS_EVERY : 1;
-	return quiet && hca_here.nports > 1 ? QUIET_SOCKETS_EVERY : 1;
-}
-
 /* Of the sockets whose turn it is. */
 static void round_ports(struct round *r)
 {
 	struct hca *h = &hca_here;
 	bool all_looked_at = true, all_sockets = rpwi_lanes_any_new(h->lanes), any = r->got;
-	unsigned n_round = r->by_lanes ? h->rounds.n / LANE_SOCKETS_EVERY : h->rounds.n;
 	for (unsigned i = 0; i < h->nports; i++) {
 		struct dport *p = &h->port[i];
 		if (!p->refs)
@@ -70,7 +61,7 @@ static void round_ports(struct round *r)
 		r->open++;
 		unsigned every = look_every(p, r->all_ports, r->by_lanes);
 		bool unready = !(r->ready.ports >> i & 1) && rpwi_port_fd(p->io) >= 0;
-		bool passed_by = !all_sockets && (unready || (n_round + i) % every);
+		bool passed_by = !all_sockets && (unready || (h->rounds.n + i) % every);
 		if (passed_by) {
 			all_looked_at = false;
 			continue;
@@ -111,39 +102,6 @@ static void round_timers(uint64_t now_ns)
 		cq_event_timer(now_ns);
 }
 
-static inline bool has_to_send(const struct hca *h)
-{
-	return !rpwi_list_empty(&h->tx_list) ||
-	       atomic_load_explicit(&h->gathered, memory_order_relaxed);
-}
-
-/* All but the lanes. */
-static void round_rest(struct round *r)
-{
-	struct hca *h = &hca_here;
-	round_ports(r);
-	if (mcast_due(r->all_ports)) {
-		rpwi_shield();
-		r->got += receive_groups(r->hold_ack, &r->now_ns);
-	}
-	/* What others hand over: now and then, and at once while it keeps coming, for their queue
-	 * is short. */
-	if ((r->all_ports && r->ready.steer) || h->rounds.more_handed || !(h->rounds.n % 64) ||
-		(h->steer && !r->open)) {
-		rpwi_shield();
-		unsigned n = receive_handed(&r->now_ns);
-		h->rounds.more_handed = n;
-		r->got += n;
-	}
-	/* Timers, and packets left to send: after packets, and now and then. */
-	if (r->got || r->all_ports || !(h->rounds.n % 16) || has_to_send(h)) {
-		if (!r->now_ns)
-			r->now_ns = rpwi_now_ns();
-		round_timers(r->now_ns);
-		send_run(r->now_ns);
-	}
-}
-
 bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 {
 	struct hca *h = &hca_here;
@@ -157,11 +115,26 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 	r.got = receive_lanes(hold_ack, &r.now_ns);
 	h->rounds.by_lanes = r.got ? LANE_ROUNDS : h->rounds.by_lanes - !!h->rounds.by_lanes;
 	r.by_lanes = !all_ports && h->rounds.by_lanes;
-	if (RPWI_LIKELY(is_of_lanes(&r))) {
-		if (r.got || has_to_send(h))
-			send_run(r.now_ns ? r.now_ns : rpwi_now_ns());
-	} else {
-		round_rest(&r);
+	round_ports(&r);
+	if (mcast_due(all_ports)) {
+		rpwi_shield();
+		r.got += receive_groups(r.hold_ack, &r.now_ns);
+	}
+	/* What others hand over: now and then, and at once while it keeps coming, for their queue
+	 * is short. */
+	if ((all_ports && ready.steer) || h->rounds.more_handed || !(h->rounds.n % 64) ||
+		(h->steer && !r.open)) {
+		rpwi_shield();
+		unsigned n = receive_handed(&r.now_ns);
+		h->rounds.more_handed = n;
+		r.got += n;
+	}
+	/* Timers, and packets left to send: after packets, and now and then. */
+	if (r.got || all_ports || !(h->rounds.n % 16) || !rpwi_list_empty(&h->tx_list)) {
+		if (!r.now_ns)
+			r.now_ns = rpwi_now_ns();
+		round_timers(r.now_ns);
+		send_run(r.now_ns);
 	}
 	/* Another thread sleeps, and what it waits for is still to come. */
 	if (RPWI_UNLIKELY(atomic_load_explicit(&h->lane_sleepers, memory_order_relaxed)) &&

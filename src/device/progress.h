@@ -60,8 +60,6 @@ void send_timers(uint64_t now_ns); /* of QPs, that are due */
 /* send_kick, after packets for it have come */
 void send_answer(struct dqp *qp, bool hold_ack, uint64_t now_ns);
 void send_gathered(uint64_t now_ns);
-/* Does some of it wait for company? What waits in a lane is shown now. */
-bool send_is_gathered(const struct dqp *q);
 /* Those who waited for a window; then everyone who has something to send, once. */
 void send_run(uint64_t now_ns);
 /* Enough was sent in this round: what others wait for comes first, the rest in the next one. */

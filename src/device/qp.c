@@ -387,7 +387,7 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	qp_hold(q);
 	/* The peer may wait for the last ACK; and a NIC would have sent the messages that wait for
 	 * company. */
-	if (rpwi_qp_ack_owed(&q->t) || send_is_gathered(q))
+	if (rpwi_qp_ack_owed(&q->t) || q->gathers)
 		send_kick(q, false, rpwi_now_ns());
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_state(&q->t);
@@ -589,7 +589,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	rc = change_address(q, &c);
 	uint64_t now_ns = rpwi_now_ns();
 	if (!rc && (becomes(&c, IBV_QPS_ERR) || becomes(&c, IBV_QPS_RESET))) {
-		if (rpwi_qp_ack_owed(&q->t) || send_is_gathered(q)) /* as in destroy */
+		if (rpwi_qp_ack_owed(&q->t) || q->gathers) /* as in destroy */
 			send_kick(q, false, now_ns);
 		revoke(q);
 	}

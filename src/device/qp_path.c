@@ -125,8 +125,6 @@ void qp_path_choose(struct dqp *q)
 	bool local = av && av->loopback_zone;
 	q->path.lane = local ? rpwi_lane_to(hca_here.lanes, rpwi_qp_next_dqpn(&q->t)) : NULL;
 	q->path.ops = q->path.lane ? &qp_path_near : without_lane(q, av);
-	q->path.has_way =
-		q->path.lane && !ud && rpwi_port_lane_way(av->port, q->path.lane, av, &q->path.way);
 	/* Asking for a lane to this process makes one, so the turn is read last. */
 	q->path.turn = ud || (local && !q->path.lane) ? 0 : hca_here.path_turn;
 }

@@ -16,7 +16,6 @@ enum {
 	ACK_BATCHES = 2, /* a stream is acknowledged once in so many, or when the socket is empty */
 	LANE_PACKETS_MAX = 128, /* in one round */
 	LANE_ACK_PACKETS = 32,
-	LANE_ACK_SHORTS = 16, /* of short ones, whose sender may have no more than so many */
 	/* in one round, before it is in vain: to leave and come again takes as long as ten */
 	LANE_LOOKS = 4,
 };
@@ -289,8 +288,8 @@ void receive_for_others(struct dport *p)
 
 /* ---- lanes ---- */
 
-static struct rpwi_alike last; /* packet of a lane that was decoded */
-static struct dqp *last_qp;    /* whose the last one of all was; NULL: not known */
+static struct rpwi_alike last; /* packet of a lane, */
+static struct dqp *last_qp;    /* and whose it was; NULL: not known */
 /* Of the run that is being fetched; the QP is NULL unless that of its first packet is there. */
 static struct rpwi_places places;
 
@@ -300,13 +299,6 @@ void receive_forget(const struct dqp *q)
 		last_qp = NULL;
 	if (places.qp == &q->t)
 		places.qp = NULL;
-}
-
-static inline struct dqp *lane_qp(uint32_t qpn)
-{
-	if (RPWI_UNLIKELY(!last_qp || last_qp->t.qpn != qpn))
-		last_qp = qpn > RPWI_GSI_QPN ? qp_lookup(qpn) : NULL;
-	return last_qp;
 }
 
 /* A packet that came through memory. Its headers are ours, and no ICRC is needed: nothing between
@@ -331,13 +323,15 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 		h->n.decode_errors++;
 		return;
 	}
-	struct dqp *q = lane_qp(pkt->dqpn);
-	if (RPWI_UNLIKELY(!q)) {
-		h->n.no_qp++;
-		return;
+	struct dqp *q = last_qp;
+	if (RPWI_UNLIKELY(!q || q->t.qpn != pkt->dqpn)) {
+		q = last_qp = pkt->dqpn > RPWI_GSI_QPN ? qp_lookup(pkt->dqpn) : NULL;
+		if (RPWI_UNLIKELY(!q)) {
+			h->n.no_qp++;
+			return;
+		}
 	}
-	struct rpwi_rxmeta meta = {
-		.flow = p->flow, .ttl = p->ttl, .tos = p->tos, .bth = p->data, .from = p->from};
+	struct rpwi_rxmeta meta = {.flow = p->flow, .ttl = p->ttl, .tos = p->tos};
 	qp_hold(q);
 	unsigned parts = rpwi_lane_packet_parts(p);
 	if (RPWI_UNLIKELY(parts > 1 && (rpwi_plan_on || rpwi_tap_enabled ||
@@ -362,22 +356,6 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 	to_qp(q, pkt, &meta, now_ns);
 }
 
-/* Like the last one of its QP, where nobody looks at packets: without a copy of its headers. */
-static enum rpwi_short_rx rx_brief(const struct rpwi_brief *b, uint64_t now_ns)
-{
-	struct dqp *q = lane_qp(rpwi_get_be24(b->hdr + 5));
-	if (RPWI_UNLIKELY(!q))
-		return RPWI_RX_NONE;
-	qp_hold(q);
-	enum rpwi_short_rx took = rpwi_qp_rx_short(&q->t, b, now_ns);
-	if (RPWI_UNLIKELY(took == RPWI_RX_NONE))
-		return took;
-	q->heard_ns = now_ns;
-	if (rpwi_list_empty(&q->rx_link))
-		rpwi_list_add_tail(&hca_here.touched, &q->rx_link);
-	return took;
-}
-
 /* With the lock of the HCA and the QP's; and packets fetched so are taken before the locks are
  * given back (rpwi_lanes_mid_run). */
 void *receive_place(void *arg, bool first, const struct lane_headers *h)
@@ -394,54 +372,29 @@ void *receive_place(void *arg, bool first, const struct lane_headers *h)
 		if (!q)
 			return NULL;
 		qp_hold(q);
-		rpwi_places_begin(&places, &q->t, hca_here.writes_unordered);
+		rpwi_places_begin(&places, &q->t);
 	}
 	pkt.more = (uint16_t)h->more;
 	pkt.payload_len = h->len * (1 + h->more);
 	return places.qp && places.qp->qpn == pkt.dqpn ? rpwi_places_next(&places, &pkt) : NULL;
 }
 
-/* The next packet of a lane. 0: there is none; else how many it is, with its bytes. */
-static unsigned lane_one(uint64_t *bytes, uint64_t *now_ns)
-{
-	struct rpwi_lanes *lanes = hca_here.lanes;
-	struct lane_packet p;
-	struct rpwi_brief b;
-	enum rpwi_short_rx took = RPWI_RX_NONE;
-	if (RPWI_LIKELY(!rpwi_plan_on && !rpwi_tap_enabled) && rpwi_lanes_brief(lanes, &b)) {
-		if (!*now_ns)
-			*now_ns = rpwi_now_ns();
-		took = rx_brief(&b, *now_ns);
-		if (RPWI_LIKELY(took == RPWI_RX_ALL)) {
-			rpwi_lanes_took(lanes, &b);
-			hca_here.n.rx_packets += 1u + b.led;
-			*bytes = b.len;
-			return 1u + b.led;
-		}
-	}
-	if (!rpwi_lanes_recv(lanes, &p))
-		return 0;
-	if (!*now_ns)
-		*now_ns = rpwi_now_ns();
-	unsigned parts = rpwi_lane_packet_parts(&p);
-	p.led = p.led && took != RPWI_RX_ACK;
-	rx_lane_packet(&p, *now_ns);
-	*bytes = p.len * (1ull + p.more);
-	return parts;
-}
-
 unsigned receive_lanes(bool hold_ack, uint64_t *now_ns)
 {
-	unsigned n = 0, answered = 0, got;
-	uint64_t bytes = 0, some;
+	struct lane_packet p;
+	unsigned n = 0, answered = 0;
+	uint64_t bytes = 0;
 	if (hold_ack)
 		rpwi_lanes_linger(hca_here.lanes, LANE_LOOKS);
 	while ((n < LANE_PACKETS_MAX || rpwi_lanes_mid_run(hca_here.lanes)) &&
-		(got = lane_one(&some, now_ns))) {
-		n += got;
-		bytes += some;
+		rpwi_lanes_recv(hca_here.lanes, &p)) {
+		if (!n && !*now_ns)
+			*now_ns = rpwi_now_ns();
+		n += rpwi_lane_packet_parts(&p);
+		bytes += p.len * (1ull + p.more);
+		rx_lane_packet(&p, *now_ns);
 		/* The sender fills what this makes room for while the rest is taken. */
-		if (n - answered >= (some < LONE_BYTES ? LANE_ACK_SHORTS : LANE_ACK_PACKETS)) {
+		if (n - answered >= LANE_ACK_PACKETS) {
 			answered = n;
 			rx_answer(true, *now_ns);
 			send_held(*now_ns);

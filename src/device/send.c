@@ -12,7 +12,7 @@
 enum {
 	ACKS_UNKNOWN = 128,
 	GATHER_SLEEP_NS = 10000000, /* short messages wait so long where an ACK is lost */
-	LANE_GATHER_MAX = LANE_HELD_MAX,
+	LANE_GATHER_MAX = 16,
 	GATHER_FORGIVEN = 1024, /* batches that were full, for one that waited in vain */
 	/* in one go, while others wait for the window or do not */
 	BATCHES_A_TURN = 1,
@@ -248,41 +248,30 @@ static void short_failed(
 /* May it go straight into a line of the lane to its peer? A QP that does not send has no peer to
  * ask about. One that waits for something has its turn, and packets that somebody watches go in a
  * batch. */
-static inline struct rpwi_lane *short_way(struct dqp *q)
+static struct rpwi_lane *short_way(struct dqp *q)
 {
 	if (!rpwi_qp_sends_short(&q->t) || !rpwi_list_empty(&q->tx_link) ||
 		RPWI_UNLIKELY(rpwi_explain_on || rpwi_port_is_watched(q->t.av.port)))
 		return NULL;
 	struct rpwi_lane *lane = qp_lane(q);
-	return lane && q->path.has_way ? lane : NULL;
-}
-
-/* What was posted last, if it is all that there is to send. `follow`: it may wait for so many more.
- * False: nothing was done. */
-static inline bool send_short(struct dqp *q, unsigned follow, uint64_t now_ns)
-{
-	struct rpwi_lane *lane = short_way(q);
-	struct rpwi_short s;
-	if (!lane || !rpwi_lane_short_fits(lane) ||
-		!rpwi_qp_tx_short(&q->t, &s, LANE_SHORT_BYTES, now_ns))
-		return false;
-	hca_here.n.tx_batches++;
-	bool only = q->t.nxt - q->t.una == 1;
-	if (RPWI_UNLIKELY(rpwi_lane_short(lane, &q->path.way, &s, follow))) {
-		short_failed(q, lane, &s, now_ns);
-		return true;
-	}
-	held_del(q);
-	/* nothing else moves a deadline to an earlier time */
-	if (only || !q->timer.pos)
-		timer_update(q);
-	return true;
+	return lane && rpwi_lane_room(lane, 1, 0) ? lane : NULL;
 }
 
 void send_posted(struct dqp *q, uint64_t now_ns)
 {
-	if (!send_short(q, 0, now_ns))
+	struct rpwi_lane *lane = short_way(q);
+	struct rpwi_short s;
+	if (!lane || !rpwi_qp_tx_short(&q->t, &s, LANE_SHORT_BYTES, now_ns)) {
 		send_kick(q, false, now_ns);
+		return;
+	}
+	hca_here.n.tx_batches++;
+	if (RPWI_UNLIKELY(rpwi_port_send_short(q->t.av.port, lane, &q->t.av, &s))) {
+		short_failed(q, lane, &s, now_ns);
+		return;
+	}
+	held_del(q);
+	timer_update(q);
 }
 
 void send_answer(struct dqp *q, bool hold_ack, uint64_t now_ns)
@@ -352,7 +341,6 @@ void send_gathered(uint64_t now_ns)
 	struct hca *h = &hca_here;
 	struct rpwi_list *l = h->tx_list.next;
 	atomic_store_explicit(&h->gathered, 0, memory_order_relaxed);
-	rpwi_lanes_publish(h->lanes);
 	while (l != &h->tx_list) {
 		struct dqp *q = RPWI_CONTAINER_OF(l, struct dqp, tx_link);
 		struct rpwi_list *before = l->prev;
@@ -383,46 +371,26 @@ static bool may_wait_for_more(struct dqp *q, bool by_lane)
 	       (!by_lane && h->service_wake_ns <= rpwi_now_ns() + GATHER_SLEEP_NS);
 }
 
-bool send_is_gathered(const struct dqp *q)
-{
-	rpwi_lanes_publish(hca_here.lanes);
-	return q->gathers;
-}
-
-/* Into a line of a lane already, which is shown with those of others. The clock is asked only for
- * what it times. */
-static inline bool gather_short(struct dqp *q, unsigned gathered)
-{
-	unsigned follow = gathered < LANE_GATHER_MAX - 1 ? LANE_GATHER_MAX - 1 - gathered : 1;
-	bool timed = !q->t.rtt_running || q->t.nxt == q->t.una;
-	return send_short(q, follow, timed ? rpwi_now_ns() : 0);
-}
-
 bool send_gather(struct dqp *q)
 {
 	struct hca *h = &hca_here;
 	if (!rpwi_qp_may_gather(&q->t))
 		return false;
-	unsigned gathered = atomic_load_explicit(&h->gathered, memory_order_relaxed), most;
 	if (rpwi_list_empty(&q->tx_link)) {
 		struct rpwi_lane *lane = qp_lane(q);
 		if (!may_wait_for_more(q, lane))
 			return false;
-		most = lane ? LANE_GATHER_MAX : RPWI_GATHER_MAX;
-		if (!lane || !gather_short(q, gathered)) {
-			h->all_stuck = false;
-			rpwi_list_add_tail(&h->tx_list, &q->tx_link);
-			q->gathers = (uint8_t)most;
-		}
-	} else {
-		most = q->gathers;
+		h->all_stuck = false;
+		rpwi_list_add_tail(&h->tx_list, &q->tx_link);
+		q->gathers = lane ? LANE_GATHER_MAX : RPWI_GATHER_MAX;
 	}
-	if (!most)
+	if (!q->gathers)
 		return true;
-	atomic_store_explicit(&h->gathered, gathered + 1, memory_order_relaxed);
+	unsigned n = atomic_load_explicit(&h->gathered, memory_order_relaxed) + 1;
+	atomic_store_explicit(&h->gathered, n, memory_order_relaxed);
 	atomic_store_explicit(&h->gathers,
 		atomic_load_explicit(&h->gathers, memory_order_relaxed) + 1, memory_order_relaxed);
-	if (gathered + 1 < most)
+	if (n < q->gathers)
 		return true;
 	send_gathered(rpwi_now_ns());
 	/* no longer so often in vain */
@@ -443,25 +411,11 @@ void send_forget(struct dqp *q)
 	rpwi_heap_del(&hca_here.timers, &q->timer);
 }
 
-/* An ACK that is all that its QP has to send. False: nothing was done. */
-static bool send_ack(struct dqp *q)
-{
-	struct rpwi_lane *lane = short_way(q);
-	struct rpwi_short s;
-	if (!lane || !rpwi_lane_short_fits(lane) || !rpwi_qp_ack_short(&q->t, &s))
-		return false;
-	hca_here.n.tx_batches++;
-	rpwi_lane_short(lane, &q->path.way, &s, 0);
-	return true;
-}
-
 void send_held(uint64_t now_ns)
 {
 	while (!rpwi_list_empty(&hca_here.held)) {
 		struct dqp *q = RPWI_CONTAINER_OF(hca_here.held.next, struct dqp, held_link);
-		qp_hold(q);
-		if (!send_ack(q))
-			send_kick(q, false, now_ns);
+		send_kick(q, false, now_ns);
 		held_del(q);
 	}
 }

@@ -99,7 +99,6 @@ struct service {
 	uint32_t seen_polls, seen_calls; /* of the program: by the last tick, by the last round */
 	struct spin spin;
 	bool spins;     /* it waits awake */
-	bool prepared;  /* others may lean on the lock (base/lock.h) */
 	enum next next; /* what the last round leads to; ROUND: nothing */
 	uint64_t now_ns, until_ns;
 };
@@ -165,12 +164,6 @@ static bool tick_sleep(struct service *s)
 static void tick(struct service *s)
 {
 	bool owned = program_owns();
-	/* not before: what this thread alone would serve meanwhile, as the offer of a lane, would
-	 * be late */
-	if (RPWI_UNLIKELY(!s->prepared && owned)) {
-		s->prepared = true;
-		rpwi_lean_prepare();
-	}
 	s->ready = pollset_all_ready;
 	s->polled = 0;
 	tend();
@@ -321,8 +314,6 @@ static void *service_main(void *arg)
 	uint32_t seen = atomic_load(&hca_here.any_polls);
 	struct service s = {
 		.ready = pollset_all_ready, .seen_polls = seen, .seen_calls = seen, .next = ROUND};
-	/* or who posts would have to wait for the kernel */
-	rpwi_locks_mine.never_leans = true;
 	prctl(PR_SET_TIMERSLACK, 1ul); /* 50 us by default: more than an ACK may wait */
 	ask_for_short_slice();
 	/* it is already counted among the sleepers, and wakes at once when it is to stop */

@@ -314,18 +314,10 @@ unsigned rpwi_lane_room(struct rpwi_lane *l, unsigned pkts, uint32_t bytes);
  * datagrams. (tx.c) */
 int rpwi_port_send_by_lane(
 	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent);
-/* The same of one packet of at most LANE_SHORT_BYTES, by a port that is not watched. First what its
- * slot says of the addresses, the same as long as nobody changes them; false: the lane is not for
- * so many. (tx.c) */
-bool rpwi_port_lane_way(const struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_av *av,
-	struct lane_way *out);
-/* Then whether there is room, as of rpwi_lane_room. */
-bool rpwi_lane_short_fits(struct rpwi_lane *l);
-/* 0; -EFAULT: its payload is not mapped, and nothing was sent. `follow`: so many come behind it, as
- * it seems, and so it waits for rpwi_lanes_publish, or for what is sent by this lane without. */
-int rpwi_lane_short(struct rpwi_lane *l, const struct lane_way *way, const struct rpwi_short *s,
-	unsigned follow);
-void rpwi_lanes_publish(struct rpwi_lanes *ls);
+/* The same of one packet of at most LANE_SHORT_BYTES, by a port that is not watched. 0; -EFAULT:
+ * its payload is not mapped, and nothing was sent. */
+int rpwi_port_send_short(struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_av *av,
+	const struct rpwi_short *s);
 /* Is what it sends captured, or harmed? Then everything goes as packets. */
 bool rpwi_port_is_watched(const struct rpwi_port *p);
 /* Until one has come by a lane, or so many looks were in vain. */
@@ -334,10 +326,6 @@ void rpwi_lanes_linger(const struct rpwi_lanes *ls, unsigned looks);
  * LANE_BULK is where its sender can still change it: read it once. With a capture all are
  * LANE_DATAGRAM. */
 bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p);
-/* The same packet where it lies, if its headers and its payload are in one piece each. True:
- * rpwi_lanes_took takes it, or rpwi_lanes_recv gives it once more. */
-bool rpwi_lanes_brief(struct rpwi_lanes *ls, struct rpwi_brief *b);
-void rpwi_lanes_took(struct rpwi_lanes *ls, const struct rpwi_brief *b);
 /* Of one that is several, each by itself: the n-th of rpwi_lane_packet_parts. */
 void rpwi_lanes_nth(
 	struct rpwi_lanes *ls, const struct lane_packet *p, unsigned n, struct lane_packet *out);

@@ -195,8 +195,8 @@ void rpwi_lanes_answered(struct rpwi_lanes *ls, struct io_line *line, const stru
 	int fds[RPWI_RIGHTS_MAX]);
 /* A batch, from that source port, without ICRCs. 0; -EFAULT as rpwi_port_send; -ENOSPC: no room. */
 int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b, unsigned *sent);
-bool rpwi_lane_way(
-	struct rpwi_lane *l, uint16_t sport, const struct rpwi_av *av, struct lane_way *out);
+int rpwi_lane_short(
+	struct rpwi_lane *l, uint16_t sport, const struct rpwi_av *av, const struct rpwi_short *s);
 /* One with its ICRC, as injected faults left it. 0, or -ENOSPC: no room. */
 int rpwi_lane_datagram(struct rpwi_lane *l, const struct rpwi_flow *flow, uint8_t ttl, uint8_t tos,
 	const void *data, size_t len);

@@ -77,11 +77,8 @@ struct rpwi_lanes {
 	unsigned n_in, n_out;
 	struct rpwi_lane *out[RPWI_SLOT_MAX + 2];
 	uint64_t ask_again_ns[RPWI_SLOT_MAX + 2];
-	struct rpwi_lane *turn;  /* whose packet was given last */
-	bool given;              /* and it is not dealt with yet */
-	unsigned taken;          /* in this turn */
-	struct rpwi_lane *holds; /* has short packets that wait to be published; or NULL */
-	uint64_t made;           /* lanes in, ever */
+	struct rpwi_lane *turn; /* whose packet was given last */
+	unsigned taken;         /* in this turn */
 	struct rpwi_lane_stats n;
 	uint8_t datagram[RPWI_PACKET_MAX];
 };
@@ -171,7 +168,6 @@ static void lane_free(struct rpwi_lane *l)
 	}
 	if (l->w.mem) {
 		about_to_change(ls);
-		ls->holds = ls->holds == l ? NULL : ls->holds;
 		ls->n_out--;
 		ls->out[l->slot] = NULL;
 	}
@@ -288,7 +284,6 @@ static struct rpwi_lane *in_new(struct rpwi_lanes *ls, struct lane_mem *mem, uin
 		free(l);
 		return NULL;
 	}
-	l->r.number = ++ls->made;
 	l->after_udp = ls->any_new = true;
 	rpwi_list_add_tail(&ls->in, &l->link);
 	ls->n_in++;
@@ -628,22 +623,13 @@ static void fill(void *arg)
 	}
 }
 
-static void publish(struct rpwi_lane *l)
-{
-	struct rpwi_lanes *ls = l->of;
-	if (ls->holds == l)
-		ls->holds = NULL;
-	rpwi_lane_writer_publish(&l->w);
-	if (!rpwi_lane_writer_wakes(&l->w))
-		return;
-	ls->n.wakes++;
-	wake(l);
-}
-
 static void sent_some(struct rpwi_lane *l, unsigned n)
 {
 	l->of->n.tx_packets += n;
-	publish(l);
+	if (!rpwi_lane_writer_wakes(&l->w))
+		return;
+	l->of->n.wakes++;
+	wake(l);
 }
 
 static bool is_large(const struct rpwi_txb *b)
@@ -676,43 +662,16 @@ int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b
 	return rc ? rc : x.done == b->npkt ? 0 : -ENOSPC;
 }
 
-bool rpwi_lane_way(
-	struct rpwi_lane *l, uint16_t sport, const struct rpwi_av *av, struct lane_way *out)
+int rpwi_lane_short(
+	struct rpwi_lane *l, uint16_t sport, const struct rpwi_av *av, const struct rpwi_short *s)
 {
-	return rpwi_lane_writer_way(&l->w, &av->flow, sport, av->hop_limit, av->tclass, out);
-}
-
-bool rpwi_lane_short_fits(struct rpwi_lane *l)
-{
-	if (RPWI_LIKELY(rpwi_lane_writer_room(&l->w, 1, 0)))
-		return true;
-	/* what waits may be all that the reader could make room by */
-	rpwi_lanes_publish(l->of);
-	return rpwi_lane_room(l, 1, 0);
-}
-
-int rpwi_lane_short(struct rpwi_lane *l, const struct lane_way *way, const struct rpwi_short *s,
-	unsigned follow)
-{
-	struct rpwi_lanes *ls = l->of;
-	if (follow) {
-		if (RPWI_UNLIKELY(ls->holds != l))
-			rpwi_lanes_publish(ls);
-		ls->holds = l;
-	}
-	int rc = rpwi_lane_writer_short(&l->w, way, s, follow);
-	if (RPWI_UNLIKELY(rc))
-		return rc;
-	ls->n.tx_packets += 1u + s->led;
-	if (!follow)
-		publish(l);
-	return 0;
-}
-
-void rpwi_lanes_publish(struct rpwi_lanes *ls)
-{
-	if (ls && ls->holds)
-		publish(ls->holds);
+	struct lane_way way;
+	if (!rpwi_lane_writer_way(&l->w, &av->flow, sport, av->hop_limit, av->tclass, &way))
+		return -ENOSPC;
+	int rc = rpwi_lane_writer_short(&l->w, &way, s);
+	if (!rc)
+		sent_some(l, s->led + 1);
+	return rc;
 }
 
 int rpwi_lane_datagram(struct rpwi_lane *l, const struct rpwi_flow *flow, uint8_t ttl, uint8_t tos,
@@ -843,7 +802,6 @@ static bool next_of(struct rpwi_lane *l, struct lane_packet *p)
 		if (!ls->turn)
 			sample_begins(l, p);
 		ls->turn = l;
-		ls->given = true;
 		sample_goes_on(l, p);
 		unsigned parts = rpwi_lane_packet_parts(p);
 		ls->n.rx_packets += parts;
@@ -883,48 +841,6 @@ void rpwi_lanes_linger(const struct rpwi_lanes *ls, unsigned looks)
 	}
 }
 
-static inline void given_is_done(struct rpwi_lanes *ls)
-{
-	if (ls->given)
-		rpwi_lane_reader_done(&ls->turn->r);
-	ls->given = false;
-}
-
-bool rpwi_lanes_brief(struct rpwi_lanes *ls, struct rpwi_brief *b)
-{
-	if (RPWI_UNLIKELY(!ls || ls->armed || rpwi_fork_broken || rpwi_list_empty(&ls->in)))
-		return false;
-	struct rpwi_lane *l = ls->turn;
-	if (l) {
-		given_is_done(ls);
-		return ls->taken < PACKETS_A_TURN && rpwi_lane_reader_brief(&l->r, b);
-	}
-	l = lane_at(ls->in.next);
-	if (l->after_udp || !rpwi_lane_reader_ready(&l->r))
-		return false;
-	/* before it is looked at: who writes over a stopped process asks for it */
-	rpwi_lane_reader_turns(&l->r, true);
-	if (!rpwi_lane_reader_brief(&l->r, b))
-		return false;
-	l->sample.began_ns = 0;
-	ls->turn = l;
-	ls->given = false;
-	ls->taken = 0;
-	return true;
-}
-
-void rpwi_lanes_took(struct rpwi_lanes *ls, const struct rpwi_brief *b)
-{
-	struct rpwi_lane *l = ls->turn;
-	unsigned parts = 1u + b->led;
-	l->sample.bytes += b->len;
-	if (l->sample.fetched)
-		l->sample.began_ns = 0;
-	ls->n.rx_packets += parts;
-	ls->taken += parts;
-	rpwi_lane_reader_done(&l->r);
-}
-
 bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p)
 {
 	if (RPWI_UNLIKELY(!ls || ls->off || rpwi_fork_broken))
@@ -932,7 +848,7 @@ bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p)
 	if (RPWI_UNLIKELY(ls->armed))
 		disarm(ls);
 	if (ls->turn) {
-		given_is_done(ls);
+		rpwi_lane_reader_done(&ls->turn->r);
 		bool goes_on = ls->taken < PACKETS_A_TURN || rpwi_lane_reader_fetched(&ls->turn->r);
 		if (goes_on && next_of(ls->turn, p))
 			return true;

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* slots */
-enum { TELL_EVERY = 32, EXPECT_AHEAD = LANE_HELD_MAX };
+enum { TELL_EVERY = 32 /* slots */ };
 
 static uint32_t lap(uint64_t pos) { return (uint32_t)(pos / LANE_SLOTS) + 1; }
 static uint64_t whole_lines(uint64_t n) { return (n + LANE_LINE - 1) & ~(uint64_t)(LANE_LINE - 1); }
@@ -168,11 +167,6 @@ static void head(struct lane_slot *s, const struct lane_way *way, unsigned hdr_l
 	atomic_store_explicit(&s->said, LANE_STANDS, memory_order_relaxed);
 }
 
-static uint8_t kind_of(enum lane_kind kind, unsigned follow)
-{
-	return (uint8_t)(kind | RPWI_MIN(follow, (unsigned)LANE_FOLLOW_MAX) << LANE_KIND_BITS);
-}
-
 /* Most are of at most 28 bytes, a BTH and a RETH: so many at once is less than to ask how many. */
 static void copy_headers(struct lane_slot *s, const struct rpwi_txpkt *t)
 {
@@ -291,7 +285,8 @@ bool rpwi_lane_writer_packet(struct lane_writer *w, const struct lane_way *way,
 	head(s, way, t->hdr_len, t->payload_len);
 	copy_headers(s, t);
 	if (beside) {
-		s->kind = kind_of(LANE_BESIDE, follow);
+		s->kind = LANE_BESIDE |
+			  (uint8_t)(RPWI_MIN(follow, (unsigned)LANE_FOLLOW_MAX) << LANE_KIND_BITS);
 		s->bulk = 0;
 		gather(s->data + t->hdr_len, parts, t->iov_count);
 		if (ack) {
@@ -308,27 +303,23 @@ bool rpwi_lane_writer_packet(struct lane_writer *w, const struct lane_way *way,
 	return true;
 }
 
-/* The reader looks at the line all the time, and each store after a look waits until the line is
- * back: so all of them come at once, from what lies ready. */
-int rpwi_lane_writer_short(struct lane_writer *w, const struct lane_way *way,
-	const struct rpwi_short *s, unsigned follow)
+int rpwi_lane_writer_short(
+	struct lane_writer *w, const struct lane_way *way, const struct rpwi_short *s)
 {
 	struct lane_slot *at = &w->mem->slot[w->pos % LANE_SLOTS];
-	uint8_t data[LANE_SHORT_BYTES] = {0};
-	int rc = s->len ? rpwi_guard_copy(data, s->data, s->len) : 0;
+	if (RPWI_UNLIKELY(!slot_is_free(w)))
+		return -ENOSPC;
+	memcpy(at->data, s->hdr, sizeof(s->hdr));
+	int rc = rpwi_guard_copy(at->data + s->hdr_len, s->data, s->len);
 	if (RPWI_UNLIKELY(rc))
 		return rc;
-	if (follow) /* by then it is here */
-		fetch_to_write(&w->mem->slot[(w->pos + EXPECT_AHEAD) % LANE_SLOTS]);
-	for (unsigned i = 0; i < sizeof(s->hdr); i += 4)
-		memcpy(at->data + i, s->hdr + i, 4);
-	memcpy(at->data + s->hdr_len, data, sizeof(data));
 	head(at, way, s->hdr_len, s->len);
-	at->kind = kind_of(LANE_BESIDE, follow);
+	at->kind = LANE_BESIDE;
 	at->bulk = s->led ? LANE_LED_BY_ACK | s->ack_psn : 0;
 	if (s->led)
 		memcpy(at->data + LANE_AETH_AT, s->aeth, sizeof(s->aeth));
 	written(w, w->bulk_pos, (struct lane_ref){0});
+	rpwi_lane_writer_publish(w);
 	return 0;
 }
 
@@ -368,7 +359,6 @@ int rpwi_lane_reader_init(struct lane_reader *r, struct lane_mem *mem)
 {
 	memset(r, 0, sizeof(*r));
 	r->mem = mem;
-	r->number = 1;
 	return mem->magic == LANE_MAGIC && mem->version == LANE_VERSION &&
 			       mem->slots == LANE_SLOTS && mem->bulk_bytes == LANE_BULK_BYTES
 		       ? 0
@@ -522,66 +512,6 @@ static int reference(struct lane_reader *r, const struct lane_slot *s, struct la
 	return got->lost ? -ENODATA : 1;
 }
 
-static uint64_t from_of(const struct lane_reader *r, unsigned flow)
-{
-	return r->number * LANE_FLOWS + flow;
-}
-
-static inline void ask_ahead(const struct lane_reader *r, const struct lane_slot *s)
-{
-	unsigned follow = s->kind >> LANE_KIND_BITS, from = LANE_AHEAD;
-	if (follow < LANE_AHEAD)
-		return;
-	if (follow == LANE_HELD_MAX - 1) /* the first */
-		from = 1;
-	for (unsigned i = from; i <= LANE_AHEAD; i++)
-		__builtin_prefetch(&r->mem->slot[(r->pos + i) % LANE_SLOTS]);
-}
-
-/* A long message has few packets that are one, so the others are not looked at twice. */
-static inline bool is_only(uint8_t opcode)
-{
-	unsigned op = opcode & 0x1f;
-	return rpwi_op_has(op, RPWI_F_FIRST) && rpwi_op_has(op, RPWI_F_LAST);
-}
-
-bool rpwi_lane_reader_brief(const struct lane_reader *r, struct rpwi_brief *b)
-{
-	const struct lane_slot *at = &r->mem->slot[r->pos % LANE_SLOTS];
-	struct lane_slot s; /* all but its data */
-	uint32_t room = LANE_DATA_BYTES;
-	if (!rpwi_lane_reader_ready(r))
-		return false;
-	memcpy(&s, at, offsetof(struct lane_slot, data));
-	unsigned kind = s.kind & ((1 << LANE_KIND_BITS) - 1);
-	if (RPWI_UNLIKELY(s.flow >= r->nflows || s.said != LANE_STANDS || s.hdr_len < RPWI_BTH_LEN))
-		return false;
-	b->led = kind == LANE_BESIDE && s.bulk & LANE_LED_BY_ACK;
-	if (b->led) {
-		room = LANE_AETH_AT;
-		b->ack_psn = s.bulk & RPWI_PSN_MASK;
-		b->ack_syndrome = at->data[LANE_AETH_AT];
-	}
-	if (RPWI_UNLIKELY(s.hdr_len > room))
-		return false;
-	b->payload = at->data + s.hdr_len;
-	if (RPWI_LIKELY(kind == LANE_BESIDE)) {
-		if (s.len > room - s.hdr_len)
-			return false;
-	} else {
-		if (kind != LANE_BULK || !is_only(at->data[0]) ||
-			!in_bulk(s.bulk, s.len, RPWI_MTU_MAX))
-			return false;
-		b->payload = r->mem->bulk + s.bulk;
-	}
-	ask_ahead(r, &s);
-	b->hdr = at->data;
-	b->hdr_len = s.hdr_len;
-	b->len = s.len;
-	b->from = from_of(r, s.flow);
-	return true;
-}
-
 int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 {
 	const struct lane_slot *at = &r->mem->slot[r->pos % LANE_SLOTS];
@@ -598,13 +528,13 @@ int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 		return 0;
 	p->placed = s.said == LANE_PLACED;
 	p->kind = s.kind & ((1 << LANE_KIND_BITS) - 1);
-	ask_ahead(r, &s);
+	if (s.kind >> LANE_KIND_BITS >= LANE_AHEAD)
+		__builtin_prefetch(&r->mem->slot[(r->pos + LANE_AHEAD) % LANE_SLOTS]);
 	p->fetched = false;
 	p->more = 0;
 	p->more_ack = p->led = false;
 	flow->sport = s.sport;
 	p->flow = flow;
-	p->from = from_of(r, s.flow);
 	p->ttl = s.ttl;
 	p->tos = s.tos;
 	p->hdr_len = s.hdr_len;

@@ -80,12 +80,7 @@ enum lane_said { LANE_STANDS, LANE_REVOKED, LANE_PLACING, LANE_PLACED };
 /* In `kind` of a payload beside its headers, above the kind: how many of its batch follow it, at
  * most so many. Where there are as many, the reader asks for the line that is so far ahead. Beyond
  * the batch's end it would take a line away that the writer has just asked for. */
-enum {
-	LANE_KIND_BITS = 3,
-	LANE_FOLLOW_MAX = (1 << (8 - LANE_KIND_BITS)) - 1,
-	LANE_HELD_MAX = 16,
-	LANE_AHEAD = 4
-};
+enum { LANE_KIND_BITS = 3, LANE_FOLLOW_MAX = (1 << (8 - LANE_KIND_BITS)) - 1, LANE_AHEAD = 2 };
 
 struct lane_slot {
 	_Atomic uint32_t seq;
@@ -171,17 +166,11 @@ static inline bool rpwi_lane_ack_may_lead(const struct rpwi_txpkt *t)
 {
 	return t->hdr_len + t->payload_len <= LANE_AETH_AT;
 }
-/* A packet of at most LANE_SHORT_BYTES, without a batch and under a guard of its own, where
- * rpwi_lane_writer_room has found room. 0; -EFAULT: its payload is not mapped, and nothing
- * was written. It is not published; `follow`: as above. */
+/* A packet of at most LANE_SHORT_BYTES, without a batch and under a guard of its own. 0; -ENOSPC:
+ * no room; -EFAULT: its payload is not mapped. */
 enum { LANE_SHORT_BYTES = LANE_AETH_AT - RPWI_SHORT_HDR_MAX };
-int rpwi_lane_writer_short(struct lane_writer *w, const struct lane_way *way,
-	const struct rpwi_short *s, unsigned follow);
-/* So many of them wait to be published. */
-static inline unsigned rpwi_lane_writer_held(const struct lane_writer *w)
-{
-	return (unsigned)(w->pos - w->held);
-}
+int rpwi_lane_writer_short(
+	struct lane_writer *w, const struct lane_way *way, const struct rpwi_short *s);
 /* Is a batch to go by reference? Copied, it takes as long as the slower side needs for its copy;
  * fetched, as long as the reader needs for both. Which is less depends on where the two run: it is
  * measured, and now and then the other way is taken, so that it stays known. Then each packet of
@@ -260,7 +249,6 @@ struct lane_reader {
 	bool owes_fence;    /* between what it said and a look whether the writer waits for it */
 	unsigned nflows;
 	struct rpwi_flow flow[LANE_FLOWS]; /* copies, checked */
-	uint64_t number;                   /* of the lane, in this process; not 0 */
 };
 /* 0, or -EPROTO: not made by a build like this one. Its bounce buffer, which comes with the first
  * fetch, is free()d by whoever has the reader. */
@@ -271,7 +259,6 @@ int rpwi_lane_reader_init(struct lane_reader *r, struct lane_mem *mem);
 struct lane_packet {
 	enum lane_kind kind;
 	const struct rpwi_flow *flow; /* the reader's, until the next packet */
-	uint64_t from;                /* its number: struct rpwi_brief */
 	uint8_t ttl, tos;
 	uint8_t hdr_len;
 	uint32_t len;
@@ -299,10 +286,7 @@ void rpwi_lane_reader_turns(struct lane_reader *r, bool begins);
 /* 1 with *p filled, 0: nothing there, -EPROTO: the writer wrote what cannot be, -ENODATA: this one
  * is lost (rpwi_lane_reader_done, and on). A payload by reference comes as LANE_BULK. */
 int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p);
-/* The packet that comes next, where it lies, if its headers and its payload are in one piece each.
- * False: rpwi_lane_reader_next says what there is. */
-bool rpwi_lane_reader_brief(const struct lane_reader *r, struct rpwi_brief *b);
-/* What rpwi_lane_reader_next gave, or rpwi_lane_reader_brief, is dealt with: its slot is free. */
+/* What rpwi_lane_reader_next gave is dealt with: its slot is free. */
 void rpwi_lane_reader_done(struct lane_reader *r);
 /* Slots from this one on that have been fetched. */
 unsigned rpwi_lane_reader_fetched(const struct lane_reader *r);

@@ -731,10 +731,12 @@ int rpwi_port_send_by_lane(
 	return rc;
 }
 
-bool rpwi_port_lane_way(const struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_av *av,
-	struct lane_way *out)
+int rpwi_port_send_short(struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_av *av,
+	const struct rpwi_short *s)
 {
-	return rpwi_lane_way(l, p->sport, av, out);
+	int rc = rpwi_lane_short(l, p->sport, av, s);
+	p->n.tx_refused += rc == -ENOSPC;
+	return rc == -ENOSPC ? 0 : rc; /* lost, as on a wire */
 }
 
 int rpwi_port_send_to_self(struct rpwi_port *p, const void *data, size_t len)

@@ -190,21 +190,6 @@ static void ack_goes(struct rpwi_qp *qp)
 	qp->n->tx_packets++;
 }
 
-static inline uint8_t ack_headers(
-	const struct rpwi_qp *qp, uint32_t psn, uint8_t syndrome, uint8_t *hdr)
-{
-	const struct rpwi_pkt h = {
-		.opcode = RPWI_SVC_RC | RPWI_OP_ACK,
-		.pkey = RPWI_PKEY_DEFAULT,
-		.dqpn = qp->attr.dest_qp_num,
-		.psn = psn & RPWI_PSN_MASK,
-		.syndrome = syndrome,
-		.msn = qp->msn & RPWI_PSN_MASK,
-	};
-
-	return (uint8_t)rpwi_pkt_encode_here(&h, hdr);
-}
-
 void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b)
 {
 	bool nak = qp->slow & RPWI_SLOW_NAK;
@@ -212,22 +197,20 @@ void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b)
 
 	if (nak)
 		psn = nak_is_sequence(qp) ? qp->epsn : qp->nak_psn;
+	const struct rpwi_pkt h = {
+		.opcode = RPWI_SVC_RC | RPWI_OP_ACK,
+		.pkey = RPWI_PKEY_DEFAULT,
+		.dqpn = qp->attr.dest_qp_num,
+		.psn = psn & RPWI_PSN_MASK,
+		.syndrome =
+			nak ? qp->nak_syndrome : rpwi_aeth(RPWI_AETH_ACK, RPWI_AETH_CREDITS_NONE),
+		.msn = qp->msn & RPWI_PSN_MASK,
+	};
 	struct rpwi_txpkt *t = rpwi_txb_add(b);
 
 	if (nak)
 		count_nak(qp);
-	t->hdr_len = ack_headers(qp, psn,
-		nak ? qp->nak_syndrome : rpwi_aeth(RPWI_AETH_ACK, RPWI_AETH_CREDITS_NONE), t->hdr);
-	ack_goes(qp);
-}
-
-void rpwi_resp_ack_short(struct rpwi_qp *qp, struct rpwi_short *s)
-{
-	s->hdr_len = ack_headers(
-		qp, qp->epsn - 1, rpwi_aeth(RPWI_AETH_ACK, RPWI_AETH_CREDITS_NONE), s->hdr);
-	s->led = false;
-	s->len = 0;
-	s->data = NULL;
+	t->hdr_len = (uint16_t)rpwi_pkt_encode_here(&h, t->hdr);
 	ack_goes(qp);
 }
 

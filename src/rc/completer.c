@@ -321,31 +321,24 @@ static void nak(struct rpwi_qp *qp, unsigned code, uint64_t now_ns)
 	}
 }
 
-/* All before `upto` is, by a packet of PSN `psn`. True: that is all that it says, or there is
- * nobody to tell. */
-static bool rx_upto(struct rpwi_qp *qp, uint32_t psn, uint32_t upto, uint64_t now_ns)
-{
-	uint32_t una0 = qp->una;
-	bool passed = advance(qp, upto, now_ns);
-
-	qp->acked |= qp->una != una0;
-	rpwi_req_retired(qp);
-	if (!active(qp))
-		return true;
-	if (!passed)
-		implied_nak(qp, psn, now_ns);
-	return !passed;
-}
-
 /* An ACK acknowledges its own PSN too, a NAK all before it. */
 static void rx_ack(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, uint64_t now_ns)
 {
 	enum rpwi_aeth_kind kind = rpwi_aeth_kind(p->syndrome);
 
-	if (kind == RPWI_AETH_RESERVED ||
-		rx_upto(qp, psn, kind == RPWI_AETH_ACK ? psn + 1 : psn, now_ns))
+	if (kind == RPWI_AETH_RESERVED)
 		return;
-	if (kind == RPWI_AETH_RNR_NAK)
+	uint32_t una0 = qp->una;
+	bool passed = advance(qp, kind == RPWI_AETH_ACK ? psn + 1 : psn, now_ns);
+
+	qp->acked |= qp->una != una0;
+
+	rpwi_req_retired(qp);
+	if (!active(qp))
+		return;
+	if (!passed)
+		implied_nak(qp, psn, now_ns);
+	else if (kind == RPWI_AETH_RNR_NAK)
 		rnr_nak(qp, p, now_ns);
 	else if (kind == RPWI_AETH_NAK)
 		nak(qp, p->syndrome & 0x1f, now_ns);
@@ -466,17 +459,4 @@ void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 		rx_ack(qp, p, psn, now_ns);
 	else
 		rx_data(qp, p, psn, now_ns);
-}
-
-bool rpwi_cpl_rx_short(struct rpwi_qp *qp, const struct rpwi_brief *m, uint64_t now_ns)
-{
-	int32_t ahead = rpwi_psn_diff(m->ack_psn, qp->una);
-	uint32_t psn = qp->una + (uint32_t)ahead;
-
-	if (!active(qp) || ahead < 0 || !rpwi_before(psn, qp->psn_max) ||
-		rpwi_aeth_kind(m->ack_syndrome) != RPWI_AETH_ACK)
-		return false;
-	qp->n->rx_packets++;
-	rx_upto(qp, psn, psn + 1, now_ns);
-	return true;
 }

@@ -71,7 +71,6 @@ static inline void rpwi_qp_rnr_over(struct rpwi_qp *qp)
 static inline void rpwi_qp_enter(struct rpwi_qp *qp, enum ibv_qp_state state)
 {
 	qp->state = state;
-	qp->like_from = 0;
 	if (qp->state_to)
 		*qp->state_to = (uint8_t)state;
 	rpwi_slow_end(qp, RPWI_SLOW_STATE);
@@ -188,8 +187,6 @@ bool rpwi_stopped_write(struct rpwi_qp *qp, const struct rpwi_swqe *w);
 /* All before `upto` is done, though the peer, which is stopped, has acknowledged none of it. */
 void rpwi_cpl_placed(struct rpwi_qp *qp, uint32_t upto, uint64_t now_ns);
 void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns);
-/* What it comes to for an ACK of something that waits for one. False: nothing was done. */
-bool rpwi_cpl_rx_short(struct rpwi_qp *qp, const struct rpwi_brief *m, uint64_t now_ns);
 void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns);
 
 /* scatter.c */
@@ -203,10 +200,6 @@ void rpwi_resp_silence(struct rpwi_qp *qp); /* nor is any answer owed */
 
 /* responder.c */
 void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns);
-/* It is like the last one, and came in its turn: does it take it? False: nothing was done, but that
- * bytes may have been written where it wants them. */
-bool rpwi_resp_takes_short(const struct rpwi_qp *qp, const struct rpwi_brief *m);
-bool rpwi_resp_rx_short(struct rpwi_qp *qp, const struct rpwi_brief *m, uint64_t now_ns);
 int rpwi_resp_alloc(struct rpwi_qp *qp, uint32_t max_dest_rd_atomic);
 void rpwi_resp_reset(struct rpwi_qp *qp, uint32_t psn);
 
@@ -227,7 +220,6 @@ void rpwi_resp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, uint64_t now_ns);
 bool rpwi_resp_ack_due(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns);
 void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b);
 void rpwi_resp_lead_by_ack(struct rpwi_qp *qp, struct rpwi_short *s);
-void rpwi_resp_ack_short(struct rpwi_qp *qp, struct rpwi_short *s);
 
 /* rcv.c */
 void rpwi_resp_comm_est(struct rpwi_qp *qp);
@@ -236,7 +228,6 @@ bool rpwi_rcv_take(struct rpwi_qp *qp);
 /* 0, -EMSGSIZE, -EACCES, -EFAULT */
 int rpwi_rcv_scatter(struct rpwi_qp *qp, const void *data, uint32_t len);
 void rpwi_rcv_done(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t byte_len);
-void rpwi_rcv_done_plain(struct rpwi_qp *qp, uint32_t byte_len, bool solicited);
 void rpwi_rcv_fail(struct rpwi_qp *qp, enum ibv_wc_status status);
 /* Does a packet's payload have the length that its place in the message demands (IB 9.7.4.1.6)? And
  * does its operation continue what is being received? */

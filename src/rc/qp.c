@@ -364,7 +364,6 @@ int rpwi_qp_modify(struct rpwi_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		rpwi_resp_alloc(qp, attr->max_dest_rd_atomic))
 		return -ENOMEM;
 	set_attributes(qp, attr, mask);
-	qp->like_from = 0;
 	if (mask & IBV_QP_AV)
 		set_av(qp, av);
 	enter_state(qp, to, attr, mask);
@@ -581,21 +580,6 @@ static bool from_peer(const struct rpwi_qp *qp, const struct rpwi_flow *flow)
 	       rpwi_addr_eq(&flow->dst, &qp->av.flow.src);
 }
 
-/* The next one may be like it. */
-static void rx_request(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_rxmeta *meta,
-	uint64_t now_ns)
-{
-	uint32_t epsn = qp->epsn;
-
-	rpwi_resp_rx(qp, p, now_ns);
-	if (!meta->from || qp->epsn == epsn || !rpwi_qp_receives(qp) ||
-		(rpwi_pkt_op(p) != RPWI_OP_SEND_ONLY && rpwi_pkt_op(p) != RPWI_OP_WRITE_ONLY) ||
-		qp->bounds.message < qp->mtu)
-		return;
-	memcpy(&qp->like_bth, meta->bth, sizeof(qp->like_bth));
-	qp->like_from = meta->from;
-}
-
 void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_rxmeta *meta,
 	uint64_t now_ns)
 {
@@ -626,28 +610,9 @@ void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 	else if (qp->type == IBV_QPT_UC)
 		rpwi_uc_rx(qp, p);
 	else if (rpwi_op_is_request(rpwi_pkt_op(p)))
-		rx_request(qp, p, meta, now_ns);
+		rpwi_resp_rx(qp, p, now_ns);
 	else
 		rpwi_cpl_rx(qp, p, now_ns);
-}
-
-enum rpwi_short_rx rpwi_qp_rx_short(struct rpwi_qp *qp, const struct rpwi_brief *m, uint64_t now_ns)
-{
-	uint64_t bth;
-	memcpy(&bth, m->hdr, sizeof(bth));
-
-	/* (If nothing is known `from` is another: it is not 0.) */
-	if (m->from != qp->like_from || bth != qp->like_bth || !rpwi_resp_takes_short(qp, m) ||
-		(m->led && !rpwi_cpl_rx_short(qp, m, now_ns)))
-		return RPWI_RX_NONE;
-	/* the ACK may have ended something */
-	bool same = !m->led || qp->like_from;
-
-	if (!same || !rpwi_resp_rx_short(qp, m, now_ns))
-		return m->led ? RPWI_RX_ACK : RPWI_RX_NONE;
-	qp->n->rx_packets++;
-	qp->n->rx_bytes += m->len;
-	return RPWI_RX_ALL;
 }
 
 static bool sends(const struct rpwi_qp *qp)
@@ -685,14 +650,6 @@ bool rpwi_qp_tx_short(struct rpwi_qp *qp, struct rpwi_short *out, uint32_t len_m
 	if (rpwi_resp_has_answers(qp) || !rpwi_req_tx_short(qp, out, len_max, now_ns))
 		return false;
 	rpwi_resp_lead_by_ack(qp, out);
-	return true;
-}
-
-bool rpwi_qp_ack_short(struct rpwi_qp *qp, struct rpwi_short *out)
-{
-	if (qp->slow || !qp->ack_owed || qp->sq_cur != qp->sq_tail || rpwi_resp_has_answers(qp))
-		return false;
-	rpwi_resp_ack_short(qp, out);
 	return true;
 }
 

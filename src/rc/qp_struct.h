@@ -120,9 +120,6 @@ struct rpwi_qp {
 	bool ack_owed, nak_sent;
 	bool comm_est, last_wqe_told;
 	uint8_t scripted; /* 1 + the syndrome of rpwi_qp_answer_next */
-	/* Of the last SEND ONLY or WRITE ONLY that came in its turn: its first 8 bytes, and the
-	 * addresses that it came by; 0: nothing is known. rpwi_qp_rx_short takes its like. */
-	uint64_t like_bth, like_from;
 	struct rpwi_rcv rcv;
 	uint64_t write_va;
 	uint32_t write_rkey, write_len, write_left;

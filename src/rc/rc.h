@@ -181,12 +181,10 @@ struct rpwi_qp_ops {
 	 * all that was placed before. The key needs remote write. -EACCES/-EFAULT. */
 	int (*mem_atomic_write)(
 		struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const void *value);
-	/* Where [addr, addr+len) of a key lies, for the kernel to fill it in no order: of a checked
-	 * lkey, with what a READ or a SEND brings, or with bytes that are replaced when it comes
-	 * again; of an rkey, with a WRITE whose order its owner does not want. NULL: only mem_write
-	 * will do. */
-	void *(*mem_sink)(
-		struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint32_t len, bool remote);
+	/* Where [addr, addr+len) of a checked lkey lies, for the kernel to fill it in no order:
+	 * with what a READ or a SEND brings, or with bytes that are replaced when it comes again.
+	 * NULL: only mem_write will do. */
+	void *(*mem_sink)(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
 	/* [addr, addr + len) of the peer's registered memory, read now and without the peer's help;
 	 * its rights and bounds are checked as the peer would. `into` (from mem_sink) gets it, also
 	 * where it turns out afterwards that it is not to be used; without `into` it is in memory
@@ -230,22 +228,17 @@ struct rpwi_qp_ops {
 		const struct rpwi_flow *from);
 };
 
-/* ---- Where the payloads of SENDs and WRITEs that have yet to be received will go. ---- */
+/* ---- Where the payloads of SENDs that have yet to be received will go. ---- */
 /* Of one RC QP, whose receive queue is not shared. A look ahead, which changes nothing; it holds
  * until that QP receives something else, or something is done to it. */
 struct rpwi_places {
 	struct rpwi_qp *qp; /* NULL: nothing can be said */
 	uint32_t psn, wqe;  /* of the next packet; of the next message */
-	bool writes;        /* those of WRITEs, too */
-	bool within;        /* a message: a WRITE, or a SEND, of whose WQE: */
-	bool write;
-	uint32_t rkey;
-	uint64_t va;
+	bool within;        /* a message: of its WQE: */
 	const struct ibv_sge *sge;
 	uint32_t left, nsge, off; /* bytes; SGEs; into the first of them */
 };
-/* `writes`: the program does not look at WRITEs before they are complete. */
-void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp, bool writes);
+void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp);
 /* The one of the packet that comes next. NULL: it is not known (then nor are those of the rest), in
  * two pieces, or a message's last, whose bytes shall be seen after all others. */
 void *rpwi_places_next(struct rpwi_places *at, const struct rpwi_pkt *p);
@@ -378,20 +371,9 @@ void rpwi_qp_recv_posted(struct rpwi_qp *qp);
 struct rpwi_rxmeta {
 	const struct rpwi_flow *flow;
 	uint8_t ttl, tos;
-	/* where packets come that rpwi_qp_rx_short may take: the BTH as it came, and as in struct
-	 * rpwi_brief. Else NULL and 0 */
-	const uint8_t *bth;
-	uint64_t from;
 };
 void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *pkt, const struct rpwi_rxmeta *meta,
 	uint64_t now_ns);
-
-/* What rpwi_qp_rx comes to for a SEND ONLY or WRITE ONLY whose first 8 bytes are those of the last
- * one that came in its turn, by the same pair of addresses, since anybody changed the QP: without
- * decoding it, nor looking at what has been looked at then. rpwi_qp_rx does what it did not. */
-enum rpwi_short_rx { RPWI_RX_NONE, RPWI_RX_ACK, RPWI_RX_ALL }; /* ACK: the one that leads */
-enum rpwi_short_rx rpwi_qp_rx_short(
-	struct rpwi_qp *qp, const struct rpwi_brief *m, uint64_t now_ns);
 
 /* Append what the QP may send now to the batch: first READ and atomic responses, then the ACK or
  * NAK owed, then requests (as the window allows), all to one destination (a UD batch ends where the
@@ -406,8 +388,6 @@ void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t 
 static inline bool rpwi_qp_sends_short(const struct rpwi_qp *qp) { return !qp->slow; }
 bool rpwi_qp_tx_short(
 	struct rpwi_qp *qp, struct rpwi_short *out, uint32_t len_max, uint64_t now_ns);
-/* The same of a QP in RTS that has nothing to send but a plain ACK that is owed. */
-bool rpwi_qp_ack_short(struct rpwi_qp *qp, struct rpwi_short *out);
 /* As rpwi_qp_tx_fault, of that. The ACK that was to lead it goes into the batch. */
 void rpwi_qp_tx_short_fault(struct rpwi_qp *qp, const struct rpwi_short *s, struct rpwi_txb *b);
 /* The batch that rpwi_qp_tx filled has been handed to the kernel: the UC and UD WQEs in it complete

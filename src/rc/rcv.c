@@ -65,25 +65,17 @@ int rpwi_rcv_scatter(struct rpwi_qp *qp, const void *data, uint32_t len)
 	return 0;
 }
 
-void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp, bool writes)
+void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp)
 {
 	const struct rpwi_rcv *r = &qp->rcv;
-	bool write = qp->msg == RPWI_MSG_WRITE, send = qp->msg == RPWI_MSG_SEND;
+	bool within = qp->msg == RPWI_MSG_SEND;
 
-	*at = (struct rpwi_places){.psn = qp->epsn,
-		.wqe = qp->rq->head,
-		.writes = writes,
-		.within = send || write,
-		.write = write};
-	if (!rpwi_qp_is_rc(qp) || !rpwi_qp_receives(qp) || qp->scripted || r->have != send ||
-		(send && r->doom))
+	*at = (struct rpwi_places){.psn = qp->epsn, .wqe = qp->rq->head, .within = within};
+	if (!rpwi_qp_is_rc(qp) || !rpwi_qp_receives(qp) || qp->rq->shared || r->have != within ||
+		(within && r->doom))
 		return;
 	at->qp = qp;
-	if (write) {
-		at->rkey = qp->write_rkey;
-		at->va = qp->write_va;
-		at->left = qp->write_left;
-	} else if (send) {
+	if (within) {
 		at->left = r->len - r->done;
 		at->sge = r->sge + r->sge_i;
 		at->nsge = r->nsge - r->sge_i;
@@ -91,45 +83,16 @@ void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp, bool writes)
 	}
 }
 
-/* As begin_write checks it, all of it. */
-static bool write_begins(struct rpwi_places *at, const struct rpwi_pkt *p)
-{
-	struct rpwi_qp *qp = at->qp;
-
-	at->rkey = p->rkey;
-	at->va = p->va;
-	at->left = p->dma_len;
-	return qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE &&
-	       p->dma_len <= qp->bounds.message &&
-	       !qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_WRITE, true);
-}
-
-static bool place_write(struct rpwi_places *at, const struct rpwi_pkt *p, void **to)
+/* False: nothing is known any more. */
+static bool place_next(struct rpwi_places *at, const struct rpwi_pkt *p, void **to)
 {
 	struct rpwi_qp *qp = at->qp;
 	unsigned op = rpwi_pkt_op(p);
-	bool last = rpwi_op_has(op, RPWI_F_LAST);
 
-	if (!at->writes || (!at->within && !write_begins(at, p)) || p->payload_len > at->left)
+	if (!rpwi_op_has(op, RPWI_F_SEND) || p->psn != (at->psn & RPWI_PSN_MASK) ||
+		rpwi_op_has(op, RPWI_F_FIRST) == at->within)
 		return false;
-	at->within = !last;
-	at->write = true;
-	/* what waits for a receive, or takes a key back, may keep those behind it out */
-	at->writes = !(last && rpwi_op_has(op, RPWI_F_IMM));
-	if (!last)
-		*to = qp->ops->mem_sink(qp, at->rkey, at->va, p->payload_len, true);
-	at->va += p->payload_len;
-	at->left -= p->payload_len;
-	return last || *to;
-}
-
-static bool place_send(struct rpwi_places *at, const struct rpwi_pkt *p, void **to)
-{
-	struct rpwi_qp *qp = at->qp;
-
-	at->writes = false;
-	if (qp->rq->shared)
-		return false;
+	at->psn += 1u + p->more;
 	if (!at->within) {
 		const struct rpwi_rwqe *w = &qp->rq->ring[at->wqe & qp->rq->mask];
 
@@ -140,8 +103,7 @@ static bool place_send(struct rpwi_places *at, const struct rpwi_pkt *p, void **
 		at->nsge = w->nsge;
 		at->off = 0;
 	}
-	at->within = !rpwi_op_has(rpwi_pkt_op(p), RPWI_F_LAST);
-	at->write = false;
+	at->within = !rpwi_op_has(op, RPWI_F_LAST);
 	if (!at->within)
 		return true;
 	for (; at->nsge && at->off == at->sge->length; at->sge++, at->nsge--)
@@ -149,23 +111,10 @@ static bool place_send(struct rpwi_places *at, const struct rpwi_pkt *p, void **
 	if (p->payload_len > at->left || !at->nsge || p->payload_len > at->sge->length - at->off)
 		return false;
 	*to = qp->ops->mem_sink(
-		qp, at->sge->lkey, at->sge->addr + at->off, (uint32_t)p->payload_len, false);
+		qp, at->sge->lkey, at->sge->addr + at->off, (uint32_t)p->payload_len);
 	at->off += p->payload_len;
 	at->left -= p->payload_len;
 	return *to;
-}
-
-/* False: nothing is known any more. */
-static bool place_next(struct rpwi_places *at, const struct rpwi_pkt *p, void **to)
-{
-	unsigned op = rpwi_pkt_op(p);
-	bool write = rpwi_op_has(op, RPWI_F_WRITE);
-
-	if (!rpwi_op_has(op, RPWI_F_SEND | RPWI_F_WRITE) || p->psn != (at->psn & RPWI_PSN_MASK) ||
-		rpwi_op_has(op, RPWI_F_FIRST) == at->within || (at->within && at->write != write))
-		return false;
-	at->psn += 1u + p->more;
-	return write ? place_write(at, p, to) : place_send(at, p, to);
 }
 
 void *rpwi_places_next(struct rpwi_places *at, const struct rpwi_pkt *p)
@@ -175,19 +124,6 @@ void *rpwi_places_next(struct rpwi_places *at, const struct rpwi_pkt *p)
 	if (at->qp && !place_next(at, p, &to))
 		at->qp = NULL;
 	return to;
-}
-
-void rpwi_rcv_done_plain(struct rpwi_qp *qp, uint32_t byte_len, bool solicited)
-{
-	struct ibv_wc wc = {
-		.wr_id = qp->rcv.wr_id,
-		.status = IBV_WC_SUCCESS,
-		.byte_len = byte_len,
-		.opcode = IBV_WC_RECV,
-	};
-
-	qp->n->recvs++;
-	rpwi_qp_complete_recv(qp, &wc, solicited);
 }
 
 void rpwi_rcv_done(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t byte_len)

@@ -222,7 +222,7 @@ static void *sink(struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t off, u
 	if (i == w->nsge || w->sge[i].length - off < RPWI_PEER_SINK_MIN)
 		return NULL;
 	*len = RPWI_MIN(w->sge[i].length - off, (uint32_t)RPWI_PEER_SINK_MAX);
-	return qp->ops->mem_sink(qp, w->sge[i].lkey, w->sge[i].addr + off, *len, false);
+	return qp->ops->mem_sink(qp, w->sge[i].lkey, w->sge[i].addr + off, *len);
 }
 
 /* All of a READ out of the peer's memory: 0; -EAGAIN, it is to go by packets, from the beginning;
@@ -626,8 +626,7 @@ bool rpwi_req_tx_short(
 	if (qp->slow || qp->sq_tail - qp->sq_cur != 1 || w->len > len_max || w->nsge > 1 ||
 		!is_short(qp, w) || window_room(qp) < RPWI_TXB_PKTS)
 		return false;
-	out->data = w->inl;
-	out->len = w->len;
+	*out = (struct rpwi_short){.data = w->inl, .len = w->len};
 	if (w->nsge && w->len) {
 		out->data = qp->ops->mem_map(qp, w->sge->lkey, w->sge->addr, w->len);
 		if (RPWI_UNLIKELY(!out->data))

@@ -9,8 +9,6 @@
  */
 #include "rc/internal.h"
 
-#include "wire/encode.h"
-
 #include <stdlib.h>
 
 /* ---- what is owed ---- */
@@ -42,37 +40,36 @@ static void not_ready(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	qp->nak_sent = true;
 }
 
-/* Request packets of one message are executed, its last or not. */
-static void accept_pkts(struct rpwi_qp *qp, uint32_t pkts, bool last, bool ackreq, uint64_t now_ns)
-{
-	qp->epsn += pkts;
-	qp->ack_pkts += pkts;
-	qp->msn += last;
-	if (ackreq)
-		owe_ack(qp, now_ns);
-}
-
+/* A request packet is executed. */
 static void accept(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 {
-	accept_pkts(qp, 1u + p->more, rpwi_op_has(rpwi_pkt_op(p), RPWI_F_LAST), p->ackreq, now_ns);
+	qp->epsn += 1u + p->more;
+	qp->ack_pkts += 1u + p->more;
+	if (rpwi_op_has(rpwi_pkt_op(p), RPWI_F_LAST))
+		qp->msn++;
+	if (p->ackreq)
+		owe_ack(qp, now_ns);
 }
 
 /* ---- SEND and WRITE ---- */
 
 /* Most: a message of one packet, into the only piece of its WQE, which is not even taken out of the
  * queue. False: nothing was done, but that bytes may have been written there. */
-static bool fill_only(struct rpwi_qp *qp, const void *payload, uint32_t len)
+static bool rx_send_only(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 {
 	const struct rpwi_rq *rq = qp->rq;
 	const struct rpwi_rwqe *w = &rq->ring[rq->head & rq->mask];
 
 	if (rq->shared || qp->rcv.have || rq->head == rq->tail || w->nsge != 1 || w->doom ||
-		len > w->sge->length)
+		p->payload_len > w->sge->length)
 		return false;
-	if (len && qp->ops->mem_write(qp, w->sge->lkey, w->sge->addr, payload, len, false))
+	if (p->payload_len && qp->ops->mem_write(qp, w->sge->lkey, w->sge->addr, p->payload,
+				      p->payload_len, false))
 		return false;
 	qp->rq->head++;
 	qp->rcv.wr_id = w->wr_id;
+	accept(qp, p, now_ns);
+	rpwi_rcv_done(qp, p, p->payload_len);
 	return true;
 }
 
@@ -80,11 +77,8 @@ static void rx_send(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_n
 {
 	unsigned op = rpwi_pkt_op(p);
 
-	if (RPWI_LIKELY(op == RPWI_OP_SEND_ONLY) && fill_only(qp, p->payload, p->payload_len)) {
-		accept(qp, p, now_ns);
-		rpwi_rcv_done_plain(qp, p->payload_len, p->solicited);
+	if (RPWI_LIKELY(op == RPWI_OP_SEND_ONLY) && rx_send_only(qp, p, now_ns))
 		return;
-	}
 	if (!rpwi_rcv_take(qp)) {
 		not_ready(qp, p);
 		return;
@@ -472,53 +466,6 @@ void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 			rpwi_resp_owe_nak(qp, rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ), qp->epsn);
 		}
 	}
-}
-
-/* ---- one like the last ---- */
-
-bool rpwi_resp_takes_short(const struct rpwi_qp *qp, const struct rpwi_brief *m)
-{
-	/* all that can change without anybody changing the QP */
-	return qp->msg == RPWI_MSG_NONE && !qp->nak_sent && !qp->scripted &&
-	       !(qp->slow & RPWI_SLOW_NAK) && m->len <= qp->mtu;
-}
-
-/* The length is said twice, by the pad and the RETH. */
-static bool write_only(struct rpwi_qp *qp, const struct rpwi_brief *m)
-{
-	const uint8_t *reth = m->hdr + RPWI_BTH_LEN;
-	uint64_t va = rpwi_get_be64(reth);
-	uint32_t rkey = rpwi_get_be32(reth + 8), len = rpwi_get_be32(reth + 12);
-
-	if (m->hdr_len != RPWI_BTH_LEN + RETH_LEN || len != m->len)
-		return false;
-	if (len && qp->ops->mem_write(qp, rkey, va, m->payload, len, true))
-		return false;
-	qp->write_va = va + len;
-	qp->write_rkey = rkey;
-	qp->write_len = len;
-	qp->write_left = 0;
-	return true;
-}
-
-bool rpwi_resp_rx_short(struct rpwi_qp *qp, const struct rpwi_brief *m, uint64_t now_ns)
-{
-	uint8_t bth[8];
-
-	memcpy(bth, &qp->like_bth, sizeof(bth));
-	bool send = bth[BTH_OPCODE] == (RPWI_SVC_RC | RPWI_OP_SEND_ONLY);
-	uint32_t third = rpwi_get_be32(m->hdr + BTH_ACKREQ);
-
-	if ((third ^ qp->epsn) & RPWI_PSN_MASK ||
-		(bth[BTH_FLAGS] >> BTH_PAD_SHIFT & BTH_PAD_MASK) != (-m->len & 3))
-		return false;
-	if (send ? m->hdr_len != RPWI_BTH_LEN || !fill_only(qp, m->payload, m->len)
-		 : !write_only(qp, m))
-		return false;
-	accept_pkts(qp, 1, true, third >> 31, now_ns);
-	if (send)
-		rpwi_rcv_done_plain(qp, m->len, bth[BTH_FLAGS] & BTH_SE);
-	return true;
 }
 
 bool rpwi_qp_takes_more(const struct rpwi_qp *qp, const struct rpwi_pkt *p)

@@ -297,17 +297,6 @@ struct rpwi_short {
 	uint32_t ack_psn, psn, len;
 	const void *data;
 };
-/* One that came, as it lies in memory that its sender may change at any time: each byte is read
- * once. Its payload has no pad. */
-struct rpwi_brief {
-	const uint8_t *hdr;
-	const void *payload;
-	uint32_t hdr_len, len;
-	uint64_t from; /* a number of the pair of addresses; the same number is the same pair */
-	bool led;      /* by a plain ACK of ack_psn */
-	uint8_t ack_syndrome;
-	uint32_t ack_psn;
-};
 static inline void rpwi_txb_reset(struct rpwi_txb *b)
 {
 	b->av = NULL;

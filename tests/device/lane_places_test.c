@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lane_places_test.c - messages that the receiver fetches from the sender's memory, at once to
- * where they belong (rpwi_places_next): SENDs of any length, into receives of several pieces, too
- * early for their receive, with short ones in between; and WRITEs that need no order. Each byte is
- * what was sent, and none beside the message has changed. TEST_ROUNDS: how many. */
+/* lane_places_test.c - SENDs that the receiver fetches from the sender's memory, at once to where
+ * its receives are (rpwi_places_next): of any length, into receives of several pieces, too early
+ * for their receive, with short ones in between. Each byte is what was sent, and none beside the
+ * message has changed. TEST_ROUNDS: how many. */
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -126,110 +126,10 @@ static void each_byte_is_where_it_belongs(void **unused)
 	free(areas);
 }
 
-/* ---- WRITEs, in two pieces, of which the second says so ---- */
-
-enum { REFUSED = 100000 };
-
-static int write_some(
-	struct end *e, uint8_t *from, uint32_t lkey, uint32_t at, uint32_t len, const uint32_t *imm)
-{
-	struct ibv_sge sge = {(uintptr_t)from, len, lkey};
-	struct ibv_send_wr wr = {.sg_list = &sge,
-				   .num_sge = 1,
-				   .opcode = imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
-				   .send_flags = IBV_SEND_SIGNALED},
-			   *bad;
-	wr.imm_data = imm ? *imm : 0;
-	wr.wr.rdma.remote_addr = e->peer.addr + at;
-	wr.wr.rdma.rkey = e->peer.rkey;
-	return ibv_post_send(e->s.qp, &wr, &bad);
-}
-
-static uint32_t first_of(uint32_t len, uint64_t i) { return len * (uint32_t)(i % 5) / 5; }
-
-static void writer(int sock)
-{
-	struct end e;
-	struct ibv_wc wc;
-	char word;
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	end_make(&e, sock);
-	hear(&e, &e.peer, sizeof(e.peer));
-	uint8_t *buf = malloc((size_t)DEPTH * LEN_MAX);
-	struct ibv_mr *mr = ibv_reg_mr(e.p.pd, buf, (size_t)DEPTH * LEN_MAX, 0);
-	for (uint64_t i = 0; i < messages(); i++) {
-		uint8_t *from = buf + i % DEPTH * LEN_MAX;
-		struct message m = message_of(i);
-		uint32_t at = (uint32_t)(i % DEPTH * AREA) + m.at[0], half = first_of(m.len, i),
-			 imm = (uint32_t)i;
-		pattern_fill(from, m.len, i);
-		if (i >= DEPTH - 1)
-			hear(&e, &word, 1);
-		if (write_some(&e, from, mr->lkey, at, half, NULL) ||
-			write_some(&e, from + half, mr->lkey, at + half, m.len - half, &imm))
-			_exit(2);
-		for (int k = 0; k < 2; k++)
-			if (!pair_poll(e.s.cq, &wc, 20000) || wc.status)
-				_exit(1);
-	}
-	/* it begins within the region and ends behind it */
-	if (write_some(&e, buf, mr->lkey, DEPTH * AREA - REFUSED + 1, REFUSED, NULL) ||
-		!pair_poll(e.s.cq, &wc, 20000))
-		_exit(3);
-	_exit(wc.status == IBV_WC_REM_ACCESS_ERR ? 0 : 4);
-}
-
-static void a_write_that_needs_no_order_is_where_it_belongs(void **unused)
-{
-	struct end e;
-	struct ibv_wc wc;
-	int sock, status;
-	(void)unused;
-	pid_t pid = peer_fork(&sock);
-	if (!pid)
-		writer(sock);
-	end_make(&e, sock);
-	uint8_t *areas = malloc((size_t)DEPTH * AREA);
-	memset(areas, BEFORE, (size_t)DEPTH * AREA);
-	struct ibv_mr *mr = ibv_reg_mr(e.p.pd, areas, (size_t)DEPTH * AREA,
-		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	struct ibv_recv_wr wr = {0}, *bad;
-	struct info here = {.addr = (uintptr_t)areas, .rkey = mr->rkey};
-	say(&e, &here, sizeof(here));
-	for (uint64_t i = 0; i < messages(); i++) {
-		/* now and then it comes too early */
-		if (!(i % 7))
-			usleep(100);
-		assert_int_equal(ibv_post_recv(e.s.qp, &wr, &bad), 0);
-		assert_true(pair_poll(e.s.cq, &wc, 20000));
-		assert_int_equal(wc.status, IBV_WC_SUCCESS);
-		assert_int_equal(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
-		assert_int_equal(wc.imm_data, (uint32_t)i);
-		struct message m = message_of(i);
-		uint8_t *area = areas + i % DEPTH * AREA;
-		assert_true(pattern_holds(area + m.at[0], m.len, i));
-		memset(area + m.at[0], BEFORE, m.len);
-		for (size_t at = 0; at < AREA; at += 61)
-			assert_int_equal(area[at], BEFORE);
-		say(&e, "", 1);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
-	for (size_t at = 0; at < (size_t)DEPTH * AREA; at++)
-		assert_int_equal(areas[at], BEFORE);
-	assert_int_equal(ibv_dereg_mr(mr), 0);
-	end_free(&e);
-	free(areas);
-}
-
 int main(void)
 {
-	setenv("ROPEWAY_WRITES", "unordered", 1);
 	/* by reference wherever that may be, whatever is measured to be shorter */
 	setenv("ROPEWAY_WIRE", "fetch", 1);
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(each_byte_is_where_it_belongs),
-		cmocka_unit_test(a_write_that_needs_no_order_is_where_it_belongs),
-	};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(each_byte_is_where_it_belongs)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -313,18 +313,11 @@ int __wrap_rpwi_guard_install(void) { return 0; }
 struct rpwi_lanes *rpwi_steer_lanes(const struct rpwi_steer *s) { return NULL; }
 struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn) { return NULL; }
 unsigned rpwi_lane_room(struct rpwi_lane *l, unsigned pkts, uint32_t bytes) { return 0; }
-bool rpwi_port_lane_way(const struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_av *av,
-	struct lane_way *out)
+int rpwi_port_send_short(struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_av *av,
+	const struct rpwi_short *s)
 {
-	return false;
+	return -ENETDOWN;
 }
-bool rpwi_lane_short_fits(struct rpwi_lane *l) { return false; }
-int rpwi_lane_short(struct rpwi_lane *l, const struct lane_way *way, const struct rpwi_short *s,
-	unsigned follow)
-{
-	return -EFAULT;
-}
-void rpwi_lanes_publish(struct rpwi_lanes *ls) {}
 int rpwi_port_send_by_lane(
 	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent)
 {
@@ -332,8 +325,6 @@ int rpwi_port_send_by_lane(
 }
 void rpwi_lanes_linger(const struct rpwi_lanes *ls, unsigned looks) {}
 bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p) { return false; }
-bool rpwi_lanes_brief(struct rpwi_lanes *ls, struct rpwi_brief *b) { return false; }
-void rpwi_lanes_took(struct rpwi_lanes *ls, const struct rpwi_brief *b) {}
 void rpwi_lanes_leave(struct rpwi_lanes *ls) {}
 struct rpwi_lane *rpwi_lane_up(const struct rpwi_lanes *ls, uint32_t qpn) { return NULL; }
 void rpwi_lanes_on_change(struct rpwi_lanes *ls, void (*about_to)(void)) {}

@@ -201,10 +201,10 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 	return -ENETDOWN;
 }
 bool rpwi_port_is_watched(const struct rpwi_port *p) { return true; }
-bool rpwi_port_lane_way(const struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_av *av,
-	struct lane_way *out)
+int rpwi_port_send_short(struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_av *av,
+	const struct rpwi_short *s)
 {
-	return false;
+	return -ENETDOWN;
 }
 int rpwi_port_send_by_lane(
 	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent)

@@ -62,33 +62,6 @@ static __attribute__((unused)) struct lane_way way_no(
 	return way;
 }
 
-/* What comes next; where it is one that is taken where it lies, that says the same of it. */
-static __attribute__((unused)) int next_packet(struct lane_reader *r, struct lane_packet *p)
-{
-	struct rpwi_brief b = {0};
-	bool brief = rpwi_lane_reader_brief(r, &b);
-	int rc = rpwi_lane_reader_next(r, p);
-	if (!brief)
-		return rc;
-	assert_int_equal(rc, 1);
-	assert_true(p->kind == LANE_BESIDE || p->kind == LANE_BULK);
-	assert_false(p->placed);
-	assert_int_equal(b.from, p->from);
-	assert_int_equal(b.hdr_len, p->hdr_len);
-	assert_memory_equal(b.hdr, p->data, b.hdr_len);
-	assert_int_equal(b.len, p->len);
-	if (p->kind == LANE_BULK)
-		assert_ptr_equal(b.payload, p->payload);
-	else
-		assert_memory_equal(b.payload, p->payload, b.len);
-	assert_int_equal(b.led, p->led);
-	if (b.led) {
-		assert_int_equal(b.ack_psn, p->ack_psn);
-		assert_int_equal(b.ack_syndrome, p->data[LANE_AETH_AT]);
-	}
-	return rc;
-}
-
 /* Packet `number`: its sizes follow from it, and so does each byte. */
 static uint32_t len_of(uint64_t number)
 {

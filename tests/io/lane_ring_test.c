@@ -17,7 +17,7 @@ static void what_is_written_is_read_once_and_in_order(void **arg)
 		for (unsigned n = chance(600); n && write_packet(&g->w, written); n--)
 			written++;
 		for (unsigned n = chance(600); n && read < written; n--) {
-			assert_int_equal(next_packet(&g->r, &p), 1);
+			assert_int_equal(rpwi_lane_reader_next(&g->r, &p), 1);
 			assert_true(is_packet(&p, read));
 			rpwi_lane_reader_done(&g->r);
 			read++;
@@ -67,7 +67,7 @@ static void an_ack_leads_a_short_packet(void **arg)
 		uint32_t psn = len * 7919;
 		bool led = write_led(&g->w, len, psn);
 		assert_int_equal(led, len + RPWI_BTH_LEN <= LANE_AETH_AT);
-		assert_int_equal(next_packet(&g->r, &p), 1);
+		assert_int_equal(rpwi_lane_reader_next(&g->r, &p), 1);
 		assert_int_equal(p.led, led);
 		assert_int_equal(rpwi_lane_packet_parts(&p), 1 + led);
 		if (led) {
@@ -184,7 +184,7 @@ static void neither_side_misses_that_the_other_sleeps(void **arg)
 	pthread_t t;
 	assert_int_equal(pthread_create(&t, NULL, race_writer, g), 0);
 	for (uint64_t n = 0; n < RACE;) {
-		int rc = next_packet(&g->r, &p);
+		int rc = rpwi_lane_reader_next(&g->r, &p);
 		assert_true(rc >= 0);
 		if (rc) {
 			assert_true(is_packet(&p, n));
