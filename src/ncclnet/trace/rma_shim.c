@@ -124,18 +124,12 @@ static int shim_context_destroy(void *ctx)
 static int shim_close_coll(void *coll)
 {
 	BEGIN("closeColl", coll);
-	trace_close_begin(&c, TRACE_COLL);
-	int rc = T->closeColl(coll);
-	trace_closed(&c, rc);
-	return trace_end(&c, rc, "comm %s", RPWI_AT(coll));
+	return trace_close(&c, TRACE_COLL, T->closeColl, coll);
 }
 static int shim_close_listen(void *comm)
 {
 	BEGIN("closeListen", comm);
-	trace_close_begin(&c, TRACE_LISTEN);
-	int rc = T->closeListen(comm);
-	trace_closed(&c, rc);
-	return trace_end(&c, rc, "comm %s", RPWI_AT(comm));
+	return trace_close(&c, TRACE_LISTEN, T->closeListen, comm);
 }
 
 /* ---- registrations ---- */

@@ -227,26 +227,17 @@ static int shim_test(void *request, int *done, int *sizes)
 static int shim_close_send(void *comm)
 {
 	BEGIN("closeSend", comm);
-	trace_close_begin(&c, TRACE_SEND);
-	int rc = T->closeSend(comm);
-	trace_closed(&c, rc);
-	return trace_end(&c, rc, "comm %s", RPWI_AT(comm));
+	return trace_close(&c, TRACE_SEND, T->closeSend, comm);
 }
 static int shim_close_recv(void *comm)
 {
 	BEGIN("closeRecv", comm);
-	trace_close_begin(&c, TRACE_RECV);
-	int rc = T->closeRecv(comm);
-	trace_closed(&c, rc);
-	return trace_end(&c, rc, "comm %s", RPWI_AT(comm));
+	return trace_close(&c, TRACE_RECV, T->closeRecv, comm);
 }
 static int shim_close_listen(void *comm)
 {
 	BEGIN("closeListen", comm);
-	trace_close_begin(&c, TRACE_LISTEN);
-	int rc = T->closeListen(comm);
-	trace_closed(&c, rc);
-	return trace_end(&c, rc, "comm %s", RPWI_AT(comm));
+	return trace_close(&c, TRACE_LISTEN, T->closeListen, comm);
 }
 
 #if V >= 7

@@ -468,7 +468,7 @@ void trace_test_done(
 
 /* ---- closing ---- */
 
-void trace_close_begin(const struct trace_call *c, enum trace_comm kind)
+static void close_begin(const struct trace_call *c, enum trace_comm kind)
 {
 	static const char *const name[] = {"listen", "send", "recv", "coll"};
 	if (!rpwi_check_on || !rpwi_check_lock())
@@ -504,7 +504,7 @@ static void forget(struct object *comm)
 		}
 }
 
-void trace_closed(const struct trace_call *c, int rc)
+static void closed(const struct trace_call *c)
 {
 	if (!rpwi_check_on || !rpwi_check_lock())
 		return;
@@ -514,6 +514,14 @@ void trace_closed(const struct trace_call *c, int rc)
 		del(COMM, c->comm);
 	}
 	rpwi_check_unlock();
+}
+
+int trace_close(struct trace_call *c, enum trace_comm kind, int (*plugin)(void *), void *comm)
+{
+	close_begin(c, kind);
+	int rc = plugin(comm);
+	closed(c);
+	return trace_end(c, rc, "comm %s", RPWI_AT(comm));
 }
 
 /* ---- one-sided operations ---- */

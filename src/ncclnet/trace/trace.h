@@ -55,7 +55,6 @@ void trace_recv_begin(const struct trace_call *c, int n, void *const *data, cons
 	void *const *mhandles);
 void trace_test_begin(const struct trace_call *c, const void *request);
 void trace_dereg_begin(const struct trace_call *c, const void *mhandle);
-void trace_close_begin(const struct trace_call *c, enum trace_comm kind);
 /* ... and after it. */
 void trace_device(int v, int dev, int ptr_support, int max_recvs, bool reg_is_global);
 void trace_listen_done(const struct trace_call *c, int rc, int dev, const void *handle, void *comm);
@@ -68,7 +67,8 @@ void trace_posted(const struct trace_call *c, int rc, const void *request, bool 
 	const size_t *sizes, bool may_be_1);
 void trace_test_done(
 	const struct trace_call *c, int rc, const void *request, int done, const int *sizes);
-void trace_closed(const struct trace_call *c, int rc);
+/* A comm is closed by the plugin's own call; what is to be returned. */
+int trace_close(struct trace_call *c, enum trace_comm kind, int (*plugin)(void *), void *comm);
 
 /* ---- one-sided operations; the rest is as above ---- */
 struct trace_op {
