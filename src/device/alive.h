@@ -3,8 +3,8 @@
  *
  * Looked at once a second while there is a RC QP or a connection of rdma_cm's. On this host the
  * kernel knows. Another host is asked (wire/ask.h), once a second, and only about processes that
- * nothing has come from for a second. Who has peers, who sends, and what is done about one whose
- * process has ended is the world's (gsi.c): a connection of rdma_cm's is disconnected, a RC QP
+ * nothing has come from for a second. The world (gsi.c) says which QPs have peers, sends the
+ * questions, and acts when a process has ended: a connection of rdma_cm's is disconnected, a RC QP
  * fails (IBV_EVENT_QP_FATAL, posted WQEs are flushed).
  */
 #ifndef ROPEWAY_DEVICE_ALIVE_H

@@ -164,8 +164,8 @@ static struct cq_stamp stamp_now(const struct dcq *cq)
 	return s;
 }
 
-/* Without its lock, where it has no event to give and nobody else puts in: who has the HCA's lock,
- * as long as no QP has one of its own. */
+/* Without the CQ's lock, where it has no event to give and nobody else puts in: only the holder of
+ * the HCA's lock does, as long as no QP has a lock of its own. */
 static inline bool push_alone(struct dcq *cq, const struct ibv_wc *wc)
 {
 	if (cq->ibv.channel || RPWI_UNLIKELY(qplock_is_split() || cq->stamps))

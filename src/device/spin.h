@@ -9,8 +9,8 @@
  *   process to which nothing comes sleeps, and short bursts between silences cost one wait for ever
  *   more of them;
  * - when sched_yield gives the core to somebody (it takes long), it sleeps between packets, as if
- *   there were no spin.h, for 5 ms; the second time for 10 ms, and so on up to a second: what
- *   sleeps may interrupt who computes, what has yielded waits for the end of his time slice.
+ *   there were no spin.h, for 5 ms; the second time for 10 ms, and so on up to a second: a thread
+ *   that slept may interrupt one that computes, one that yielded waits for the other's time slice.
  *
  * No clock is read here. Threads: the service thread's own.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* way.c - see way.h. A socket hears of every change to links, addresses, routes, rules and
- * neighbors, and is read before an answer is used again: what has changed by then counts. The
+ * neighbors, and is read before an answer is used again, so changes until then count. The
  * system's hop limits change without a word, so an answer holds for a second at most. */
 #include "device/way.h"
 

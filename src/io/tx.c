@@ -247,7 +247,7 @@ static void add_packet(struct tx_build *x, unsigned k)
 
 /* An ACK before requests is a datagram of its own: a GSO batch can only end in a shorter segment.
  * Where batches arrive whole it may end the first of theirs instead, which costs nothing (txb.ack
- * says so): who receives it takes it first (ack_leads in device/receive.c). */
+ * says so): the receiver takes it first (ack_leads in device/receive.c). */
 static bool ack_may_wait(const struct tx_build *x, unsigned k)
 {
 	uint32_t len = packet_len(&x->b->pkt[k]);

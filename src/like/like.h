@@ -3,8 +3,8 @@
  * run --like NAME|FILE` sets ROPEWAY_LIKE; docs/like.md has the format. A profile only narrows: of
  * each value the smaller one holds, of each set what both have.
  *
- * Nothing is enforced here: whoever answers a call asks for the number. What the data path needs is
- * copied into each QP when it is made.
+ * Nothing is enforced here: the code that answers a call asks for the number. The data path's
+ * limits are copied into each QP when it is made.
  *
  * Threads: any, signal handlers too. The profile is read when it is first asked for, and stays.
  */

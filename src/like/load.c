@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* load.c - this process's profile: ROPEWAY_LIKE, read once.
  *
- * Whoever comes first reads it, in a signal handler, too, so memory is mapped, and nobody waits for
+ * The first caller reads it, in a signal handler, too, so memory is mapped, and nobody waits for
  * anybody: two that come at once both read, and the second one's is thrown away.
  */
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* loan.c - memory for loans: pools of slots of one size, classes of sizes. What is known of a slot
- * is private; of what the peer writes only this is believed: that a word has the number of the loan
- * that is out means that it is given back. So a peer that writes other words keeps its loans, and
+/* loan.c - memory for loans: pools of slots of one size, classes of sizes. The state of a slot is
+ * private; the peer writes one word for each, and only this is believed: a word with the number of
+ * the loan that is out gives it back. So a peer that writes other words keeps its loans, and
  * one that writes them too early reads what is next.
  *
  * Words are looked at when a class has no free slot: they are written by the peer, so each look

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* loan.h - loans: memory of an endpoint that the program fills, and its peer reads; views: what the
- * peer has loaned, and other messages that the program reads where they are. */
+/* loan.h - loans: memory of an endpoint that the program fills, and its peer reads; views: the
+ * peer's loans, and other messages that the program reads where they are. */
 #ifndef ROPEWAY_MSG_LOAN_H
 #define ROPEWAY_MSG_LOAN_H
 
@@ -38,7 +38,7 @@ void loan_hold(struct loan_slot *s);                /* it is the program's */
 void loan_hold_again(struct loan_slot *s);          /* its send was not posted */
 void loan_say_full(rpw_endpoint *ep, size_t bytes); /* says who holds what, as the last error */
 size_t loan_bytes_out(rpw_endpoint *ep);            /* bytes on loan */
-/* With the endpoint, also in a forked child: what the program holds stays. */
+/* With the endpoint, also in a forked child. Loans and views that the program holds stay. */
 void loan_all_end(rpw_endpoint *ep);
 /* A slow send of one: as proto.begin. */
 int loan_begin(rpw_request *r);
@@ -56,7 +56,7 @@ static inline uint8_t *loan_come_data(const struct loan_come *m)
 {
 	return m->seen->data + m->seen->slot_bytes * m->slot;
 }
-/* 0, or an error: what came names no loan of the peer's, or there is no memory. */
+/* 0, or an error: `body` names no loan of the peer's, or there is no memory. */
 int loan_come_make(rpw_endpoint *ep, const void *body, size_t len, struct loan_come *out);
 void loan_come_give_back(const struct loan_come *m);
 

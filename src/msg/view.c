@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* view.c - views: messages that the program reads where they are. What came of a loan is checked
+/* view.c - views: messages that the program reads where they are. A loan's header is checked
  * here, from memory of this process's own, and once. */
 #include "msg/endpoint.h"
 #include "msg/loan.h"

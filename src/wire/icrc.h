@@ -53,7 +53,7 @@ enum rpwi_icrc_verdict rpwi_icrc_check_next(
 enum rpwi_icrc_verdict rpwi_icrc_check(
 	const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t *ip_id);
 
-/* A packet whose ICRC is bad: what changed it? CRC is linear, so the effect of another address or
+/* The change that made an ICRC bad. CRC is linear, so the effect of another address or
  * port in the pseudo header can be solved for.
  * - The source port that makes it right, with the ID given and all else in `flow` as it is. False:
  *   there is none (of random damage that is found with a chance of 2^-16).

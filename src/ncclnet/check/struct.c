@@ -61,8 +61,8 @@ void case_load(struct conform *c)
 		conform_fail(c, "%s", why);
 }
 
-/* What is not there has failed before, in prepare(). What may be there and changes what NCCL does
- * is said. */
+/* prepare() has failed already if a function is missing. The optional ones that change what NCCL
+ * does are said here. */
 void case_table(struct conform *c)
 {
 	const struct ncclnet *n = c->s->n;
