@@ -38,7 +38,7 @@ IB, TCP, UDP = 0x013F, 0x0106, 0x0111  # port spaces of rdma_cm
 
 @dataclasses.dataclass
 class Program:
-    """{a} the server's address, {p} its port, {d} the device, {m} the folder of what mpicc compiled."""
+    """{a} the server's address, {p} its port, {d} the device, {m} the folder of what mpicc compiled, {t} a folder of this pair's own."""
     name: str
     server: str
     client: str
@@ -86,9 +86,11 @@ UCX_RDMACM = {"UCX_TLS": "rc_v,self", "UCX_NET_DEVICES": "{d}:1", "UCX_SOCKADDR_
 
 def mpi(name, more, env, arguments=""):
     # Not bound to cores, and waiting without sched_yield: since Linux 6.18 who yields to a spinning process of the same core gives a whole slice away each time, so one of two pairs got
-    # a thousandth of the processor, and its queue pairs ran out of retries.
+    # a thousandth of the processor, and its queue pairs ran out of retries. Each pair has a folder for its session: all mpirun of one user share a folder in TMPDIR, and
+    # the first to end removes it while the next one makes its own in it ("orte_session_dir failed").
     command = f"mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 0 -n 2 {more} {{m}}/mpi_pattern {arguments}"
-    return Program(f"Open MPI, {name}", "", command, says=r"all \d+ messages as sent", env={"OMPI_MCA_btl_base_warn_component_unused": "0", **env}, needs="mpicc")
+    return Program(f"Open MPI, {name}", "", command, says=r"all \d+ messages as sent",
+                   env={"OMPI_MCA_btl_base_warn_component_unused": "0", "TMPDIR": "{t}", **env}, needs="mpicc")
 
 
 PROGRAMS = [
@@ -238,7 +240,8 @@ def run_pair(place, program, number, folder, limit_s):
     """One server and its clients. Raises Failed, with what both said."""
     port = program.port or place.next_port()
     address = place.addresses[program.family][number if program.port else 0]
-    words = {"a": address, "p": port, "m": place.compiled(program.needs), "d": place.device}
+    words = {"a": address, "p": port, "m": place.compiled(program.needs), "d": place.device, "t": f"{folder}/tmp{number}"}
+    os.makedirs(words["t"], exist_ok=True)
     env = {name: value.format(**words) for name, value in program.env.items()}
     processes = []
 
