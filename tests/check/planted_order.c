@@ -251,8 +251,8 @@ static void recv_short_post(bool bad)
 	pair_close(&p);
 }
 
-/* No receive was ever posted: to a group that is nobody's mistake. */
-static void recv_late_group(bool bad)
+/* To a group or, when `bad`, to the QP itself: a datagram that no receive takes. */
+static void datagram_untaken(bool bad, bool is_short)
 {
 	struct pair p = pair_open(&(struct wish){.type = IBV_QPT_UD});
 	union ibv_gid group = {.raw = {[10] = 0xff, 0xff, 239, 7, 7, 7}};
@@ -261,6 +261,7 @@ static void recv_late_group(bool bad)
 		.grh = {.dgid = bad ? p.gid : group, .sgid_index = 1, .hop_limit = 1}};
 	struct ibv_ah *ah = ibv_create_ah(p.pd, &to);
 	expect(ah && !ibv_attach_mcast(p.b.qp, &group, 0), "a group");
+	expect(!is_short || !recv_at(&p.b, 1, 0, 64), "a receive");
 	struct ibv_sge sge = {(uintptr_t)p.a.buf, 64, p.a.mr->lkey};
 	struct ibv_send_wr *none, wr = {.wr_id = 1,
 					  .sg_list = &sge,
@@ -275,6 +276,11 @@ static void recv_late_group(bool bad)
 	expect(!ibv_detach_mcast(p.b.qp, &group, 0) && !ibv_destroy_ah(ah), "the group to go");
 	pair_close(&p);
 }
+
+/* No receive was ever posted: to a group that is nobody's mistake. */
+static void recv_late_group(bool bad) { datagram_untaken(bad, false); }
+/* Others may send longer ones to a group. */
+static void recv_short_group(bool bad) { datagram_untaken(bad, true); }
 
 /* ---- RESET ---- */
 
@@ -418,6 +424,7 @@ const struct planted planted_order[] = {
 	{"qkey", NULL, qkey},
 	{"recv-short", NULL, recv_short},
 	{"recv-short", "recv-short-post", recv_short_post},
+	{"recv-short", "recv-short-group", recv_short_group},
 	{"reset-drops", NULL, reset_drops},
 	{"reset-drops", "reset-drops-send", reset_drops_send},
 	{"gid-type", NULL, gid_type},
