@@ -258,4 +258,6 @@ void bench_net_body(struct side *s, void *arg)
 		link_close(s, &b->comm[i].end.link);
 	if (!s->why)
 		link_close(s, &b->back.end.link);
+	free(b->hist);
+	free(b);
 }

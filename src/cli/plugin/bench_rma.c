@@ -241,7 +241,7 @@ static bool flush(struct rma_bench *b, unsigned contexts)
 static bool stream(struct rma_bench *b, const struct job *j, struct result *r)
 {
 	/* what has fewer contexts moves as much */
-	unsigned contexts = RPWI_MIN(j->contexts, (unsigned)b->m.contexts);
+	unsigned contexts = RPWI_MAX(1u, RPWI_MIN(j->contexts, (unsigned)b->m.contexts));
 	struct job own = *j;
 	own.n = j->n * j->contexts / contexts;
 	for (unsigned i = 0; i < contexts; i++)
@@ -329,4 +329,6 @@ void bench_rma_body(struct side *s, void *arg)
 	}
 	if (!s->why)
 		rma_close(&b->r, &b->m);
+	free(b->hist);
+	free(b);
 }

@@ -141,7 +141,7 @@ void case_rma_strong(struct conform *c)
 	if (!rma_world(c))
 		return;
 	w.word = rma_take(c, RMA_CONTEXTS);
-	w.depth = DEEP * (unsigned)c->rma->world.contexts;
+	w.depth = c->rma->world.contexts > 1 ? DEEP * RMA_CONTEXTS : DEEP;
 	atomic_store(&c->s->shared->count[rma_me(c)][0], 0);
 	if (!rma_met(c))
 		return;

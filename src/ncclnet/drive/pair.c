@@ -250,7 +250,8 @@ static void run_side(
 	_exit(0);
 }
 
-static int start_side(struct pair *p, int role, int peer[2], pair_body *body, void *arg,
+/* `own` and `other`: the ends of the socket between two sides; -1 among more. */
+static int start_side(struct pair *p, int role, int own, int other, pair_body *body, void *arg,
 	unsigned timeout_ms, int core)
 {
 	pid_t parent = getpid();
@@ -270,12 +271,12 @@ static int start_side(struct pair *p, int role, int peer[2], pair_body *body, vo
 		if (getppid() != parent)
 			_exit(1);
 		close(up[0]);
-		if (p->sides == 2)
-			close(peer[1 - role]);
+		if (other >= 0)
+			close(other);
 		for (int i = 0; i < role; i++)
 			close(p->up[i]);
 		pin(core);
-		run_side(p, role, up[1], p->sides == 2 ? peer[role] : -1, body, arg, timeout_ms);
+		run_side(p, role, up[1], own, body, arg, timeout_ms);
 	}
 	close(up[1]);
 	p->up[role] = up[0];
@@ -303,7 +304,8 @@ int pair_start(
 		return err;
 	}
 	for (int i = 0; i < sides && !err; i++)
-		err = start_side(p, i, peer, body, arg, timeout_ms, core ? core[i] : -1);
+		err = start_side(p, i, sides == 2 ? peer[i] : -1, sides == 2 ? peer[1 - i] : -1,
+			body, arg, timeout_ms, core ? core[i] : -1);
 	for (int i = 0; i < 2; i++)
 		if (peer[i] >= 0)
 			close(peer[i]);
