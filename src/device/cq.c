@@ -178,10 +178,10 @@ static inline bool push_alone(struct dcq *cq, const struct ibv_wc *wc)
 	return true;
 }
 
-void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited)
+/* Apart, so that push_alone is compiled into its callers. */
+__attribute__((noinline)) static void push_locked(
+	struct dcq *cq, const struct ibv_wc *wc, bool solicited)
 {
-	if (RPWI_LIKELY(push_alone(cq, wc)))
-		return;
 	cq_lock(cq);
 	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed),
 		 head = atomic_load_explicit(&cq->head, memory_order_acquire);
@@ -216,6 +216,12 @@ void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited)
 	/* it may sleep for longer than the event may wait */
 	if (RPWI_UNLIKELY(first))
 		service_wake();
+}
+
+void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited)
+{
+	if (RPWI_UNLIKELY(!push_alone(cq, wc)))
+		push_locked(cq, wc, solicited);
 }
 
 /* Drop the completions of a QP that is destroyed or reset (IB 11.2.5.5). */
