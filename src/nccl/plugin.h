@@ -117,7 +117,8 @@ struct comm_context {
 	/* how often it was seen that all sends that are complete have left this process */
 	uint64_t gone;
 	bool passive;
-	bool armed; /* nothing to do: the progress thread sleeps on its descriptor */
+	bool has_coll; /* a coll comm: its handlers are the context's, so there is one at a time */
+	bool armed;    /* nothing to do: the progress thread sleeps on its descriptor */
 	/* the progress thread is to take it over at once, not when it has been quiet for a while */
 	bool now;
 	/* The progress thread's. */

@@ -140,6 +140,7 @@ static void comm_free(struct rma_comm *c)
 	rma_memories_free(c);
 	while (!rpwi_list_empty(&c->contexts))
 		free(RPWI_CONTAINER_OF(rpwi_list_pop(&c->contexts), struct rma_context, all));
+	cc->has_coll = false;
 	comm_context_leave(cc);
 	comm_context_drop(cc);
 	free(c);
@@ -166,6 +167,7 @@ static struct rma_comm *comm_new(int abi, int ranks, int rank, struct plugin_com
 	}
 	comm_context_enter(c->cc);
 	c->cc->users++;
+	c->cc->has_coll = true;
 	comm_context_leave(c->cc);
 	return c;
 }
@@ -182,12 +184,21 @@ static int check_group(int abi, void **handles, int ranks, int rank, const struc
 			return rc;
 		}
 	}
-	if (!memcmp(copies[rank].nonce, plugin_listen_nonce(lc), PLUGIN_NONCE_BYTES))
-		return NCCL_SUCCESS;
-	plugin_warn("connect, rank %d of %d: handle %d, its own, was not made by the listen comm "
-		    "that it gives",
-		rank, ranks, rank);
-	return NCCL_INVALID_ARGUMENT;
+	if (memcmp(copies[rank].nonce, plugin_listen_nonce(lc), PLUGIN_NONCE_BYTES) != 0) {
+		plugin_warn(
+			"connect, rank %d of %d: handle %d, its own, was not made by the listen "
+			"comm that it gives",
+			rank, ranks, rank);
+		return NCCL_INVALID_ARGUMENT;
+	}
+	comm_context_enter(lc->cc);
+	bool has_coll = lc->cc->has_coll;
+	comm_context_leave(lc->cc);
+	if (has_coll)
+		plugin_warn("connect, rank %d of %d: the listen comm that it gives has a coll comm "
+			    "already: each needs a listen comm of its own",
+			rank, ranks);
+	return has_coll ? NCCL_INVALID_USAGE : NCCL_SUCCESS;
 }
 
 int rma_connect(

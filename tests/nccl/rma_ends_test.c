@@ -510,6 +510,8 @@ static void wrong_connects(struct rank *r)
 	RANK_TRUE(r, !coll);
 	RANK_OK(r, CONNECT(1, 0, r->listen_comm));
 	r->coll = coll;
+	RANK_REFUSED(
+		r, CONNECT(1, 0, r->listen_comm), NCCL_INVALID_USAGE, "has a coll comm already");
 	RANK_OK(r, c->close_listen(r->n.table, lc));
 	rank_close(r);
 }
