@@ -38,7 +38,6 @@ static void arrival_free(struct arrival *a)
 {
 	a->l->silent_count -= !a->welcome;
 	a->l->welcome_count -= a->welcome;
-	rpw_endpoint_set_user(a->ep, NULL);
 	rpwi_list_del(&a->all);
 	free(a);
 }
@@ -97,19 +96,28 @@ static void arrived(rpw_listener *unused, rpw_endpoint *ep, void *arg)
 	*a = (struct arrival){.l = l, .ep = ep, .since_ns = rpwi_now_ns()};
 	rpwi_list_add_tail(&l->silent, &a->all);
 	l->silent_count++;
-	rpw_endpoint_set_user(ep, a);
 	rpw_endpoint_on_close(ep, arrival_gone, a);
 	silent_limit(l, a->since_ns);
+}
+
+/* By its endpoint, whose user stays NULL: other handlers of the same context take that for one of
+ * theirs. NULL: it has said hello already, or never was one. */
+static struct arrival *silent_of(struct plugin_listener *l, const rpw_endpoint *ep)
+{
+	RPWI_LIST_EACH (struct arrival, a, &l->silent, all)
+		if (a->ep == ep)
+			return a;
+	return NULL;
 }
 
 static void hello(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
 	size_t len, void *arg)
 {
 	struct plugin_listener *l = arg;
-	struct arrival *a = rpw_endpoint_user(ep);
+	struct arrival *a = silent_of(l, ep);
 	struct plugin_hello own;
 	char why[RPW_AM_HEADER_MAX];
-	if (!a || a->welcome)
+	if (!a)
 		return;
 	plugin_hello_check(header, header_len, l->comm->abi, l->nonce, why, sizeof(why));
 	if (!*why && len > sizeof(a->more))

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* rma_strangers_test.c - our one-sided plugin among those who mean ill: strangers at the door of a
+ * coll comm, a rank that says what no rank says, and ranks without the key, or with another one.
+ * They speak the wire of nccl/rma.h with the messaging library. PLUGIN TRANSPORT [TEST]... */
+#include "rma_group.h"
+
+#include <unistd.h>
+
+#include "nccl/rma.h"
+
+enum { ROOM = 4096, DONE = 0 };
+
+/* ---- one who speaks the wire ---- */
+
+struct stranger {
+	rpw_context *c;
+	rpw_endpoint *ep;
+	struct rma_reg_head reg; /* what rank 0 registered, once it said so */
+	bool joined, told;
+};
+
+static void joined(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
+{
+	((struct stranger *)arg)->joined = true;
+}
+
+static void told(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
+{
+	struct stranger *s = arg;
+	s->told = header_len == sizeof(s->reg);
+	if (s->told)
+		memcpy(&s->reg, header, header_len);
+}
+
+static void stranger_open(struct rank *r, struct stranger *s)
+{
+	rpw_context_options o = {.size = sizeof(o), .transports = group_main.transport};
+	*s = (struct stranger){0};
+	RANK_OK(r, rpw_context_create(&o, &s->c));
+	rpw_context_on_am(s->c, RMA_JOINED, joined, s);
+	rpw_context_on_am(s->c, RMA_REG, told, s);
+}
+
+static void stranger_dial(struct rank *r, struct stranger *s)
+{
+	struct plugin_handle h;
+	rpw_request *q = NULL;
+	memcpy(&h, rank_handle(r, 0), sizeof(h));
+	RANK_OK(r, rpw_finish(rpw_endpoint_create(s->c, h.address, NULL, &s->ep, &q), &q,
+			   GROUP_WAIT_S * 1000, NULL));
+}
+
+static void words(struct rank *r, struct stranger *s, unsigned id, const void *header, size_t len,
+	const void *data, size_t data_len)
+{
+	int rc = rpw_am_send(s->ep, id, header, len, data, data_len, NULL);
+	if (rc < 0)
+		rank_fail(r, "message %u of the stranger: %s", id, rpw_last_error());
+	rpw_context_progress(s->c);
+}
+
+/* Until all that was said has been taken. */
+static void stranger_rest(struct rank *r, struct stranger *s)
+{
+	rpw_request *q = NULL;
+	RANK_OK(r, rpw_finish(rpw_endpoint_shutdown(s->ep, &q), &q, GROUP_WAIT_S * 1000, NULL));
+	for (int i = 0; i < 50; i++, usleep(1000))
+		rpw_context_progress(s->c);
+	rpw_context_destroy(s->c);
+}
+
+/* Rank 0 goes on calling until the stranger has done its worst. */
+static void until_done(struct rank *r)
+{
+	uint64_t until_ns = rpwi_now_ns() + GROUP_WAIT_S * RPWI_NS_PER_S;
+	while (!atomic_load(rank_shared(r, DONE)) && rpwi_now_ns() < until_ns) {
+		r->n.calls->progress(r->n.table, r->coll, r->ctx);
+		usleep(20);
+	}
+	RANK_TRUE(r, atomic_load(rank_shared(r, DONE)));
+}
+
+static struct window *window_marked(void)
+{
+	struct window *w = window_new(ROOM);
+	pattern_fill(w, sizeof(*w) + ROOM, 3);
+	return w;
+}
+
+static void assert_untouched(struct rank *r, const struct window *w)
+{
+	size_t len = sizeof(*w) + ROOM, wrong = pattern_wrong(w, len, 3);
+	if (wrong < len)
+		rank_fail(r, "byte %zu of the window was written", wrong);
+}
+
+/* ---- strangers at the door ---- */
+
+/* Ids are small numbers: anybody can guess them. */
+static void all_words(struct rank *r, struct stranger *s)
+{
+	char line[200], body[64];
+	memset(line, 'x', sizeof(line));
+	memset(body, 'y', sizeof(body));
+	for (uint32_t generation = 0; generation < 3; generation++)
+		for (uint32_t place = 0; place < 20; place++) {
+			uint32_t id = generation << 20 | place;
+			struct rma_put_head h = {.to = id, .to_off = 8, .signal = id, .value = 1};
+			words(r, s, RMA_PUT, &h, sizeof(h), body, sizeof(body));
+		}
+	words(r, s, RMA_PUT, line, 3, body, 1);
+	words(r, s, RMA_REG, &(struct rma_reg_head){.number = 1, .type = 1},
+		sizeof(struct rma_reg_head), body, sizeof(body));
+	words(r, s, RMA_REFUSED, &(struct rma_refused_head){.why = RMA_BEYOND},
+		sizeof(struct rma_refused_head), NULL, 0);
+	words(r, s, RMA_JOINED, NULL, 0, NULL, 0);
+	words(r, s, PLUGIN_REFUSED, line, sizeof(line), NULL, 0);
+	words(r, s, PLUGIN_HELLO, line, sizeof(line), NULL, 0);
+}
+
+static void intrude(struct rank *r)
+{
+	struct stranger s;
+	for (int with_hello = 0; with_hello < 2; with_hello++) {
+		struct plugin_hello h = {.magic = 0x31776e72,
+			.abi = PLUGIN_API_RMA + 16,
+			.version = ROPEWAY_VERSION,
+			.nonce = "not this one"};
+		stranger_open(r, &s);
+		stranger_dial(r, &s);
+		if (with_hello)
+			words(r, &s, PLUGIN_HELLO, &h, sizeof(h), NULL, 0);
+		all_words(r, &s);
+		stranger_rest(r, &s);
+	}
+	atomic_store(rank_shared(r, DONE), 1);
+}
+
+/* Rank 0 is a communicator of its own. */
+static void at_the_door(struct rank *r)
+{
+	struct window *w = window_marked();
+	bool failed = false;
+	rank_open(r, group_main.plugin, "RMA v16");
+	rank_listen(r);
+	if (r->rank) {
+		rank_barrier(r);
+		intrude(r);
+		rank_barrier(r);
+		rank_close(r);
+		return;
+	}
+	r->ranks = 1;
+	RANK_OK(r, rank_connect(r, 1));
+	r->ranks = 2;
+	void *wh = rank_reg(r, w, sizeof(*w) + ROOM);
+	rank_barrier(r);
+	until_done(r);
+	assert_untouched(r, w);
+	RANK_OK(r, r->n.calls->query(r->n.table, r->coll, r->ctx, &failed));
+	RANK_TRUE(r, !failed && !rank_warnings());
+	/* and it works as before */
+	w->signal[0] = 0;
+	rank_do(r, 0,
+		&(struct ncclnet_rma_op){
+			.signals = true, .signal = wh, .signal_op = NCCL_RMA_SIGNAL_INCREMENT});
+	rank_await(r, &w->signal[0], 1, true);
+	rank_barrier(r);
+	rank_close(r);
+}
+static void strangers_reach_no_memory(void **unused) { group_bare(2, at_the_door); }
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest all[] = {
+		cmocka_unit_test(strangers_reach_no_memory),
+	};
+	return group_tests(argc, argv, all, RPWI_ARRAY_LEN(all));
+}
