@@ -8,7 +8,7 @@
 
 #include "nccl/rma.h"
 
-enum { ROOM = 4096, DONE = 0 };
+enum { ROOM = 4096, FLOOD = 2000, DONE = 0 };
 
 /* ---- one who speaks the wire ---- */
 
@@ -172,10 +172,109 @@ static void at_the_door(struct rank *r)
 }
 static void strangers_reach_no_memory(void **unused) { group_bare(2, at_the_door); }
 
+/* ---- a rank that is hostile ---- */
+
+static void beyond(struct rank *r, struct stranger *s)
+{
+	static const uint64_t off[] = {
+		sizeof(struct window) + ROOM - 63, UINT64_MAX, UINT64_MAX - 63, 1ull << 63};
+	char body[64];
+	memset(body, 'y', sizeof(body));
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(off); i++) {
+		struct rma_put_head data = {.to = s->reg.id, .to_off = off[i]};
+		struct rma_put_head signal = {
+			.signal = s->reg.id, .signal_off = off[i] | 4, .value = 1};
+		/* the part that would be good is not done either */
+		struct rma_put_head both = {
+			.to = s->reg.id, .signal = s->reg.id, .signal_off = off[i], .value = 1};
+		words(r, s, RMA_PUT, &data, sizeof(data), body, sizeof(body));
+		words(r, s, RMA_PUT, &signal, sizeof(signal), NULL, 0);
+		words(r, s, RMA_PUT, &both, sizeof(both), body, sizeof(body));
+	}
+}
+
+static void flood(struct rank *r, struct stranger *s)
+{
+	struct rma_refused_head refused = {.why = RMA_NO_MEMORY};
+	struct rma_put_head put = {.to = s->reg.id + 1, .value = 1};
+	char header[7] = "nothing";
+	for (int i = 0; i < FLOOD; i++) {
+		words(r, s, RMA_PUT, &put, sizeof(put), header, sizeof(header));
+		words(r, s, RMA_REFUSED, &refused, sizeof(refused), NULL, 0);
+		words(r, s, RMA_REG, header, sizeof(header), NULL, 0);
+		refused.why++;
+		refused.why %= RMA_REFUSALS;
+	}
+}
+
+/* As rank 1, with a handle of its own; it says hello twice. */
+static void hostile_join(struct rank *r, struct stranger *s)
+{
+	struct plugin_handle theirs, own;
+	struct plugin_hello h = {
+		.magic = 0x31776e72, .abi = PLUGIN_API_RMA + 16, .version = ROPEWAY_VERSION};
+	struct rma_join join = {.rank = 1, .ranks = 2};
+	memcpy(&theirs, rank_handle(r, 0), sizeof(theirs));
+	memcpy(&own, rank_handle(r, 1), sizeof(own));
+	memcpy(h.nonce, theirs.nonce, sizeof(h.nonce));
+	memcpy(join.from, own.nonce, sizeof(join.from));
+	stranger_dial(r, s);
+	words(r, s, PLUGIN_HELLO, &h, sizeof(h), &join, sizeof(join));
+	for (int i = 0; i < 20000 && !s->joined; i++, usleep(500))
+		rpw_context_progress(s->c);
+	RANK_TRUE(r, s->joined);
+	words(r, s, PLUGIN_HELLO, &h, sizeof(h), &join, sizeof(join));
+	words(r, s, RMA_REG, &(struct rma_reg_head){.type = NCCL_PTR_HOST},
+		sizeof(struct rma_reg_head), NULL, 0);
+	for (int i = 0; i < 20000 && !s->told; i++, usleep(500))
+		rpw_context_progress(s->c);
+	RANK_TRUE(r, s->told);
+}
+
+static void hostile(struct rank *r)
+{
+	enum { CLOSE_MS = 4000 };
+	struct stranger s;
+	bool failed = false;
+	rank_open(r, group_main.plugin, "RMA v16");
+	rank_listen(r);
+	if (r->rank) {
+		stranger_open(r, &s);
+		hostile_join(r, &s);
+		beyond(r, &s);
+		flood(r, &s);
+		stranger_rest(r, &s);
+		atomic_store(rank_shared(r, DONE), 1);
+		rank_barrier(r);
+		rank_close(r);
+		return;
+	}
+	struct window *w = window_marked();
+	RANK_OK(r, rank_connect(r, 1));
+	rank_reg(r, w, sizeof(*w) + ROOM);
+	until_done(r);
+	assert_untouched(r, w);
+	RANK_OK(r, r->n.calls->query(r->n.table, r->coll, r->ctx, &failed));
+	RANK_TRUE(r, failed);
+	/* 16 lines for its puts, 16 for what it says that it refused, one for its registrations,
+	 * one for its end */
+	if (rank_warnings() > 2 * RMA_REFUSALS_SAID + 2)
+		rank_fail(r, "%u lines were logged", rank_warnings());
+	rank_barrier(r);
+	uint64_t began_ns = rpwi_now_ns();
+	rank_close(r);
+	RANK_TRUE(r, rpwi_now_ns() - began_ns < CLOSE_MS * RPWI_NS_PER_MS);
+}
+static void a_hostile_rank_writes_nothing_beyond_and_floods_no_log(void **unused)
+{
+	group_bare(2, hostile);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest all[] = {
 		cmocka_unit_test(strangers_reach_no_memory),
+		cmocka_unit_test(a_hostile_rank_writes_nothing_beyond_and_floods_no_log),
 	};
 	return group_tests(argc, argv, all, RPWI_ARRAY_LEN(all));
 }
