@@ -224,6 +224,19 @@ void plugin_listen_close(struct plugin_comm *c)
 
 const uint8_t *plugin_listen_nonce(const struct plugin_comm *lc) { return lc->listener->nonce; }
 
+const char *plugin_listen_refused(struct plugin_comm *lc, char *text, size_t len)
+{
+	rpw_statistics s = {.size = sizeof(s)};
+	rpw_context_statistics(lc->cc->c, &s);
+	if (!s.strangers_refused)
+		return "";
+	snprintf(text, len,
+		"; %llu connection%s came and had to be refused: do all ranks have the same "
+		"ROPEWAY_KEY_FILE?",
+		(unsigned long long)s.strangers_refused, rpwi_plural(s.strangers_refused));
+	return text;
+}
+
 /* ---- accept ---- */
 
 rpw_endpoint *plugin_listen_take(
@@ -258,15 +271,15 @@ static struct plugin_comm *comm_of(struct plugin_comm *lc, struct arrival *a)
 static int nobody_yet(struct plugin_listener *l, uint64_t now_ns)
 {
 	unsigned ms = plugin_timeout_ms(PLUGIN_ACCEPT_MS);
+	char refused[160];
 	if (!l->until_ns)
 		l->until_ns = now_ns + ms * RPWI_NS_PER_MS;
 	if (now_ns < l->until_ns)
 		return NCCL_SUCCESS;
 	plugin_warn("accept at %s: nobody has connected for %u ms; is the other rank alive, and "
 		    "can it reach this address? NCCL_SOCKET_IFNAME chooses the "
-		    "interface, "
-		    "ROPEWAY_NCCL_TIMEOUT_MS how long to wait",
-		l->address, ms);
+		    "interface, ROPEWAY_NCCL_TIMEOUT_MS how long to wait%s",
+		l->address, ms, plugin_listen_refused(l->comm, refused, sizeof(refused)));
 	l->until_ns = 0;
 	return NCCL_REMOTE_ERROR;
 }

@@ -278,6 +278,9 @@ bool plugin_net_in_use(void);
 rpw_endpoint *plugin_listen_take(
 	struct plugin_comm *lc, uint8_t more[PLUGIN_HELLO_MORE_MAX], size_t *more_len);
 const uint8_t *plugin_listen_nonce(const struct plugin_comm *lc);
+/* What the line about a peer that did not come says at its end: that others came and were refused;
+ * "": none did. With the comm context's lock held. */
+const char *plugin_listen_refused(struct plugin_comm *lc, char *text, size_t len);
 /* Parts of plugin_close. */
 void plugin_listen_close(struct plugin_comm *c);
 void plugin_memories_free(struct plugin_comm *c);

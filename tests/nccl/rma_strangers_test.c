@@ -270,11 +270,61 @@ static void a_hostile_rank_writes_nothing_beyond_and_floods_no_log(void **unused
 	group_bare(2, hostile);
 }
 
+/* ---- keys ---- */
+
+enum { KEY_WAIT_MS = 2000, KEY_SLACK_MS = 10000 };
+static char key_files[2][32];
+static int odd_rank;
+static const char *odd_key; /* NULL: none */
+
+/* All ranks but one have a key. That one has every handle, and still joins nothing; the others hear
+ * of keys within their deadline. */
+static void keys(struct rank *r)
+{
+	char ms[16];
+	snprintf(ms, sizeof(ms), "%d", KEY_WAIT_MS);
+	setenv("ROPEWAY_NCCL_TIMEOUT_MS", ms, 1);
+	const char *key = r->rank == odd_rank ? odd_key : key_files[0];
+	if (key)
+		setenv("ROPEWAY_KEY_FILE", key, 1);
+	rank_open(r, group_main.plugin, "RMA v16");
+	rank_listen(r);
+	uint64_t began_ns = rpwi_now_ns();
+	RANK_REFUSED(r, rank_connect(r, 1), NCCL_REMOTE_ERROR, "ROPEWAY_KEY_FILE");
+	RANK_TRUE(r, rpwi_now_ns() - began_ns < (KEY_WAIT_MS + KEY_SLACK_MS) * RPWI_NS_PER_MS);
+	RANK_TRUE(r, !r->coll && !r->ctx);
+	rank_barrier(r);
+	rank_close(r);
+}
+
+static void key_make(char path[32], char c)
+{
+	strcpy(path, "/tmp/rma-key-XXXXXX");
+	int fd = mkstemp(path);
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(write(fd, &c, 1), 1);
+	close(fd);
+}
+
+static void a_rank_without_the_key_joins_nothing(void **unused)
+{
+	key_make(key_files[0], 'a');
+	key_make(key_files[1], 'b');
+	for (odd_rank = 0; odd_rank < 3; odd_rank++) {
+		IN_CASE("rank without the key", odd_rank);
+		odd_key = odd_rank == 1 ? key_files[1] : NULL;
+		group_bare(3, keys);
+	}
+	unlink(key_files[0]);
+	unlink(key_files[1]);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest all[] = {
 		cmocka_unit_test(strangers_reach_no_memory),
 		cmocka_unit_test(a_hostile_rank_writes_nothing_beyond_and_floods_no_log),
+		cmocka_unit_test(a_rank_without_the_key_joins_nothing),
 	};
 	return group_tests(argc, argv, all, RPWI_ARRAY_LEN(all));
 }
