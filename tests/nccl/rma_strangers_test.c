@@ -319,12 +319,53 @@ static void a_rank_without_the_key_joins_nothing(void **unused)
 	unlink(key_files[1]);
 }
 
+/* ---- what a listener on the wire would look for ---- */
+
+/* Puts of both kinds and a get, of bytes that tests/hostile/users_test.py looks for. */
+static void marked(struct rank *r)
+{
+	static const char mark[] = "only for the other rank of this communicator. ";
+	enum { SHORT = 1000, LONG = 300000 };
+	struct window *w = window_new(LONG);
+	char *from = room_new(LONG);
+	void *wh = rank_reg(r, w, sizeof(*w) + LONG), *fh = rank_reg(r, from, LONG);
+	size_t wrong = 0;
+	for (size_t i = 0; i < LONG; i++)
+		from[i] = mark[i % (sizeof(mark) - 1)];
+	rank_barrier(r);
+	for (unsigned k = 0; k < 2; k++)
+		rank_do(r, 0,
+			&(struct ncclnet_rma_op){.from = fh,
+				.size = k ? LONG : SHORT,
+				.to = wh,
+				.to_off = at(0),
+				.rank = (uint32_t)(r->rank ^ 1),
+				.signals = true,
+				.signal = wh,
+				.signal_op = NCCL_RMA_SIGNAL_INCREMENT});
+	rank_await(r, &w->signal[0], 2, true);
+	for (size_t i = 0; i < LONG; i++)
+		wrong += w->at[i] != (uint8_t)from[i];
+	RANK_TRUE(r, !wrong);
+	memset(from, 0, LONG);
+	rank_get(r, 0,
+		&(struct ncclnet_rma_op){.from = wh,
+			.from_off = at(0),
+			.size = LONG,
+			.to = fh,
+			.rank = (uint32_t)(r->rank ^ 1)});
+	RANK_TRUE(r, !memcmp(from, w->at, LONG));
+	rank_barrier(r);
+}
+static void marked_bytes_arrive(void **unused) { group_newest(2, 1, 0, marked); }
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest all[] = {
 		cmocka_unit_test(strangers_reach_no_memory),
 		cmocka_unit_test(a_hostile_rank_writes_nothing_beyond_and_floods_no_log),
 		cmocka_unit_test(a_rank_without_the_key_joins_nothing),
+		cmocka_unit_test(marked_bytes_arrive),
 	};
 	return group_tests(argc, argv, all, RPWI_ARRAY_LEN(all));
 }
