@@ -117,8 +117,9 @@ struct comm_context {
 	/* how often it was seen that all sends that are complete have left this process */
 	uint64_t gone;
 	bool passive;
-	bool has_coll; /* a coll comm: its handlers are the context's, so there is one at a time */
-	bool armed;    /* nothing to do: the progress thread sleeps on its descriptor */
+	/* its coll comm, or NULL: one at a time, since its handlers are the context's */
+	_Atomic(const void *) coll;
+	bool armed; /* nothing to do: the progress thread sleeps on its descriptor */
 	/* the progress thread is to take it over at once, not when it has been quiet for a while */
 	bool now;
 	/* The progress thread's. */
@@ -146,6 +147,8 @@ static inline void comm_context_leave(struct comm_context *l) { pthread_mutex_un
 void comm_context_leave_to_progress(struct comm_context *l);
 /* Leaves one that is new, and is polled mostly: the progress thread hears of it. */
 void comm_context_leave_begun(struct comm_context *l);
+/* Is that the coll comm of one that lives? `coll` is not followed. Without a comm context's lock. */
+bool comm_context_has(const void *coll);
 /* Gives a user's share back; not with the lock held. */
 void comm_context_drop(struct comm_context *l);
 /* Leaves with a tail, which takes over the caller's share. */
