@@ -392,6 +392,16 @@ int comm_context_new(const struct plugin_device *d, bool passive, struct comm_co
 	return 0;
 }
 
+bool comm_context_has(const void *coll)
+{
+	bool has = false;
+	pthread_mutex_lock(&progress.lock);
+	RPWI_LIST_EACH (struct comm_context, l, &progress.contexts, all)
+		has |= coll && atomic_load(&l->coll) == coll;
+	pthread_mutex_unlock(&progress.lock);
+	return has;
+}
+
 static inline void used(struct comm_context *l)
 {
 	l->uses++;

@@ -38,7 +38,6 @@ static void arrival_free(struct arrival *a)
 {
 	a->l->silent_count -= !a->welcome;
 	a->l->welcome_count -= a->welcome;
-	rpw_endpoint_set_user(a->ep, NULL);
 	rpwi_list_del(&a->all);
 	free(a);
 }
@@ -97,19 +96,28 @@ static void arrived(rpw_listener *unused, rpw_endpoint *ep, void *arg)
 	*a = (struct arrival){.l = l, .ep = ep, .since_ns = rpwi_now_ns()};
 	rpwi_list_add_tail(&l->silent, &a->all);
 	l->silent_count++;
-	rpw_endpoint_set_user(ep, a);
 	rpw_endpoint_on_close(ep, arrival_gone, a);
 	silent_limit(l, a->since_ns);
+}
+
+/* By its endpoint, whose user stays NULL: other handlers of the same context take that for one of
+ * theirs. NULL: it has said hello already, or never was one. */
+static struct arrival *silent_of(struct plugin_listener *l, const rpw_endpoint *ep)
+{
+	RPWI_LIST_EACH (struct arrival, a, &l->silent, all)
+		if (a->ep == ep)
+			return a;
+	return NULL;
 }
 
 static void hello(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
 	size_t len, void *arg)
 {
 	struct plugin_listener *l = arg;
-	struct arrival *a = rpw_endpoint_user(ep);
+	struct arrival *a = silent_of(l, ep);
 	struct plugin_hello own;
 	char why[RPW_AM_HEADER_MAX];
-	if (!a || a->welcome)
+	if (!a)
 		return;
 	plugin_hello_check(header, header_len, l->comm->abi, l->nonce, why, sizeof(why));
 	if (!*why && len > sizeof(a->more))
@@ -216,6 +224,19 @@ void plugin_listen_close(struct plugin_comm *c)
 
 const uint8_t *plugin_listen_nonce(const struct plugin_comm *lc) { return lc->listener->nonce; }
 
+const char *plugin_listen_refused(struct plugin_comm *lc, char *text, size_t len)
+{
+	rpw_statistics s = {.size = sizeof(s)};
+	rpw_context_statistics(lc->cc->c, &s);
+	if (!s.strangers_refused)
+		return "";
+	snprintf(text, len,
+		"; %llu connection%s came and had to be refused: do all ranks have the same "
+		"ROPEWAY_KEY_FILE?",
+		(unsigned long long)s.strangers_refused, rpwi_plural(s.strangers_refused));
+	return text;
+}
+
 /* ---- accept ---- */
 
 rpw_endpoint *plugin_listen_take(
@@ -250,15 +271,15 @@ static struct plugin_comm *comm_of(struct plugin_comm *lc, struct arrival *a)
 static int nobody_yet(struct plugin_listener *l, uint64_t now_ns)
 {
 	unsigned ms = plugin_timeout_ms(PLUGIN_ACCEPT_MS);
+	char refused[160];
 	if (!l->until_ns)
 		l->until_ns = now_ns + ms * RPWI_NS_PER_MS;
 	if (now_ns < l->until_ns)
 		return NCCL_SUCCESS;
 	plugin_warn("accept at %s: nobody has connected for %u ms; is the other rank alive, and "
 		    "can it reach this address? NCCL_SOCKET_IFNAME chooses the "
-		    "interface, "
-		    "ROPEWAY_NCCL_TIMEOUT_MS how long to wait",
-		l->address, ms);
+		    "interface, ROPEWAY_NCCL_TIMEOUT_MS how long to wait%s",
+		l->address, ms, plugin_listen_refused(l->comm, refused, sizeof(refused)));
 	l->until_ns = 0;
 	return NCCL_REMOTE_ERROR;
 }

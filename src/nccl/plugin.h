@@ -117,6 +117,8 @@ struct comm_context {
 	/* how often it was seen that all sends that are complete have left this process */
 	uint64_t gone;
 	bool passive;
+	/* its coll comm, or NULL: one at a time, since its handlers are the context's */
+	_Atomic(const void *) coll;
 	bool armed; /* nothing to do: the progress thread sleeps on its descriptor */
 	/* the progress thread is to take it over at once, not when it has been quiet for a while */
 	bool now;
@@ -145,6 +147,8 @@ static inline void comm_context_leave(struct comm_context *l) { pthread_mutex_un
 void comm_context_leave_to_progress(struct comm_context *l);
 /* Leaves one that is new, and is polled mostly: the progress thread hears of it. */
 void comm_context_leave_begun(struct comm_context *l);
+/* Is that the coll comm of one that lives? `coll` is not followed. Without a comm context's lock. */
+bool comm_context_has(const void *coll);
 /* Gives a user's share back; not with the lock held. */
 void comm_context_drop(struct comm_context *l);
 /* Leaves with a tail, which takes over the caller's share. */
@@ -277,6 +281,9 @@ bool plugin_net_in_use(void);
 rpw_endpoint *plugin_listen_take(
 	struct plugin_comm *lc, uint8_t more[PLUGIN_HELLO_MORE_MAX], size_t *more_len);
 const uint8_t *plugin_listen_nonce(const struct plugin_comm *lc);
+/* What the line about a peer that did not come says at its end: that others came and were refused;
+ * "": none did. With the comm context's lock held. */
+const char *plugin_listen_refused(struct plugin_comm *lc, char *text, size_t len);
 /* Parts of plugin_close. */
 void plugin_listen_close(struct plugin_comm *c);
 void plugin_memories_free(struct plugin_comm *c);

@@ -23,6 +23,8 @@ enum {
 	RMA_SMALL = 4096,
 	RMA_CLOSE_MS = PLUGIN_CLOSE_MS,
 	RMA_DEREG_MS = 2000,
+	/* then a peer's puts are refused in silence: each answer and each line costs this side */
+	RMA_REFUSALS_SAID = 16,
 };
 
 /* ---- the wire: active messages, beside those of listen.c; little-endian ---- */
@@ -69,6 +71,9 @@ struct rma_peer {
 	size_t small;          /* payloads up to this fit into a message */
 	struct rpwi_list regs; /* of struct rma_reg: came before they were waited for */
 	unsigned regs_count;
+	/* puts that were refused here, and there; RMA_REFUSALS_SAID of each are told */
+	unsigned refusals, refusals_heard;
+	bool breached; /* it sent something that is nothing, and that was told */
 	char name[160];
 	char why[320];
 };

@@ -86,11 +86,22 @@ int rma_context_destroy(int abi, void *ctx)
 
 /* ---- errors ---- */
 
+/* The GIN proxy of NCCL 2.30.3 and 2.30.4 passes not what createContext gave, but a struct of its
+ * own, which begins with the coll comm. */
+static void *asked_about(int abi, void *ctx)
+{
+	void *first;
+	if (abi != PLUGIN_API_GIN + 13 || !ctx)
+		return ctx;
+	memcpy(&first, ctx, sizeof(first));
+	return comm_context_has(first) ? ((struct rma_comm *)first)->own : ctx;
+}
+
 int rma_query(int abi, void *ctx, bool *failed)
 {
 	struct rma_context *x;
 	*failed = false;
-	int rc = rma_context_check(ctx, abi, -1, "queryLastError", &x);
+	int rc = rma_context_check(asked_about(abi, ctx), abi, -1, "queryLastError", &x);
 	if (rc)
 		return rc;
 	struct rma_comm *c = x->comm;
@@ -140,6 +151,7 @@ static void comm_free(struct rma_comm *c)
 	rma_memories_free(c);
 	while (!rpwi_list_empty(&c->contexts))
 		free(RPWI_CONTAINER_OF(rpwi_list_pop(&c->contexts), struct rma_context, all));
+	atomic_store(&cc->coll, NULL);
 	comm_context_leave(cc);
 	comm_context_drop(cc);
 	free(c);
@@ -166,6 +178,7 @@ static struct rma_comm *comm_new(int abi, int ranks, int rank, struct plugin_com
 	}
 	comm_context_enter(c->cc);
 	c->cc->users++;
+	atomic_store(&c->cc->coll, c);
 	comm_context_leave(c->cc);
 	return c;
 }
@@ -182,12 +195,19 @@ static int check_group(int abi, void **handles, int ranks, int rank, const struc
 			return rc;
 		}
 	}
-	if (!memcmp(copies[rank].nonce, plugin_listen_nonce(lc), PLUGIN_NONCE_BYTES))
+	if (memcmp(copies[rank].nonce, plugin_listen_nonce(lc), PLUGIN_NONCE_BYTES) != 0) {
+		plugin_warn(
+			"connect, rank %d of %d: handle %d, its own, was not made by the listen "
+			"comm that it gives",
+			rank, ranks, rank);
+		return NCCL_INVALID_ARGUMENT;
+	}
+	if (!atomic_load(&lc->cc->coll))
 		return NCCL_SUCCESS;
-	plugin_warn("connect, rank %d of %d: handle %d, its own, was not made by the listen comm "
-		    "that it gives",
-		rank, ranks, rank);
-	return NCCL_INVALID_ARGUMENT;
+	plugin_warn("connect, rank %d of %d: the listen comm that it gives has a coll comm "
+		    "already: each needs a listen comm of its own",
+		rank, ranks);
+	return NCCL_INVALID_USAGE;
 }
 
 int rma_connect(

@@ -224,6 +224,7 @@ int rma_join_all(struct rma_comm *c, struct plugin_comm *lc, const struct plugin
 	uint64_t until_ns = rpwi_now_ns() + ms * RPWI_NS_PER_MS;
 	struct joining j = {.c = c, .lc = lc, .handles = handles};
 	struct rma_peer *p = &c->peer[0];
+	char refused[160];
 	j.dials = calloc((size_t)c->rank + 1, sizeof(*j.dials));
 	if (!j.dials)
 		return NCCL_SYSTEM_ERROR;
@@ -249,8 +250,9 @@ int rma_join_all(struct rma_comm *c, struct plugin_comm *lc, const struct plugin
 		plugin_warn(
 			"connect, rank %d of %d: rank %d has not connected within %u ms: has it "
 			"called connect, and can it reach this address? ROPEWAY_NCCL_TIMEOUT_MS "
-			"is how long to wait",
-			c->rank, c->ranks, p->rank, ms);
+			"is how long to wait%s",
+			c->rank, c->ranks, p->rank, ms,
+			plugin_listen_refused(lc, refused, sizeof(refused)));
 		rc = NCCL_REMOTE_ERROR;
 	}
 	for (int i = 0; rc && i <= c->rank; i++) /* `connected` has its dial */

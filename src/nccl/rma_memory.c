@@ -92,9 +92,11 @@ void rma_regs_free(struct rma_peer *p)
 
 static void breach(struct rma_peer *p, const char *what)
 {
-	plugin_warn("rank %d (%s) sent %s: do all ranks have the same libnccl-net-ropeway.so?",
-		p->rank, p->name, what);
-	p->comm->failed = true;
+	if (!p->breached)
+		plugin_warn(
+			"rank %d (%s) sent %s: do all ranks have the same libnccl-net-ropeway.so?",
+			p->rank, p->name, what);
+	p->breached = p->comm->failed = true;
 }
 
 void rma_reg_arrived(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,

@@ -27,15 +27,23 @@ static char *place(struct rma_comm *c, uint32_t id, uint64_t offset, uint64_t le
 	return m->type == NCCL_PTR_HOST ? m->data + offset : NULL;
 }
 
+static const char *last_said(unsigned said)
+{
+	return said < RMA_REFUSALS_SAID ? "" : " (others after it are not told)";
+}
+
 static void refuse(struct rma_peer *p, struct rma_refused_head *h)
 {
 	uint64_t offset = h->signal ? h->put.signal_off : h->put.to_off;
+	if (p->refusals >= RMA_REFUSALS_SAID)
+		return;
+	p->refusals++;
 	plugin_warn("rank %d (%s) puts %llu bytes%s at offset %llu of memory 0x%x, of which %llu "
-		    "bytes are registered here: refused: %s",
+		    "bytes are registered here: refused: %s%s",
 		p->rank, p->name, (unsigned long long)(h->signal ? 8 : h->len),
 		h->signal ? " of a signal" : "", (unsigned long long)offset,
 		h->signal ? h->put.signal : h->put.to, (unsigned long long)h->size,
-		refusals[h->why]);
+		refusals[h->why], last_said(p->refusals));
 	rpw_am_send(p->ep, RMA_REFUSED, h, sizeof(*h), NULL, 0, NULL);
 }
 
@@ -84,10 +92,13 @@ void rma_refused_arrived(rpw_endpoint *ep, const void *header, size_t header_len
 	if (!p || h.why >= RMA_REFUSALS)
 		return;
 	c->failed = true;
+	if (p->refusals_heard >= RMA_REFUSALS_SAID)
+		return;
+	p->refusals_heard++;
 	plugin_warn("rank %d (%s) refused %llu bytes%s at offset %llu: %s; there %llu bytes are "
-		    "registered: was the memory deregistered before all ranks had finished?",
+		    "registered: was the memory deregistered before all ranks had finished?%s",
 		p->rank, p->name, (unsigned long long)(h.signal ? 8 : h.len),
 		h.signal ? " of a signal" : "",
 		(unsigned long long)(h.signal ? h.put.signal_off : h.put.to_off), refusals[h.why],
-		(unsigned long long)h.size);
+		(unsigned long long)h.size, last_said(p->refusals_heard));
 }

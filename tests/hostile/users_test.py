@@ -21,6 +21,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zlib
 
@@ -517,7 +518,7 @@ def one_sided_ranks(v):
     a = Attacker(work)
     a.hear("ready")
     runs = []
-    for transport in ("shm", "tcp"):
+    for transport in ("shm", "tcp", "sealed"):
         p = subprocess.Popen([model, v.build / "libnccl-net-ropeway.so", transport, "four_ranks"], user=VICTIM, group=VICTIM, extra_groups=[], cwd="/", stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TEST_ROUNDS": "20000", "NCCL_SOCKET_IFNAME": "lo"})
         v.running.append(p)
@@ -531,7 +532,63 @@ def one_sided_ranks(v):
     yield "he gets no memory and no descriptor", got
 
 
-CASES = [service_theft, service_squatted, full_queue, orphaned_slot, port_held, same_user_elsewhere, slots_taken, forged_messages, injected_packets, privileged_program, one_sided_ranks]
+class Listener:
+    """What goes over the loopback by TCP, as one hears it who may: {(from, to): bytes}."""
+
+    def __init__(self):
+        self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+        self.sock.setsockopt(socket.SOL_SOCKET, 33, 1 << 28)  # SO_RCVBUFFORCE
+        self.sock.bind(("lo", 0))
+        self.sock.settimeout(0.05)
+        self.streams, self.over = {}, False
+        self.thread = threading.Thread(target=self.hear, daemon=True)
+        self.thread.start()
+
+    def hear(self):
+        while True:
+            try:
+                data, where = self.sock.recvfrom(1 << 17)
+            except TimeoutError:
+                if self.over:
+                    return
+                continue
+            if where[2] == socket.PACKET_OUTGOING or data[9] != socket.IPPROTO_TCP:
+                continue
+            tcp = data[(data[0] & 15) * 4:struct.unpack_from("!H", data, 2)[0] or None]
+            body = tcp[(tcp[12] >> 4) * 4:]
+            if body:
+                self.streams.setdefault(struct.unpack_from("!HH", tcp), bytearray()).extend(body)
+
+    def end(self):
+        self.over = True
+        self.thread.join()
+        self.sock.close()
+        return self.streams
+
+
+def one_sided_ranks_on_the_wire(v):
+    """Ranks of a communicator whose network he hears. Without a key he reads what they put and get; with one, every stream is TLS from its first byte."""
+    program, mark = v.build / "tests/nccl/nccl_rma_strangers_test", b"only for the other rank of this communicator. "
+    if not program.exists():
+        yield "skipped: build/tests/nccl/nccl_rma_strangers_test is not there", []
+        return
+    for transport, sealed in (("tcp", False), ("sealed", True)):
+        ear = Listener()
+        p = subprocess.Popen([program, v.build / "libnccl-net-ropeway.so", transport, "marked_bytes_arrive"], user=VICTIM, group=VICTIM, extra_groups=[], cwd="/", stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "NCCL_SOCKET_IFNAME": "lo"})
+        v.running.append(p)
+        out, _ = p.communicate(timeout=120)
+        streams = ear.end()
+        yield f"{transport}: each byte of the ranks is right", out[-600:] if p.returncode else []
+        read = [ports for ports, said in streams.items() if mark in said]
+        if sealed:
+            yield "with a key he reads nothing", read
+            yield "with a key each stream begins as TLS", [(ports, bytes(said[:8])) for ports, said in streams.items() if said[:1] != b"\x16"] or ([] if streams else "no stream was heard")
+        else:
+            yield "the test itself hears what goes in the clear", [] if read else f"{len(streams)} streams without the mark"
+
+
+CASES = [service_theft, service_squatted, full_queue, orphaned_slot, port_held, same_user_elsewhere, slots_taken, forged_messages, injected_packets, privileged_program, one_sided_ranks, one_sided_ranks_on_the_wire]
 
 
 def enter(argv):

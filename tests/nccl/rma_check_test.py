@@ -105,6 +105,11 @@ class Ropeway(Reference):
     def passes(self, path, table, ranks, rounds=500, **env):
         super().passes(BUILD / "libnccl-net-ropeway.so", table, ranks, rounds, ROPEWAY_RMA="1", **env)
 
+    def test_its_network_is_up_first(self):
+        """As in NCCL: where one-sided operations rest on the network plugin of the same file, there are devices."""
+        got = check(BUILD / "libnccl-net-ropeway.so", "--only", "devices", "--json")
+        self.assertEqual("pass", lines(got)["devices"]["verdict"], got.stdout + got.stderr)
+
 
 class Mutants(unittest.TestCase):
     @staticmethod

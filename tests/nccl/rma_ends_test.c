@@ -261,6 +261,36 @@ static void killed_idle(struct rank *r)
 	}
 	RANK_TRUE(r, failed);
 }
+/* NCCL 2.30.4 asks by a struct of its own, which begins with the coll comm. */
+static void asked_by_proxy(struct rank *r)
+{
+	struct {
+		void *coll;
+		int ranks;
+	} own = {r->coll, r->ranks}, other = {&own, r->ranks};
+	bool failed = true;
+	const struct ncclnet_rma_calls *c = r->n.calls;
+	RANK_OK(r, c->query(r->n.table, r->coll, &own, &failed));
+	RANK_TRUE(r, !failed);
+	RANK_REFUSED(r, c->query(r->n.table, r->coll, &other, &failed), NCCL_INVALID_ARGUMENT,
+		"not a context");
+	rank_barrier(r);
+	if (r->rank == 1)
+		kill(getpid(), SIGKILL);
+	for (int i = 0; i < DEATH_MS && !failed; i++, usleep(1000))
+		RANK_OK(r, c->query(r->n.table, r->coll, &own, &failed));
+	RANK_TRUE(r, failed);
+}
+static void the_gin_proxy_may_ask_by_its_own_context(void **unused)
+{
+	struct group_options o = {.plugin = group_main.plugin,
+		.transport = group_main.transport,
+		.table = "GIN v13",
+		.ranks = 2,
+		.expendable = 1u << 1};
+	group_run(&o, asked_by_proxy);
+}
+
 static void an_idle_death_is_told_within_two_seconds(void **unused)
 {
 	group_each_table(2, 1, 1u << 1, killed_idle);
@@ -510,6 +540,8 @@ static void wrong_connects(struct rank *r)
 	RANK_TRUE(r, !coll);
 	RANK_OK(r, CONNECT(1, 0, r->listen_comm));
 	r->coll = coll;
+	RANK_REFUSED(
+		r, CONNECT(1, 0, r->listen_comm), NCCL_INVALID_USAGE, "has a coll comm already");
 	RANK_OK(r, c->close_listen(r->n.table, lc));
 	rank_close(r);
 }
@@ -568,6 +600,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_put_to_what_was_deregistered_is_refused),
 		cmocka_unit_test(a_death_is_told_within_two_seconds),
 		cmocka_unit_test(an_idle_death_is_told_within_two_seconds),
+		cmocka_unit_test(the_gin_proxy_may_ask_by_its_own_context),
 		cmocka_unit_test(a_stopped_rank_stops_nobody_else),
 		cmocka_unit_test(registration_does_not_wait_for_the_dead),
 		cmocka_unit_test(close_and_deregister_with_work_in_flight),

@@ -83,6 +83,7 @@ void rank_fail(const struct rank *r, const char *fmt, ...)
 void rank_said(
 	const struct rank *r, int line, const char *call, int rc, int expected, const char *word);
 const char *rank_warned(void);
+unsigned rank_warnings(void); /* how many */
 /* What this thread has read of its window is before what peers put there once they are told. That
  * is so by way of their processes; but ThreadSanitizer sees only the plugin's lock. */
 void rank_settle(struct rank *r);
@@ -93,6 +94,7 @@ _Atomic uint64_t *rank_shared(struct rank *r, unsigned i);
 /* All ranks of the group, or a part of it. */
 void rank_open(struct rank *r, const char *plugin, const char *table);
 void rank_listen(struct rank *r);
+const char *rank_handle(const struct rank *r, int of);
 int rank_connect(struct rank *r, int contexts);
 void rank_close(struct rank *r);
 

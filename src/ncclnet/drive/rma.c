@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-enum { GUARD_BYTE = 0xa7, UNTOUCHED = 0x5a };
+enum { GUARD_BYTE = 0xa7, UNTOUCHED = 0x5a, NET_ABI_CONTEXTS = 11 };
 
 #define CALL(r, name, fn, ...) SIDE_CALL((r)->s, name, (r)->n.calls->fn((r)->n.table, __VA_ARGS__))
 
@@ -37,7 +37,7 @@ int rma_contexts(const struct rma_side *r, int wanted) { return r->n.abi == 11 ?
 
 bool rma_load(struct rma_side *r, const char *path, const char *which)
 {
-	char why[300] = "", symbol[32];
+	char why[300] = "", none[300], symbol[32];
 	r->load_result =
 		SIDE_CALL(r->s, "dlopen", ncclnet_rma_load(path, which, &r->n, why, sizeof(why)));
 	void *library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
@@ -46,11 +46,24 @@ bool rma_load(struct rma_side *r, const char *path, const char *which)
 			r->exported |= 1u << i;
 	if (library)
 		dlclose(library);
+	/* of the versions that may be initialized for each communicator */
+	if (!r->load_result && !r->net && ncclnet_load(path, 0, &r->net, none, sizeof(none)))
+		r->net = NULL;
+	if (r->net && r->net->abi < NET_ABI_CONTEXTS) {
+		ncclnet_unload(r->net);
+		r->net = NULL;
+	}
 	return !r->load_result || side_fail(r->s, "%s", why);
 }
 
 bool rma_init(struct rma_side *r, nccl_logger log, void **instance)
 {
+	void *ctx; /* lives as long as the process */
+	if (r->net && !r->net_up) {
+		/* NCCL takes another network where it fails, and goes on */
+		SIDE_CALL(r->s, "init of the network plugin", ncclnet_init(r->net, &ctx, log));
+		r->net_up = true;
+	}
 	return side_result(r->s, CALL(r, "init", init, instance, log), "init");
 }
 

@@ -20,6 +20,8 @@ struct rma_side {
 	struct ncclnet_rma n; /* n.table: NULL before rma_load */
 	unsigned exported;    /* bit i: ncclnet_rma_table_name(i) is there */
 	int load_result;
+	struct ncclnet *net; /* the network plugin of the same file, or NULL; it is up: net_up */
+	bool net_up;
 	void *instance;
 	struct nccl_net_properties_v12 p;
 };
@@ -47,6 +49,7 @@ int rma_contexts(const struct rma_side *r, int wanted);
 
 /* ---- false: the side's text says why ---- */
 bool rma_load(struct rma_side *r, const char *path, const char *which);
+/* As NCCL does, the network plugin of the same file first: one-sided operations may rest on it. */
 bool rma_init(struct rma_side *r, nccl_logger log, void **instance);
 bool rma_properties(struct rma_side *r);
 /* handle: of NCCL_RMA_HANDLE_BYTES. */
