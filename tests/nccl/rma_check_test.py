@@ -193,6 +193,11 @@ class Bench(unittest.TestCase):
         self.assertRegex(out, r"(?m)^put, 4 contexts")
         self.assertRegex(out, r"(?m)^8 bytes +[\d.]+ [kM]?/s +[\d.]+ [kMG]?B/s$")
 
+    def test_only_some_operations(self):
+        got = plugin("bench", "--rma", REFERENCE, "--ops", "put,get", "--json", *self.QUICK)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertEqual({r["kind"] for r in json.loads(got.stdout)["plugins"][0]["rows"]}, {"put", "get"})
+
     def test_ranks_exchange_blocks(self):
         got = plugin("bench", "--rma", REFERENCE, "--against", REFERENCE, "--alltoall", 3, "--json", *self.QUICK)
         self.assertEqual(got.returncode, 0, got.stderr)

@@ -27,6 +27,8 @@ enum { LAT_TRIPS_MOST = 200000 };
 /* Of buffers of one-sided operations, for all contexts of a side. */
 #define RMA_BYTES_MOST (64ull << 20)
 
+static const char *const ops[RMA_BENCH_OPS + 1] = {"put", "signal", "get"};
+
 /* ---- what was found ---- */
 
 /* A line of the table: a measurement, of every plugin. */
@@ -35,7 +37,7 @@ struct row {
 	uint64_t size;
 	unsigned contexts; /* of one-sided operations; of ALLTOALL 1; 0: comms */
 };
-enum { RMA_PARTS = 6, ROWS_MAX = (RMA_PARTS + 1) * CLI_SIZES_MAX + 2 };
+enum { ROWS_MAX = (2 * RMA_BENCH_OPS + 1) * CLI_SIZES_MAX + 2 };
 static bool is_rate(enum kind kind) { return kind >= STREAM && kind <= ALLTOALL; }
 struct figures {
 	double of[ROUNDS_MAX]; /* messages a second; seconds */
@@ -330,9 +332,10 @@ static void add_all_rows(struct bench *b)
 		add_rows(b, ALLTOALL, 1, o->sizes.size, o->sizes.n);
 		return;
 	}
-	for (unsigned i = 0; o->table && i < RMA_PARTS; i++)
-		add_rows(b, STREAM + i / 2, i % 2 ? RMA_BENCH_CONTEXTS : 1, o->sizes.size,
-			o->sizes.n);
+	for (unsigned i = 0; o->table && i < 2 * RMA_BENCH_OPS; i++)
+		if (o->op[i / 2])
+			add_rows(b, STREAM + i / 2, i % 2 ? RMA_BENCH_CONTEXTS : 1, o->sizes.size,
+				o->sizes.n);
 	if (!o->table)
 		add_rows(b, STREAM, 0, o->sizes.size, o->sizes.n);
 	add_rows(b, TRIPS, 1, o->trips.size, o->trips.n);
@@ -385,11 +388,8 @@ static json_t *row_json(const struct bench *b, unsigned k, unsigned row)
 	if (w->kind <= TRIPS)
 		json_object_set_new(j, "size", json_integer((json_int_t)w->size));
 	if ((b->o.table || b->o.ranks) && w->kind < TRIPS) {
-		static const char *const names[] = {[STREAM] = "put",
-			[SIGNAL] = "signal",
-			[GET] = "get",
-			[ALLTOALL] = "alltoall"};
-		json_object_set_new(j, "kind", json_string(names[w->kind]));
+		json_object_set_new(j, "kind",
+			json_string(w->kind == ALLTOALL ? "alltoall" : ops[w->kind - STREAM]));
 		json_object_set_new(j, "contexts", json_integer(w->contexts));
 	}
 	if (!is_rate(w->kind))
@@ -448,6 +448,8 @@ static const struct cli_option option[] = {
 		"measure one-sided operations, between two ranks, with 1 and 4 contexts; TABLE as "
 		"in `ropeway plugin check`",
 		.bare = "", CLI_INTO(struct options, table)},
+	{"ops", 0, CLI_CHOICES, "LIST", "with --rma: put, signal (a put with one), get, or all",
+		.words = ops, .preset = "all", CLI_INTO(struct options, op)},
 	{"alltoall", 0, CLI_NUMBER, "RANKS",
 		"measure, instead of all else, exchanges between so many ranks, in which each "
 		"sends a block to every other one; with --rma by puts",

@@ -15,6 +15,7 @@ enum {
 	PLUGINS_MAX = 4,
 	ROUNDS_MAX = 100,
 	RMA_BENCH_CONTEXTS = 4,
+	RMA_BENCH_OPS = 3,
 	JOB_TIMEOUT_MS = 20000,
 	IDLE_LOOKS = 64,
 };
@@ -28,7 +29,7 @@ struct options {
 	unsigned plugins, comms, under_way, buffers, rounds, ranks; /* ranks: of --alltoall */
 	double seconds;
 	int device;
-	bool both, json;
+	bool both, json, op[RMA_BENCH_OPS]; /* op: with --rma STREAM, SIGNAL, GET */
 };
 
 /* STREAM to ALLTOALL are rates. SIGNAL and GET are of one-sided operations, STREAM is puts there;
