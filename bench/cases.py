@@ -113,11 +113,11 @@ TCP, GSO = "iperf3, one TCP stream", "64-byte datagrams in GSO batches"
 class BareCopies:
     """bench/copy between the two cores. What the kernel does not let a process read is no candidate."""
 
-    def __init__(self, plain, seconds):
-        self.plain, self.seconds, self.cpus = plain, seconds, ",".join(map(str, plain.cores))
+    def __init__(self, plain, seconds, buffers=1):
+        self.plain, self.seconds, self.cpus, self.buffers = plain, seconds, ",".join(map(str, plain.cores)), buffers
 
     def run(self, mode, size):
-        return self.plain.alone("copy", "-m", mode, "-s", size, "-t", self.seconds, "-c", self.cpus)
+        return self.plain.alone("copy", "-m", mode, "-s", size, "-b", self.buffers, "-t", self.seconds, "-c", self.cpus)
 
     def double(self, size):
         return self.run("double", size)["mib_per_s"]

@@ -6,7 +6,8 @@
  *   -m single  the same ring, but the receiver uses the bytes where they are: it loads each line
  *   -m readv   process_vm_readv from a process that sleeps
  *
- * The ring has 16 slots of 8 KiB. Each message carries its number, which the receiver checks. The
+ * Messages use -b buffers in turn on each side (1): with 1 they stay in the caches. The ring has 16
+ * slots of 8 KiB. Each message carries its number, which the receiver checks. The
  * figures are the receiver's: bytes a second, and, of readv, the median of one call.
  */
 #include <stdatomic.h>
@@ -28,7 +29,7 @@ struct ring {
 
 struct plan {
 	enum mode mode;
-	unsigned bytes;
+	unsigned bytes, buffers;
 	uint64_t run_ns;
 	int cpu[2]; /* of the sender, or the process that is read; of the receiver */
 };
@@ -38,10 +39,16 @@ struct figure {
 	double median_us;
 };
 
-static uint8_t *buffer(size_t bytes)
+static uint8_t *buffers(const struct plan *p)
 {
+	size_t bytes = (size_t)p->bytes * p->buffers;
 	/* no page faults while the clock runs */
 	return memset(memory(bytes, MAP_PRIVATE), 0x5a, bytes);
+}
+
+static uint8_t *buffer_of(uint8_t *all, const struct plan *p, uint64_t number)
+{
+	return all + number % p->buffers * p->bytes;
 }
 
 static void check(const uint8_t *message, uint64_t number)
@@ -58,10 +65,11 @@ static void check(const uint8_t *message, uint64_t number)
 
 static void send_all(struct ring *r, const struct plan *p)
 {
-	uint8_t *from = buffer(p->bytes);
+	uint8_t *all = buffers(p);
 	uint64_t filled = 0;
 
 	for (uint64_t number = 0;; number++) {
+		uint8_t *from = buffer_of(all, p, number);
 		memcpy(from, &number, sizeof number);
 		for (size_t at = 0; at < p->bytes; at += SLOT_BYTES) {
 			size_t n = p->bytes - at < SLOT_BYTES ? p->bytes - at : SLOT_BYTES;
@@ -86,8 +94,9 @@ static uint64_t use_in_place(const uint8_t *slot, size_t n)
 }
 
 static void receive_one(
-	struct ring *r, const struct plan *p, uint8_t *to, uint64_t number, uint64_t *emptied)
+	struct ring *r, const struct plan *p, uint8_t *all, uint64_t number, uint64_t *emptied)
 {
+	uint8_t *to = buffer_of(all, p, number);
 	for (size_t at = 0; at < p->bytes; at += SLOT_BYTES) {
 		size_t n = p->bytes - at < SLOT_BYTES ? p->bytes - at : SLOT_BYTES;
 		const uint8_t *slot = r->slot[*emptied % SLOTS];
@@ -106,7 +115,7 @@ static void receive_one(
 
 static struct figure receive_all(struct ring *r, const struct plan *p)
 {
-	uint8_t *to = buffer(p->bytes);
+	uint8_t *to = buffers(p);
 	uint64_t emptied = 0, number = 0, begin, looks = 65536 / p->bytes + 1;
 	struct figure f = {0};
 
@@ -124,21 +133,22 @@ static struct figure receive_all(struct ring *r, const struct plan *p)
 }
 
 /* The memory is at the same place in the child: it was made before the fork. */
-static struct figure read_all(pid_t pid, void *from, const struct plan *p)
+static struct figure read_all(pid_t pid, uint8_t *from, const struct plan *p)
 {
 	uint64_t *call_ns = memory(CALLS_MAX * sizeof *call_ns, MAP_PRIVATE);
-	uint8_t *to = buffer(p->bytes);
-	struct iovec here = {to, p->bytes}, there = {from, p->bytes};
+	uint8_t *to = buffers(p);
 	uint64_t begin = now_ns(), before = begin;
 	struct figure f = {0};
 	unsigned n = 0, middle;
 
 	while (f.elapsed_ns < p->run_ns) {
+		struct iovec here = {buffer_of(to, p, f.messages), p->bytes},
+			     there = {buffer_of(from, p, f.messages), p->bytes};
 		uint64_t after;
 
 		if (process_vm_readv(pid, &here, 1, &there, 1, 0) != (ssize_t)p->bytes)
 			die("process_vm_readv");
-		check(to, 0);
+		check(here.iov_base, 0);
 		after = now_ns();
 		call_ns[n++ % CALLS_MAX] = after - before;
 		before = after;
@@ -154,18 +164,18 @@ static struct figure read_all(pid_t pid, void *from, const struct plan *p)
 
 static void parse(int argc, char **argv, struct plan *p)
 {
-	static const char usage[] = "[-m double|single|readv] [-s bytes] [-t seconds] [-c sender "
-				    "core,receiver core]";
+	static const char usage[] = "[-m double|single|readv] [-s bytes] [-b buffers] [-t seconds] "
+				    "[-c sender core,receiver core]";
 	const char *mode = mode_name[MODE_DOUBLE];
 
-	*p = (struct plan){.bytes = 65536, .run_ns = 200000000, .cpu = {-1, -1}};
+	*p = (struct plan){.bytes = 65536, .buffers = 1, .run_ns = 200000000, .cpu = {-1, -1}};
 	const struct flag flags[] = {{'m', TEXT, &mode}, {'s', NUMBER, &p->bytes},
-		{'t', DURATION, &p->run_ns}, {'c', CPUS, p->cpu}, {0}};
+		{'b', NUMBER, &p->buffers}, {'t', DURATION, &p->run_ns}, {'c', CPUS, p->cpu}, {0}};
 	take_flags(argc, argv, flags, usage);
 	while (p->mode < MODES && strcmp(mode, mode_name[p->mode]))
 		p->mode++;
 	need_usage(p->mode < MODES && p->bytes >= sizeof(uint64_t) && p->bytes <= 1u << 30 &&
-			   p->run_ns,
+			   p->buffers && p->buffers <= 1024 && p->run_ns,
 		usage);
 }
 
@@ -177,12 +187,13 @@ int main(int argc, char **argv)
 
 	parse(argc, argv, &p);
 	struct ring *r = memory(sizeof *r, MAP_SHARED);
-	uint8_t *source = buffer(p.bytes);
-	memset(source, 0, sizeof(uint64_t));
+	uint8_t *source = buffers(&p);
+	for (unsigned i = 0; i < p.buffers; i++)
+		memset(buffer_of(source, &p, i), 0, sizeof(uint64_t));
 	pid_t sender = child(p.cpu[0]);
 	alarm((unsigned)(p.run_ns / 1000000000ull) + SPARE_S);
 	if (!sender) {
-		memset(source, 0, p.bytes); /* pages of its own */
+		memset(source, 0, (size_t)p.bytes * p.buffers); /* pages of its own */
 		if (p.mode == MODE_READV)
 			for (;;)
 				pause();

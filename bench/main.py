@@ -24,6 +24,7 @@ import msg
 import nccl
 import placement
 import report
+import rma
 import samples
 from processes import RunFailed, Runner
 
@@ -41,6 +42,8 @@ def options():
     p.add_argument("--msg", action="store_true", help="the messaging library against UCX and libfabric, instead of the device")
     p.add_argument("--peers", metavar="DIR:DIR", help="with --msg: installations of UCX and libfabric (bin, lib in each) that take part beside the distribution's; the best of all counts")
     p.add_argument("--nccl", action="store_true", help="the NCCL plugin against one of a single TCP stream, instead of the device")
+    p.add_argument("--rma", action="store_true", help="one-sided operations of the NCCL plugin, instead of the device")
+    p.add_argument("--socket", metavar="FILE.so", help="with --rma: a plugin with the table of NCCL's own socket backend, measured beside ours")
     p.add_argument("--costs", action="store_true", help="as root, with perf: the system calls and the sleeps of a message, counted, instead of any time")
     p.add_argument("--rounds", type=int, help="default 5")
     p.add_argument("--only", metavar="TEXT", default="", help="only cases whose name has this in it")
@@ -222,6 +225,8 @@ def main():
             rows = msg.measure(o.build, o.rounds, o.quick, o.only, tell, line, o.priority, o.verbose, o.peers) + msg.measure_verbs(runner(o), o.device, o.rounds, o.quick, o.only, tell, line)
         elif o.nccl:
             rows = nccl.measure(plain, o.build, o.rounds, o.quick, o.only, tell, line)
+        elif o.rma:
+            rows = measure.measure(measure.chosen(rma.groups(plain, o.build, o.quick, o.socket), o.only), o.rounds, tell, line)
         elif o.veth:
             rows = on_veth(o, line)
         elif o.guest or o.cm:
@@ -243,7 +248,7 @@ def main():
             print(line)
         for line in about.get("samples", ()):
             print(f"not of the order that is shown: {line}")
-    section = next((name for name in ("msg", "nccl", "cm", "guest", "veth") if vars(o)[name]), "loopback")
+    section = next((name for name in ("msg", "nccl", "rma", "cm", "guest", "veth") if vars(o)[name]), "loopback")
     if o.results and not report.write_results(RESULTS, section, rows, about):
         sys.exit(f"bench: docs/bench/RESULTS.md has no markers for {section}")
     if any(row["verdict"] == "failed" for row in rows):

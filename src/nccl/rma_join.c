@@ -36,7 +36,8 @@ static void say(struct rma_peer *p)
 	if (rpw_endpoint_info(p->ep, &i))
 		return;
 	snprintf(p->name, sizeof(p->name), "%s", i.peer);
-	p->small = RPWI_MIN(i.eager_bytes_max, (size_t)RMA_SMALL);
+	size_t small = strcmp(i.transport, "tcp") != 0 ? RMA_SMALL : RMA_SMALL_TCP;
+	p->small = RPWI_MIN(i.eager_bytes_max, small);
 	plugin_info("%s: rank %d: %s by %s (%s): %s", PLUGIN_API(p->comm->abi), p->rank, i.peer,
 		i.transport, i.path, i.why);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rma_put.c - puts, signals, gets, flushes, from the side that asks.
  *
- * A payload of up to RMA_SMALL bytes for host memory goes as a message (RMA_PUT), with its signal;
- * messages of one endpoint take effect in the order sent. A longer one, or one for a GPU, goes by
+ * A payload of up to rma_peer.small bytes for host memory goes as a message (RMA_PUT), with its
+ * signal; messages of one endpoint take effect in the order sent. A longer one, or one for a GPU, goes by
  * rpw_put_notify, whose request is done when the bytes are in place; until then its request is
  * `data_out`. A signal is another message, or for a GPU an atomic. It goes when its turn has come:
  * a weak one when its own payload is in place or before it in the order of messages, a strong one

@@ -239,6 +239,19 @@ class Bench(unittest.TestCase):
         self.assertEqual((found["under_way"], found["both"]), (1, True))
         self.assertIn("3 comms, every other one back, 1 send under way on each", plugin("bench", EXTRA, "--comms", 3, "--both", "--under-way", 1, *self.QUICK).stdout)
 
+    def test_ranks_exchange_blocks(self):
+        got = plugin("bench", EXTRA, "--alltoall", 4, "--json", *self.QUICK)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        found = json.loads(got.stdout)
+        self.assertEqual((found["ranks"], [(r["kind"], r["size"]) for r in found["plugins"][0]["rows"]]), (4, [("alltoall", 0), ("alltoall", 8), ("alltoall", 70000)]))
+        self.assertNotIn("connect", found["plugins"][0])
+        for number, says in ((1, "test says that 70001 bytes came, 70000 were sent"), (15, "a block of 70000 bytes from rank [0-2]: byte [0-9]+ is wrong")):
+            got = plugin("bench", Mutants.mutant(number), "--alltoall", 3, "--sizes", 70000, "--duration", "0.01")
+            self.assertEqual((got.returncode, got.stdout), (1, ""), number)
+            self.assertRegex(got.stderr, says)
+        got = plugin("bench", EXTRA, "--alltoall", 3, "--comms", 2)
+        self.assertEqual((got.returncode, got.stdout), (2, ""))
+
     def test_a_plugin_that_leaves_sizes_alone(self):
         got = plugin("bench", Mutants.mutant(24), *self.QUICK, "--abi", 8)
         self.assertEqual(got.returncode, 0, got.stderr)

@@ -198,6 +198,28 @@ class Bench(unittest.TestCase):
         self.assertRegex(out, r"(?m)^put, 4 contexts")
         self.assertRegex(out, r"(?m)^8 bytes +[\d.]+ [kM]?/s +[\d.]+ [kMG]?B/s$")
 
+    def test_only_some_operations(self):
+        got = plugin("bench", "--rma", REFERENCE, "--ops", "put,get", "--json", *self.QUICK)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertEqual({r["kind"] for r in json.loads(got.stdout)["plugins"][0]["rows"]}, {"put", "get"})
+
+    def test_ranks_exchange_blocks(self):
+        got = plugin("bench", "--rma", REFERENCE, "--against", REFERENCE, "--alltoall", 3, "--json", *self.QUICK)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        found = json.loads(got.stdout)
+        self.assertEqual(found["ranks"], 3)
+        for p in found["plugins"]:
+            self.assertEqual(([(r["kind"], r["size"]) for r in p["rows"]], p["latency"]), ([("alltoall", 8), ("alltoall", 70000)], []))
+            for r in p["rows"]:
+                self.assertAlmostEqual(r["bytes_per_second"] / r["per_second"], 2 * r["size"], delta=0.01 * r["size"])
+        out = plugin("bench", "--rma", BUILD / "libnccl-net-ropeway.so", "--alltoall", 8, *self.QUICK, ROPEWAY_RMA="1").stdout
+        self.assertIn("\nalltoall, 8 ranks, each to 7 others\n8 bytes ", out)
+
+    def test_a_block_that_is_wrong_is_told_of(self):
+        got = plugin("bench", "--rma", REFERENCE, "--alltoall", 3, *self.QUICK, RMA_MUTANT="wrong-byte")
+        self.assertEqual((got.returncode, got.stdout), (1, ""))
+        self.assertRegex(got.stderr, "a block of [0-9]+ bytes from rank [0-2]: byte 17 is wrong")
+
     def test_a_plugin_that_is_wrong_is_told_of(self):
         got = plugin("bench", "--rma", REFERENCE, *self.QUICK, RMA_MUTANT="wrong-byte")
         self.assertEqual((got.returncode, got.stdout), (1, ""))

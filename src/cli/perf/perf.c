@@ -53,7 +53,8 @@ static const struct cli_option option[] = {
 	{"verify", 'v', CLI_FLAG, NULL, "check every byte, not only a few of each figure",
 		CLI_INTO(struct options, verify)},
 	{"malloc", 0, CLI_FLAG, NULL,
-		"send from malloc'ed memory, not the library's (rpw_memory_allocate)",
+		"send from malloc'ed memory, not the library's (rpw_memory_allocate); put to it, "
+		"get from it",
 		CLI_INTO(struct options, malloc)},
 	{"touch", 0, CLI_FLAG, NULL,
 		"of loans: write every byte before it is sent, read it when it has come",

@@ -33,8 +33,8 @@ struct perf_job {
 	enum perf_mode mode;
 	uint64_t size, n, window, buffers, seed; /* buffers: that most messages take turns with */
 	bool verify;                             /* each message, rather than a few */
-	bool malloc;                             /* sends from malloc'ed memory */
-	bool touch;                              /* of loans: every byte is written, and read */
+	bool malloc; /* sends from malloc'ed memory; puts and gets reach such memory */
+	bool touch;  /* of loans: every byte is written, and read */
 };
 
 /* Seconds; of half a round trip, but of a get a whole one. */

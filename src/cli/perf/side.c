@@ -127,6 +127,7 @@ void perf_buffers_free(struct perf_side *s)
 	loans_free(s);
 	rpw_rkey_destroy(s->key);
 	rpw_memory_destroy(s->memory);
+	free(s->registered);
 	if (!s->sending)
 		free(s->out);
 	rpw_memory_destroy(s->sending);
@@ -136,7 +137,7 @@ void perf_buffers_free(struct perf_side *s)
 	free(s->ticks);
 	s->key = NULL;
 	s->memory = s->sending = NULL;
-	s->out = s->in = NULL;
+	s->out = s->in = s->registered = NULL;
 	s->flight = s->flight_in = NULL;
 	s->ticks = NULL;
 }
@@ -181,7 +182,12 @@ int perf_buffers_make(struct perf_side *s)
 		perf_fill(j, perf_buffer(s, s->out, slot), slot, s->client);
 	if (!perf_one_sided(j))
 		return 0;
-	int rc = rpw_memory_allocate(s->c, bytes, RPW_REMOTE_WRITE | RPW_REMOTE_READ, &s->memory);
+	unsigned access = RPW_REMOTE_WRITE | RPW_REMOTE_READ;
+	if (j->malloc && !(s->registered = pages(bytes)))
+		return RPW_ERR_NO_MEMORY;
+	int rc = j->malloc ? rpw_memory_register(s->c, s->registered, bytes, RPW_MEMORY_HOST,
+				     access, &s->memory)
+			   : rpw_memory_allocate(s->c, bytes, access, &s->memory);
 	if (rc)
 		return rc;
 	char *m = rpw_memory_address(s->memory);

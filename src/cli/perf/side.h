@@ -87,6 +87,7 @@ struct perf_side {
 	unsigned few_shift;
 	char *out, *in;                    /* of our own */
 	rpw_memory *memory;                /* what the peer writes and reads */
+	char *registered;                  /* where it is, with --malloc */
 	rpw_memory *sending;               /* where `out` is; NULL: malloc'ed */
 	rpw_rkey *key;                     /* the peer's */
 	rpw_request **flight, **flight_in; /* under way, or NULL */

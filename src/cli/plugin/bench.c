@@ -27,16 +27,18 @@ enum { LAT_TRIPS_MOST = 200000 };
 /* Of buffers of one-sided operations, for all contexts of a side. */
 #define RMA_BYTES_MOST (64ull << 20)
 
+static const char *const ops[RMA_BENCH_OPS + 1] = {"put", "signal", "get"};
+
 /* ---- what was found ---- */
 
 /* A line of the table: a measurement, of every plugin. */
 struct row {
 	enum kind kind;
 	uint64_t size;
-	unsigned contexts; /* of one-sided operations */
+	unsigned contexts; /* of one-sided operations; of ALLTOALL 1; 0: comms */
 };
-enum { RMA_PARTS = 6, ROWS_MAX = (RMA_PARTS + 1) * CLI_SIZES_MAX + 2 };
-static bool is_rate(enum kind kind) { return kind >= STREAM && kind <= GET; }
+enum { ROWS_MAX = (2 * RMA_BENCH_OPS + 1) * CLI_SIZES_MAX + 2 };
+static bool is_rate(enum kind kind) { return kind >= STREAM && kind <= ALLTOALL; }
 struct figures {
 	double of[ROUNDS_MAX]; /* messages a second; seconds */
 	uint64_t n;            /* messages of each comm that take about the time asked for */
@@ -88,14 +90,14 @@ static void complain(const struct options *o, struct plugin *p, unsigned index, 
 		rpwi_cli_fail(CLI_FAILED, BENCH_NAME, "%s: %s%s", o->path[index], text, call);
 }
 
-/* Both sides of plugin k do a job. `out`: what side `role` found. */
+/* All sides of plugin k do a job. `out`: what side `role` found. */
 static bool ask(struct bench *b, unsigned k, const struct job *j, int role, struct result *out)
 {
 	struct plugin *p = &b->plugin[k];
-	bool heard[2] = {false, false};
-	if (pair_ask(&p->pair, 0, j, sizeof(*j)) || pair_ask(&p->pair, 1, j, sizeof(*j)))
-		return false;
-	while (!heard[0] || !heard[1]) {
+	for (int i = 0; i < p->pair.sides; i++)
+		if (pair_ask(&p->pair, i, j, sizeof(*j)))
+			return false;
+	for (int heard = 0; heard < p->pair.sides; heard++) {
 		struct result r = {0};
 		int who = 0, rc = pair_answer(&p->pair, &who, &r, sizeof(r), JOB_TIMEOUT_MS * 2,
 				     JOB_TIMEOUT_MS);
@@ -103,7 +105,6 @@ static bool ask(struct bench *b, unsigned k, const struct job *j, int role, stru
 			complain(&b->o, p, k, rc, who, r.text);
 			return false;
 		}
-		heard[who] = true;
 		if (who == role)
 			*out = r;
 	}
@@ -157,7 +158,7 @@ static bool verify_all(struct bench *b, unsigned k)
 /* How many move at once: comms, or contexts. */
 static unsigned lanes(const struct bench *b, unsigned row)
 {
-	return b->o.table ? b->row[row].contexts : b->o.comms;
+	return b->row[row].contexts ? b->row[row].contexts : b->o.comms;
 }
 
 /* Of each row every plugin in turn. What a close takes is found with its connect. */
@@ -189,12 +190,16 @@ static bool start(struct bench *b, unsigned k, size_t bytes)
 {
 	struct bench_start side = {.o = &b->o, .index = k, .bytes = bytes}; /* copied by the fork */
 	struct result *opened = &b->plugin[k].opened;
-	int rc = pair_start(&b->plugin[k].pair, 2, b->o.table ? bench_rma_body : bench_net_body,
-		&side, JOB_TIMEOUT_MS, b->core[1] >= 0 ? b->core : NULL);
+	int sides = b->o.ranks ? (int)b->o.ranks : 2, core[PAIR_SIDES_MAX];
+	pair_body *body = b->o.table ? bench_rma_body : bench_net_body;
+	for (int i = 0; i < sides; i++)
+		core[i] = b->core[1] >= 0 ? b->core[i % 2] : -1;
+	int rc = pair_start(&b->plugin[k].pair, sides, b->o.ranks ? bench_all_body : body, &side,
+		JOB_TIMEOUT_MS, core);
 	b->plugin[k].started = !rc;
 	if (rc)
-		rpwi_cli_fail(
-			CLI_FAILED, BENCH_NAME, "cannot start two processes: %s", strerror(-rc));
+		rpwi_cli_fail(CLI_FAILED, BENCH_NAME, "cannot start %d processes: %s", sides,
+			strerror(-rc));
 	return !rc && ask(b, k, &(struct job){.kind = OPEN}, 0, opened) && verify_all(b, k);
 }
 
@@ -218,19 +223,30 @@ static double ratio(const struct bench *b, unsigned k, unsigned row)
 	return rpwi_perf_median(v, b->done);
 }
 
+/* Of one message; of an exchange all that one rank sends. */
+static double bytes_of(const struct bench *b, const struct row *w)
+{
+	return (double)w->size * (w->kind == ALLTOALL ? b->o.ranks - 1 : 1);
+}
+
 /* Of each plugin its figure, then the first one's ratios to the others. */
 static void print_row(const struct bench *b, unsigned row, FILE *to)
 {
 	static const char *const heads[] = {[STREAM] = "\nput",
 		[SIGNAL] = "\nput and signal",
 		[GET] = "\nget",
+		[ALLTOALL] = "\nalltoall",
 		[TRIPS] = "\nlatency: half a round trip",
 		[CONNECT] = ("\na connection: listen and accept, while the other side polls "
 			     "connect; close")};
 	const struct row *w = &b->row[row];
 	char label[CLI_SIZE_LEN] = "0 bytes";
 	const struct row *before = row ? w - 1 : NULL;
-	if (b->o.table && (!before || before->kind != w->kind || before->contexts != w->contexts))
+	if (b->o.ranks && !before)
+		fprintf(to, "%s, %u ranks, each to %u others\n", heads[w->kind], b->o.ranks,
+			b->o.ranks - 1);
+	else if (b->o.table && !b->o.ranks &&
+		 (!before || before->kind != w->kind || before->contexts != w->contexts))
 		fprintf(to, "%s, %u context%s\n", heads[w->kind], w->contexts,
 			rpwi_cli_plural(w->contexts));
 	else if (!b->o.table && before && before->kind != w->kind && w->kind != CLOSE)
@@ -245,7 +261,7 @@ static void print_row(const struct bench *b, unsigned row, FILE *to)
 		char rate[24] = "", bytes[24];
 		if (is_rate(w->kind)) {
 			rpwi_perf_show_rate(v, "/s", rate);
-			rpwi_perf_show_rate(v * (double)w->size, "B/s", bytes);
+			rpwi_perf_show_rate(v * bytes_of(b, w), "B/s", bytes);
 		} else
 			rpwi_perf_show_seconds(v, bytes);
 		fprintf(to, "  %11s %11s", rate, bytes);
@@ -263,9 +279,9 @@ static void print_table(const struct bench *b, FILE *to)
 		fprintf(to, "%c  %s: %s %s, device %d (%s) of %d\n", 'A' + (int)k, o->path[k],
 			r->name, r->table, o->device, r->device, r->devices);
 	}
-	if (o->table)
+	if (o->table && !o->ranks)
 		fprintf(to, "%u in flight on each context; ", o->under_way);
-	else
+	else if (!o->ranks)
 		fprintf(to, "%u comm%s%s, %u send%s under way on each; ", o->comms,
 			rpwi_cli_plural(o->comms), o->both ? ", every other one back" : "",
 			o->under_way, rpwi_cli_plural(o->under_way));
@@ -273,7 +289,7 @@ static void print_table(const struct bench *b, FILE *to)
 		fprintf(to, "cores %d and %d; ", b->core[0], b->core[1]);
 	fprintf(to, "median of %u round%s\n\n%-10s", b->done, rpwi_cli_plural(b->done), "size");
 	for (unsigned k = 0; k < o->plugins; k++)
-		fprintf(to, "  %9s %c %11s", o->table ? "rate" : "messages",
+		fprintf(to, "  %9s %c %11s", o->table || o->ranks ? "rate" : "messages",
 			o->plugins > 1 ? 'A' + (int)k : ' ', "bytes");
 	for (unsigned k = 1; k < o->plugins; k++)
 		fprintf(to, "  %4s/%c", "A", 'A' + (int)k);
@@ -312,9 +328,14 @@ static void round_done(struct bench *b)
 static void add_all_rows(struct bench *b)
 {
 	const struct options *o = &b->o;
-	for (unsigned i = 0; o->table && i < RMA_PARTS; i++)
-		add_rows(b, STREAM + i / 2, i % 2 ? RMA_BENCH_CONTEXTS : 1, o->sizes.size,
-			o->sizes.n);
+	if (o->ranks) {
+		add_rows(b, ALLTOALL, 1, o->sizes.size, o->sizes.n);
+		return;
+	}
+	for (unsigned i = 0; o->table && i < 2 * RMA_BENCH_OPS; i++)
+		if (o->op[i / 2])
+			add_rows(b, STREAM + i / 2, i % 2 ? RMA_BENCH_CONTEXTS : 1, o->sizes.size,
+				o->sizes.n);
 	if (!o->table)
 		add_rows(b, STREAM, 0, o->sizes.size, o->sizes.n);
 	add_rows(b, TRIPS, 1, o->trips.size, o->trips.n);
@@ -327,12 +348,14 @@ static bool run_all(struct bench *b)
 	add_all_rows(b);
 	for (unsigned i = 0; i < b->rows; i++)
 		most = RPWI_MAX(most, b->row[i].size);
-	if (!b->o.table) {
+	if (!b->o.table && !b->o.ranks) {
 		add_rows(b, CONNECT, 0, &(uint64_t){0}, 1);
 		add_rows(b, CLOSE, 0, &(uint64_t){0}, 1);
 	}
 	size_t bytes = bench_pitch(most) * (b->o.table ? RMA_BENCH_CONTEXTS : b->o.buffers);
-	if (b->o.table)
+	if (b->o.ranks)
+		bytes = bench_pitch(most);
+	else if (b->o.table)
 		bytes = RPWI_MAX(bytes, (size_t)RMA_BYTES_MOST);
 	for (unsigned k = 0; k < b->o.plugins; k++) {
 		if (!start(b, k, (bytes + 4095) & ~4095ull))
@@ -364,18 +387,17 @@ static json_t *row_json(const struct bench *b, unsigned k, unsigned row)
 	json_object_set_new(j, "rounds", rounds);
 	if (w->kind <= TRIPS)
 		json_object_set_new(j, "size", json_integer((json_int_t)w->size));
-	if (b->o.table && w->kind < TRIPS) {
-		static const char *const names[] = {
-			[STREAM] = "put", [SIGNAL] = "signal", [GET] = "get"};
-		json_object_set_new(j, "kind", json_string(names[w->kind]));
+	if ((b->o.table || b->o.ranks) && w->kind < TRIPS) {
+		json_object_set_new(j, "kind",
+			json_string(w->kind == ALLTOALL ? "alltoall" : ops[w->kind - STREAM]));
 		json_object_set_new(j, "contexts", json_integer(w->contexts));
 	}
 	if (!is_rate(w->kind))
 		json_object_set_new(j, "us", json_real(v * 1e6));
 	else {
 		json_object_set_new(
-			j, b->o.table ? "per_second" : "messages_per_second", json_real(v));
-		json_object_set_new(j, "bytes_per_second", json_real(v * (double)w->size));
+			j, w->contexts ? "per_second" : "messages_per_second", json_real(v));
+		json_object_set_new(j, "bytes_per_second", json_real(v * bytes_of(b, w)));
 	}
 	return j;
 }
@@ -391,10 +413,10 @@ static json_t *plugin_json(const struct bench *b, unsigned k)
 	json_t *j = json_pack("{s:s, s:s, s:i, s:s, s:i, s:o, s:o}", "path", b->o.path[k], "name",
 		r->name, "abi", r->abi, "device", r->device, "devices", r->devices, "rows", rows,
 		"latency", latency);
-	if (b->o.table) {
+	if (b->o.table)
 		json_object_set_new(j, "table", json_string(r->table));
+	if (b->o.table || b->o.ranks)
 		return j;
-	}
 	json_object_set_new(j, "connect", row_json(b, k, b->rows - 2));
 	json_object_set_new(j, "close", row_json(b, k, b->rows - 1));
 	return j;
@@ -405,9 +427,10 @@ static int print_json(const struct bench *b)
 	json_t *list = json_array();
 	for (unsigned k = 0; k < b->o.plugins; k++)
 		json_array_append_new(list, plugin_json(b, k));
-	json_t *j = json_pack("{s:[i,i], s:i, s:i, s:b, s:i, s:o}", "cores", b->core[0], b->core[1],
-		"comms", (int)b->o.comms, "under_way", (int)b->o.under_way, "both", b->o.both,
-		"rounds", (int)b->o.rounds, "plugins", list);
+	json_t *j = json_pack("{s:[i,i], s:i, s:i, s:i, s:b, s:i, s:o}", "cores", b->core[0],
+		b->core[1], "ranks", b->o.ranks ? (int)b->o.ranks : 2, "comms", (int)b->o.comms,
+		"under_way", (int)b->o.under_way, "both", b->o.both, "rounds", (int)b->o.rounds,
+		"plugins", list);
 	return rpwi_cli_json(BENCH_NAME, j, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
 }
 
@@ -425,9 +448,15 @@ static const struct cli_option option[] = {
 		"measure one-sided operations, between two ranks, with 1 and 4 contexts; TABLE as "
 		"in `ropeway plugin check`",
 		.bare = "", CLI_INTO(struct options, table)},
+	{"ops", 0, CLI_CHOICES, "LIST", "with --rma: put, signal (a put with one), get, or all",
+		.words = ops, .preset = "all", CLI_INTO(struct options, op)},
+	{"alltoall", 0, CLI_NUMBER, "RANKS",
+		"measure, instead of all else, exchanges between so many ranks, in which each "
+		"sends a block to every other one; with --rma by puts",
+		.least = 2, .most = PAIR_SIDES_MAX, CLI_INTO(struct options, ranks)},
 	{"sizes", 0, CLI_SIZES, "LIST",
 		"message sizes: 8,4096,1M or a range 8..4M by powers of 4 (default "
-		"8,512,4K,32K,64K,512K,4M; with --rma 8,64,512,4K,64K,1M,16M)",
+		"8,512,4K,32K,64K,512K,4M; with --rma 8,64,512,4K,64K,1M,16M; with --alltoall 64K)",
 		.most = SIZE_MOST, CLI_INTO(struct options, sizes)},
 	{"latency-sizes", 0, CLI_SIZES, "LIST", "message sizes of the latencies", .most = SIZE_MOST,
 		.preset = "8", CLI_INTO(struct options, trips)},
@@ -472,7 +501,8 @@ static const struct cli_command command = {
 };
 
 static const struct cli_sizes net_sizes = {{8, 512, 4096, 32768, 65536, 524288, 4 << 20}, 7},
-			      rma_sizes = {{8, 64, 512, 4096, 65536, 1 << 20, 16 << 20}, 7};
+			      rma_sizes = {{8, 64, 512, 4096, 65536, 1 << 20, 16 << 20}, 7},
+			      block_sizes = {{65536}, 1};
 
 int rpwi_plugin_bench(int argc, char **argv)
 {
@@ -490,13 +520,17 @@ int rpwi_plugin_bench(int argc, char **argv)
 		return rpwi_cli_usage(
 			BENCH_NAME, "--abi, --comms and --both are of network plugins");
 	}
+	if (o->ranks && (o->both || o->comms > 1)) {
+		free(b);
+		return rpwi_cli_usage(BENCH_NAME, "--comms and --both are not of --alltoall");
+	}
 	o->path[o->plugins++] = argv[0];
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(o->against) && o->against[i]; i++)
 		o->path[o->plugins++] = o->against[i];
 	if (!o->rounds)
 		o->rounds = o->plugins > 1 ? 5 : 3;
 	if (!o->sizes.n)
-		o->sizes = o->table ? rma_sizes : net_sizes;
+		o->sizes = o->ranks ? block_sizes : o->table ? rma_sizes : net_sizes;
 	rpwi_perf_cores(b->core);
 	bool ok = run_all(b);
 	rpwi_cli_stop_is_late();

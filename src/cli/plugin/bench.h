@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bench.h - the parts of `ropeway plugin bench`: options, rounds and the table (bench.c), and the
- * two processes with a network plugin (bench_net.c) or with one for one-sided operations
- * (bench_rma.c). */
+/* bench.h - the parts of `ropeway plugin bench`: options, rounds and the table (bench.c), the two
+ * processes with a network plugin (bench_net.c) or with one for one-sided operations (bench_rma.c),
+ * and the ranks of either kind that exchange blocks (bench_all.c). */
 #ifndef ROPEWAY_CLI_PLUGIN_BENCH_H
 #define ROPEWAY_CLI_PLUGIN_BENCH_H
 
 #include "cli/options.h"
-#include "ncclnet/drive/pair.h"
+#include "ncclnet/drive/rma.h"
 
 enum {
 	UNDER_WAY = 8,
@@ -15,6 +15,7 @@ enum {
 	PLUGINS_MAX = 4,
 	ROUNDS_MAX = 100,
 	RMA_BENCH_CONTEXTS = 4,
+	RMA_BENCH_OPS = 3,
 	JOB_TIMEOUT_MS = 20000,
 	IDLE_LOOKS = 64,
 };
@@ -25,15 +26,15 @@ struct options {
 	int abi;
 	const char *table;             /* NULL: a network plugin; "": the newest table */
 	struct cli_sizes sizes, trips; /* rates of these; latencies of those */
-	unsigned plugins, comms, under_way, buffers, rounds;
+	unsigned plugins, comms, under_way, buffers, rounds, ranks; /* ranks: of --alltoall */
 	double seconds;
 	int device;
-	bool both, json;
+	bool both, json, op[RMA_BENCH_OPS]; /* op: with --rma STREAM, SIGNAL, GET */
 };
 
-/* STREAM to GET are rates. SIGNAL and GET are of one-sided operations, STREAM is puts there;
- * CONNECT and CLOSE are of network plugins. */
-enum kind { OPEN, VERIFY, STREAM, SIGNAL, GET, TRIPS, CONNECT, CLOSE };
+/* STREAM to ALLTOALL are rates. SIGNAL and GET are of one-sided operations, STREAM is puts there;
+ * CONNECT and CLOSE are of network plugins. ALLTOALL is by itself. */
+enum kind { OPEN, VERIFY, STREAM, SIGNAL, GET, ALLTOALL, TRIPS, CONNECT, CLOSE };
 struct job {
 	enum kind kind;
 	unsigned contexts;
@@ -50,7 +51,7 @@ struct result {
 struct bench_start {
 	const struct options *o;
 	unsigned index; /* which plugin */
-	size_t bytes;   /* of buffers, for each comm or for all contexts */
+	size_t bytes;   /* of buffers: for each comm, for all contexts, or of a block of ALLTOALL */
 };
 
 /* From one buffer to the next, as `ropeway perf` has them: a page of its own, and room between, so
@@ -60,9 +61,15 @@ static inline size_t bench_pitch(uint64_t size)
 	return size <= 64 ? 64 : (size + 4159) & ~4095ull;
 }
 
+/* Loads a plugin, and fills in what is known of it. false: the side's text says why. */
+bool bench_net_load(struct side *s, const struct options *o, unsigned index, struct result *r);
+bool bench_rma_load(
+	struct rma_side *r, const struct options *o, unsigned index, struct result *found);
+
 /* Bodies of a side (pair.h); arg: struct bench_start. Side 0 receives what STREAM to GET move, and
  * side 1 begins the round trips. */
 void bench_net_body(struct side *s, void *arg);
 void bench_rma_body(struct side *s, void *arg);
+void bench_all_body(struct side *s, void *arg);
 
 #endif

@@ -34,14 +34,13 @@ static bool comm_open(struct bench_side *b, struct bench_comm *l, int receiver, 
 	return true;
 }
 
-static bool open_all(struct bench_side *b, const struct job *j, struct result *r)
+bool bench_net_load(struct side *s, const struct options *o, unsigned index, struct result *r)
 {
-	struct side *s = b->s;
 	char path[512];
 	int abi;
-	if (ncclnet_parse(b->o->path[b->index], path, sizeof(path), &abi, s->text, sizeof(s->text)))
+	if (ncclnet_parse(o->path[index], path, sizeof(path), &abi, s->text, sizeof(s->text)))
 		return false;
-	if (!side_load(s, path, abi ? abi : b->o->abi) || !side_init(s, s->n, &s->ctx))
+	if (!side_load(s, path, abi ? abi : o->abi) || !side_init(s, s->n, &s->ctx))
 		return false;
 	r->abi = s->n->abi;
 	snprintf(r->table, sizeof(r->table), "v%d", s->n->abi);
@@ -56,6 +55,13 @@ static bool open_all(struct bench_side *b, const struct job *j, struct result *r
 		return false;
 	s->p.force_flush = 0; /* for a GPU's memory only */
 	snprintf(r->device, sizeof(r->device), "%s", s->p.name ? s->p.name : "");
+	return true;
+}
+
+static bool open_all(struct bench_side *b, const struct job *j, struct result *r)
+{
+	if (!bench_net_load(b->s, b->o, b->index, r))
+		return false;
 	for (unsigned i = 0; i < b->o->comms; i++)
 		if (!comm_open(b, &b->comm[i], b->o->both && i % 2, i))
 			return false;

@@ -51,26 +51,32 @@ static uint64_t place(const struct rma_bench *b, unsigned context, uint64_t i, u
 	       i % buffers(b, size) * bench_pitch(size);
 }
 
-static bool open_all(struct rma_bench *b, unsigned index, struct result *r)
+bool bench_rma_load(
+	struct rma_side *r, const struct options *o, unsigned index, struct result *found)
 {
-	struct side *s = b->r.s;
-	if (!rma_load(&b->r, b->o->path[index], b->o->table) ||
-		!rma_init(&b->r, side_logger(s), &b->r.instance))
+	struct side *s = r->s;
+	if (!rma_load(r, o->path[index], o->table) || !rma_init(r, side_logger(s), &r->instance))
 		return false;
-	const struct ncclnet_rma *n = &b->r.n;
-	r->abi = n->abi;
-	snprintf(r->table, sizeof(r->table), "%s v%d", n->gin ? "GIN" : "RMA", n->abi);
-	snprintf(r->name, sizeof(r->name), "%s", n->calls->name(n->table));
-	int rc = SIDE_CALL(s, "devices", n->calls->devices(n->table, &r->devices));
+	const struct ncclnet_rma *n = &r->n;
+	found->abi = n->abi;
+	snprintf(found->table, sizeof(found->table), "%s v%d", n->gin ? "GIN" : "RMA", n->abi);
+	snprintf(found->name, sizeof(found->name), "%s", n->calls->name(n->table));
+	int rc = SIDE_CALL(s, "devices", n->calls->devices(n->table, &found->devices));
 	if (!side_result(s, rc, "devices"))
 		return false;
-	if (s->device >= r->devices)
+	if (s->device >= found->devices)
 		return side_fail(s, "devices gives %d devices: device %d is not among them",
-			r->devices, s->device);
-	if (!rma_properties(&b->r))
+			found->devices, s->device);
+	if (!rma_properties(r))
 		return false;
-	snprintf(r->device, sizeof(r->device), "%s", b->r.p.name ? b->r.p.name : "");
-	return rma_join(&b->r, &b->m, 2, RMA_BENCH_CONTEXTS) &&
+	snprintf(found->device, sizeof(found->device), "%s", r->p.name ? r->p.name : "");
+	return true;
+}
+
+static bool open_all(struct rma_bench *b, unsigned index, struct result *r)
+{
+	return bench_rma_load(&b->r, b->o, index, r) &&
+	       rma_join(&b->r, &b->m, 2, RMA_BENCH_CONTEXTS) &&
 	       rma_mem_make(&b->r, &b->m, &b->window, SIGNAL_BYTES + b->bytes) &&
 	       rma_mem_make(&b->r, &b->m, &b->source, b->bytes) && rma_meet(&b->r, &b->m);
 }

@@ -156,6 +156,8 @@ bool rma_mem_make(struct rma_side *r, const struct rma_comm *m, struct rma_mem *
 		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (map == MAP_FAILED)
 		return side_fail(r->s, "no memory for %zu bytes", size);
+	/* as end_memory does */
+	madvise(map, size + 2 * RMA_GUARD, MADV_HUGEPAGE);
 	*w = (struct rma_mem){.at = map + RMA_GUARD, .size = size};
 	memset(map, GUARD_BYTE, RMA_GUARD);
 	memset(map + RMA_GUARD + size, GUARD_BYTE, RMA_GUARD);
