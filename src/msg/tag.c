@@ -227,10 +227,12 @@ void view_fetched(rpw_request *r, int status)
 	req_complete(r, status);
 }
 
+/* A path that breaks leaves the room that was made for a message, and the next one brings this as a
+ * frame. */
 static void deliver_view(
 	rpw_request *r, rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 {
-	bool made = r->bounce ? body == r->buf || !len : view_room(r, len);
+	bool made = r->bounce || view_room(r, len);
 	if (made && body && body != r->buf)
 		rpwi_copy(r->buf, body, len);
 	view_done(r, ep, tag, len, made && view_own(r, ep, len));

@@ -254,7 +254,7 @@ static void what_options_a_connection_takes(void)
 static void the_transport_that_was_asked_for(void)
 {
 	struct pair p;
-	rpw_context_options every = options_of(NULL);
+	rpw_context_options every = options_of(transport_is_hosted() ? contract_transport : NULL);
 	rpw_endpoint_options o;
 	rpw_request *r = NULL;
 	char address[64];
@@ -269,10 +269,10 @@ static void the_transport_that_was_asked_for(void)
 	IS(pair_finish(&p, r, NULL), RPW_OK);
 	UNTIL(&p, p.eb);
 	rpw_endpoint_information a = information_of(p.ea), b = information_of(p.eb);
-	IS(strcmp(a.transport, contract_transport), 0);
-	IS(strcmp(b.transport, contract_transport), 0);
-	HAS(a.why, contract_transport);
-	HAS(b.why, contract_transport);
+	IS(strcmp(a.transport, transport_name()), 0);
+	IS(strcmp(b.transport, transport_name()), 0);
+	HAS(a.why, transport_name());
+	HAS(b.why, transport_name());
 	pair_close(&p);
 }
 
@@ -314,7 +314,7 @@ static void what_is_known_before_and_after(void)
 	memset(&i, 0x5a, sizeof(i));
 	i.size = offsetof(rpw_endpoint_information, peer);
 	IS(rpw_endpoint_info(p.ea, &i), RPW_OK);
-	HAS(i.transport, contract_transport);
+	HAS(i.transport, transport_name());
 	IS(i.control_tag, 0x5a5a5a5a5a5a5a5aLL);
 	i.size = 0;
 	REFUSED(rpw_endpoint_info(p.ea, &i), RPW_ERR_INVALID, "sizeof(rpw_endpoint_information)");

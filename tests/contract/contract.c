@@ -15,6 +15,15 @@ static const struct contract_case *const groups[] = {context_cases, connect_case
 	end_cases};
 enum { GROUPS = sizeof(groups) / sizeof(*groups), CASE_SECONDS = 100 };
 
+bool transport_is_hosted(void) { return strchr(contract_transport, ':') != NULL; }
+const char *transport_name(void)
+{
+	static char name[16];
+	snprintf(name, sizeof(name), "%.*s", (int)strcspn(contract_transport, ":"),
+		contract_transport);
+	return name;
+}
+
 /* ---- checks ---- */
 
 void contract_failed(const char *file, int line, const char *what, long long got, long long want)

@@ -28,6 +28,9 @@ extern const struct contract_case context_cases[], connect_cases[], request_case
 	posting_cases[], message_cases[], object_cases[], loan_cases[], memory_cases[], end_cases[];
 
 extern const char *contract_transport; /* what the case goes over */
+/* Of a hosted plugin without its file; and whether it is one, which contexts have by name only. */
+const char *transport_name(void);
+bool transport_is_hosted(void);
 
 /* ---- checks: the first that fails ends the case ---- */
 

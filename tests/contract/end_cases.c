@@ -291,7 +291,7 @@ static void nothing_can_be_posted_after_the_end(void)
 	peer_is_named_once(p.ea);
 	IS(statistics_of(p.a).requests, 0);
 	/* What is known of it, is known still. */
-	HAS(information_of(p.ea).transport, contract_transport);
+	HAS(information_of(p.ea).transport, transport_name());
 	CHECK(*information_of(p.ea).peer);
 	pair_close(&p);
 }
@@ -550,6 +550,8 @@ static void refused_in_child(struct pair *p, rpw_request *waits)
 static void in_child(struct pair *p, rpw_request *waits, int how, unsigned were)
 {
 	struct pair own;
+	/* what a device or a plugin has stays until the child ends */
+	bool goes = strcmp(contract_transport, "verbs") && !transport_is_hosted();
 	refused_in_child(p, waits);
 	if (how == 1) {
 		rpw_endpoint_destroy(p->ea);
@@ -557,11 +559,11 @@ static void in_child(struct pair *p, rpw_request *waits, int how, unsigned were)
 		rpw_memory_destroy(p->m);
 		rpw_context_destroy(p->a);
 		rpw_context_destroy(p->b);
-		if (strcmp(contract_transport, "verbs"))
+		if (goes)
 			IS(descriptors(), were);
 	}
 	/* One of its own does as ever, beside what is the parent's. */
-	if (how == 2 && strcmp(contract_transport, "verbs")) {
+	if (how == 2 && goes) {
 		pair_open(&own);
 		talk(&own);
 		pair_close(&own);

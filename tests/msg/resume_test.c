@@ -159,52 +159,72 @@ static void paths_that_carry_something(void **state)
 enum { LONG = 20000 };
 static char sent[LONG], filled[LONG];
 
-/* Until one goes as a frame whose place was asked for: at first there is no credit for it. */
-static rpw_request *half_filled(struct pair *p, rpw_request **s)
+static rpw_request *receive_long(struct pair *p, rpw_view *view)
+{
+	rpw_request *r = NULL;
+	memset(filled, 0, LONG);
+	assert_int_equal(view ? rpw_recv_view(p->b, p->eb, 7, UINT64_MAX, view, &r)
+			      : rpw_recv(p->b, p->eb, filled, LONG, 7, UINT64_MAX, &r),
+		RPW_IN_PROGRESS);
+	return r;
+}
+static void is_whole(rpw_view *view)
+{
+	assert_memory_equal(view ? view->data : filled, sent, LONG);
+	if (view)
+		assert_int_equal(rpw_view_release(view), RPW_OK);
+}
+
+/* Until one goes as a frame whose place was asked for: at first there is no credit for it. Into
+ * `filled`, or a view. */
+static rpw_request *half_filled(struct pair *p, rpw_request **s, rpw_view *view)
 {
 	fake.placed_max = 60000;
 	pair_open(p, "fake_b");
 	for (unsigned n = 0; n < 200; n++) {
-		rpw_request *r;
-		memset(filled, 0, LONG);
 		pattern_fill(sent, LONG, n);
-		assert_int_equal(
-			rpw_recv(p->b, p->eb, filled, LONG, 7, UINT64_MAX, &r), RPW_IN_PROGRESS);
+		rpw_request *r = receive_long(p, view);
 		assert_int_equal(rpw_send(p->ea, sent, LONG, 7, s), RPW_IN_PROGRESS);
 		rpw_context_progress(p->b);
 		if (p->eb->placing) {
 			assert_ptr_equal(p->eb->placing, r);
-			assert_memory_equal(filled, sent, LONG / 2);
+			assert_memory_equal(r->buf, sent, LONG / 2);
 			assert_int_equal(filled[LONG - 1], 0);
 			return r;
 		}
 		assert_int_equal(finish(p, r, NULL), RPW_OK);
 		assert_int_equal(finish(p, *s, NULL), RPW_OK);
-		assert_memory_equal(filled, sent, LONG);
+		is_whole(view);
 	}
 	fail_msg("no long message went as a frame");
 	return NULL;
 }
 
-static void the_path_breaks_while_a_receive_is_filled(void **state)
+static void the_path_breaks_while(rpw_view *view)
 {
 	struct pair p;
-	rpw_request *s, *r = half_filled(&p, &s);
+	rpw_request *s, *r = half_filled(&p, &s, view);
 	rpw_completion done = {.size = sizeof(done)};
 	fake.break_now = true;
 	assert_int_equal(finish(&p, r, &done), RPW_OK);
 	assert_true(done.length == LONG && done.tag == 7 && done.from == p.eb);
 	assert_int_equal(finish(&p, s, NULL), RPW_OK);
-	assert_memory_equal(filled, sent, LONG);
+	is_whole(view);
 	assert_int_equal(fake.breaks, 1);
 	pair_close(&p);
+}
+static void the_path_breaks_while_a_receive_is_filled(void **state) { the_path_breaks_while(NULL); }
+static void the_path_breaks_while_a_view_is_filled(void **state)
+{
+	rpw_view view = RPW_VIEW_INIT;
+	the_path_breaks_while(&view);
 }
 
 /* Bytes move: it ends as it would have. */
 static void a_receive_that_is_filled_is_canceled(void **state)
 {
 	struct pair p;
-	rpw_request *s, *r = half_filled(&p, &s);
+	rpw_request *s, *r = half_filled(&p, &s, NULL);
 	assert_int_equal(rpw_request_cancel(r), RPW_OK);
 	assert_int_equal(finish(&p, r, NULL), RPW_OK);
 	assert_int_equal(finish(&p, s, NULL), RPW_OK);
@@ -216,7 +236,7 @@ static void the_endpoint_ends_while_a_receive_is_filled(void **state)
 {
 	struct pair p;
 	static char untouched[LONG];
-	rpw_request *s, *r = half_filled(&p, &s);
+	rpw_request *s, *r = half_filled(&p, &s, NULL);
 	rpw_endpoint_destroy(p.eb);
 	memset(untouched, 0x77, LONG);
 	memset(filled, 0x77, LONG);
@@ -224,6 +244,20 @@ static void the_endpoint_ends_while_a_receive_is_filled(void **state)
 	assert_true(finish(&p, s, NULL) < 0);
 	rounds(&p);
 	assert_memory_equal(filled, untouched, LONG);
+	p.eb = NULL;
+	pair_close(&p);
+}
+
+static void the_endpoint_ends_while_a_view_is_filled(void **state)
+{
+	struct pair p;
+	rpw_view view = RPW_VIEW_INIT;
+	rpw_request *s, *r = half_filled(&p, &s, &view);
+	rpw_endpoint_destroy(p.eb);
+	assert_true(finish(&p, r, NULL) < 0);
+	assert_null(view.data);
+	assert_true(finish(&p, s, NULL) < 0);
+	rounds(&p);
 	p.eb = NULL;
 	pair_close(&p);
 }
@@ -237,8 +271,10 @@ int main(void)
 		cmocka_unit_test_setup(paths_that_carry_nothing, quiet),
 		cmocka_unit_test_setup(paths_that_carry_something, quiet),
 		cmocka_unit_test_setup(the_path_breaks_while_a_receive_is_filled, quiet),
+		cmocka_unit_test_setup(the_path_breaks_while_a_view_is_filled, quiet),
 		cmocka_unit_test_setup(a_receive_that_is_filled_is_canceled, quiet),
 		cmocka_unit_test_setup(the_endpoint_ends_while_a_receive_is_filled, quiet),
+		cmocka_unit_test_setup(the_endpoint_ends_while_a_view_is_filled, quiet),
 	};
 	return cmocka_run_group_tests_name("paths that break just then", tests, NULL, NULL);
 }
