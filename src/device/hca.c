@@ -145,6 +145,18 @@ static void at_exit(void)
 	hca_unlock();
 }
 
+static bool writes_unordered(void)
+{
+	const char *way = getenv("ROPEWAY_WRITES");
+	bool is_ordered = !way || !*way || !strcmp(way, "ordered");
+	if (!is_ordered && strcmp(way, "unordered"))
+		rpwi_warn(
+			"ROPEWAY_WRITES: invalid value '%s': expected ordered or unordered; using "
+			"ordered",
+			way);
+	return !is_ordered && !strcmp(way, "unordered");
+}
+
 int hca_get(void)
 {
 	struct hca *h = &hca_here;
@@ -178,6 +190,7 @@ int hca_get(void)
 		rpwi_debug("ICRCs are computed by %s", crc);
 	}
 	rpwi_tap_init();
+	h->writes_unordered = writes_unordered();
 	rc = rpwi_guard_install();
 	if (rc)
 		goto fail;

@@ -50,6 +50,8 @@ struct hca {
 	struct rpwi_steer *steer;
 	struct rpwi_lanes *lanes; /* the steer's */
 	uint32_t path_turn;       /* another when a lane has come or gone; never 0 */
+	/* ROPEWAY_WRITES=unordered: nobody in this process looks at a WRITE before its end */
+	bool writes_unordered;
 	int steer_fd, watch_fd, wake_fd;
 
 	/* QPNs */

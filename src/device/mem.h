@@ -24,7 +24,7 @@ int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, 
 int mem_receive(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, const void *src, uint32_t len);
 int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote);
 const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
-void *mem_sink(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
+void *mem_sink(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint32_t len, bool remote);
 int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare,
 	uint64_t swap_add, uint64_t *orig);
 int mem_atomic_write(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const void *value);

@@ -504,10 +504,12 @@ const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t l
 	return RPWI_UNLIKELY(at && len > NULL_BYTES && mr_find(lkey)->is_null) ? NULL : at;
 }
 
-void *mem_sink(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len)
+void *mem_sink(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint32_t len, bool remote)
 {
-	uint8_t *at = resolve(qp, lkey, addr, len, IBV_ACCESS_LOCAL_WRITE, false);
-	return RPWI_UNLIKELY(at && mr_find(lkey)->is_null) ? NULL : at;
+	const struct dkey *k = mr_find(key);
+	uint8_t *at = resolve_by(k, qp, addr, len,
+		remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE, remote);
+	return RPWI_UNLIKELY(at && k->is_null) ? NULL : at;
 }
 
 struct atomic_job {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* receive.c - packets, from sockets and lanes, to the QPs that they are for, and the answers. */
+#include "base/copy.h"
 #include "device/devices.h"
 #include "device/fault.h"
 #include "device/gsi_priv.h"
@@ -372,11 +373,17 @@ void *receive_place(void *arg, bool first, const struct lane_headers *h)
 		if (!q)
 			return NULL;
 		qp_hold(q);
-		rpwi_places_begin(&places, &q->t);
+		rpwi_places_begin(&places, &q->t, hca_here.writes_unordered);
 	}
 	pkt.more = (uint16_t)h->more;
 	pkt.payload_len = h->len * (1 + h->more);
-	return places.qp && places.qp->qpn == pkt.dqpn ? rpwi_places_next(&places, &pkt) : NULL;
+	if (!places.qp || places.qp->qpn != pkt.dqpn)
+		return NULL;
+	void *to = rpwi_places_next(&places, &pkt);
+	/* then it passes the bounce buffer (lane_ring.c) */
+	if (to && RPWI_UNLIKELY(rpwi_copy_is_slow(to, h->from, pkt.payload_len)))
+		rpwi_places_late(&places, to, (uint32_t)pkt.payload_len);
+	return to;
 }
 
 unsigned receive_lanes(bool hold_ack, uint64_t *now_ns)

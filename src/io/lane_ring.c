@@ -420,9 +420,9 @@ static void run_of(struct lane_reader *r, struct pull *x)
 		if (!is_ref(&s) || (len = s.len * (1 + more_of(&s))) > LANE_PULL_BYTES - bytes ||
 			s.said >= LANE_PLACING)
 			break;
-		const struct lane_headers h = {s.data, s.hdr_len, more_of(&s), s.len};
 		memcpy(&x->from[n].addr, s.data + LANE_REF_HDR_BYTES, sizeof(x->from[n].addr));
 		const void *from = (const void *)(uintptr_t)x->from[n].addr;
+		const struct lane_headers h = {s.data, s.hdr_len, more_of(&s), s.len, from};
 		uint8_t *place = r->place ? r->place(r->place_arg, !n, &h) : NULL;
 		if (!place || RPWI_UNLIKELY(rpwi_copy_is_slow(place, from, len))) {
 			bounce = rpwi_copy_way(bounce, place, from);

@@ -211,11 +211,13 @@ static inline bool rpwi_lane_is_over(const struct lane_mem *m)
 
 /* ---- the reader's end ---- */
 
-/* A packet with these headers, and `more` that follow it, each with `len` bytes. */
+/* A packet with these headers, and `more` that follow it, each with `len` bytes, all of them at
+ * `from` in the writer's memory. */
 struct lane_headers {
 	const uint8_t *hdr;
 	unsigned hdr_len, more;
 	uint32_t len;
+	const void *from;
 };
 /* Where their payloads belong, in one piece of this process's memory, if they may be put there
  * before they are known to be whole: they are taken before anything else happens there, or sent

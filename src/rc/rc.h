@@ -181,10 +181,12 @@ struct rpwi_qp_ops {
 	 * all that was placed before. The key needs remote write. -EACCES/-EFAULT. */
 	int (*mem_atomic_write)(
 		struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, const void *value);
-	/* Where [addr, addr+len) of a checked lkey lies, for the kernel to fill it in no order:
-	 * with what a READ or a SEND brings, or with bytes that are replaced when it comes again.
-	 * NULL: only mem_write will do. */
-	void *(*mem_sink)(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
+	/* Where [addr, addr+len) of a key lies, for the kernel to fill it in no order: of a checked
+	 * lkey, with what a READ or a SEND brings, or with bytes that are replaced when it comes
+	 * again; of an rkey, with a WRITE whose order its owner does not want. NULL: only mem_write
+	 * will do. */
+	void *(*mem_sink)(
+		struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint32_t len, bool remote);
 	/* [addr, addr + len) of the peer's registered memory, read now and without the peer's help;
 	 * its rights and bounds are checked as the peer would. `into` (from mem_sink) gets it, also
 	 * where it turns out afterwards that it is not to be used; without `into` it is in memory
@@ -228,20 +230,29 @@ struct rpwi_qp_ops {
 		const struct rpwi_flow *from);
 };
 
-/* ---- Where the payloads of SENDs that have yet to be received will go. ---- */
+/* ---- Where the payloads of SENDs and WRITEs that have yet to be received will go. ---- */
 /* Of one RC QP, whose receive queue is not shared. A look ahead, which changes nothing; it holds
  * until that QP receives something else, or something is done to it. */
 struct rpwi_places {
 	struct rpwi_qp *qp; /* NULL: nothing can be said */
 	uint32_t psn, wqe;  /* of the next packet; of the next message */
-	bool within;        /* a message: of its WQE: */
+	bool writes;        /* those of WRITEs, too */
+	bool within;        /* a message: a WRITE, or a SEND, of whose WQE: */
+	bool write;
+	uint32_t rkey;
+	uint64_t va;
 	const struct ibv_sge *sge;
 	uint32_t left, nsge, off; /* bytes; SGEs; into the first of them */
+	uintptr_t late,
+		late_end; /* of WRITEs, what will be placed after all that is placed ahead */
 };
-void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp);
+/* `writes`: the program does not look at WRITEs before they are complete. */
+void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp, bool writes);
 /* The one of the packet that comes next. NULL: it is not known (then nor are those of the rest), in
  * two pieces, or a message's last, whose bytes shall be seen after all others. */
 void *rpwi_places_next(struct rpwi_places *at, const struct rpwi_pkt *p);
+/* That place is not used after all: nothing that belongs there, too, is placed before it. */
+void rpwi_places_late(struct rpwi_places *at, const void *to, uint32_t len);
 
 /* ---- Send queue entry. ---- */
 struct rpwi_swqe {

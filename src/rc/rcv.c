@@ -65,17 +65,25 @@ int rpwi_rcv_scatter(struct rpwi_qp *qp, const void *data, uint32_t len)
 	return 0;
 }
 
-void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp)
+void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp, bool writes)
 {
 	const struct rpwi_rcv *r = &qp->rcv;
-	bool within = qp->msg == RPWI_MSG_SEND;
+	bool write = qp->msg == RPWI_MSG_WRITE, send = qp->msg == RPWI_MSG_SEND;
 
-	*at = (struct rpwi_places){.psn = qp->epsn, .wqe = qp->rq->head, .within = within};
-	if (!rpwi_qp_is_rc(qp) || !rpwi_qp_receives(qp) || qp->rq->shared || r->have != within ||
-		(within && r->doom))
+	*at = (struct rpwi_places){.psn = qp->epsn,
+		.wqe = qp->rq->head,
+		.writes = writes,
+		.within = send || write,
+		.write = write};
+	if (!rpwi_qp_is_rc(qp) || !rpwi_qp_receives(qp) || qp->scripted || r->have != send ||
+		(send && r->doom))
 		return;
 	at->qp = qp;
-	if (within) {
+	if (write) {
+		at->rkey = qp->write_rkey;
+		at->va = qp->write_va;
+		at->left = qp->write_left;
+	} else if (send) {
 		at->left = r->len - r->done;
 		at->sge = r->sge + r->sge_i;
 		at->nsge = r->nsge - r->sge_i;
@@ -83,16 +91,50 @@ void rpwi_places_begin(struct rpwi_places *at, struct rpwi_qp *qp)
 	}
 }
 
-/* False: nothing is known any more. */
-static bool place_next(struct rpwi_places *at, const struct rpwi_pkt *p, void **to)
+/* The whole WRITE is checked, as begin_write does. */
+static bool write_begins(struct rpwi_places *at, const struct rpwi_pkt *p)
+{
+	struct rpwi_qp *qp = at->qp;
+
+	at->rkey = p->rkey;
+	at->va = p->va;
+	at->left = p->dma_len;
+	return qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE &&
+	       p->dma_len <= qp->bounds.message &&
+	       !qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_WRITE, true);
+}
+
+static bool place_write(struct rpwi_places *at, const struct rpwi_pkt *p, void **to)
 {
 	struct rpwi_qp *qp = at->qp;
 	unsigned op = rpwi_pkt_op(p);
+	bool last = rpwi_op_has(op, RPWI_F_LAST);
 
-	if (!rpwi_op_has(op, RPWI_F_SEND) || p->psn != (at->psn & RPWI_PSN_MASK) ||
-		rpwi_op_has(op, RPWI_F_FIRST) == at->within)
+	if (!at->writes || (!at->within && !write_begins(at, p)) ||
+		(last ? p->payload_len != at->left : p->payload_len >= at->left))
 		return false;
-	at->psn += 1u + p->more;
+	at->within = !last;
+	at->write = true;
+	/* With immediate data it takes a receive, or waits for one, and so do those behind it. */
+	if (rpwi_op_has(op, RPWI_F_IMM))
+		return false;
+	void *there = qp->ops->mem_sink(qp, at->rkey, at->va, (uint32_t)p->payload_len, true);
+	at->va += p->payload_len;
+	at->left -= p->payload_len;
+	if (last)
+		rpwi_places_late(at, there, (uint32_t)p->payload_len);
+	else
+		*to = there;
+	return there || !p->payload_len;
+}
+
+static bool place_send(struct rpwi_places *at, const struct rpwi_pkt *p, void **to)
+{
+	struct rpwi_qp *qp = at->qp;
+
+	at->writes = false;
+	if (qp->rq->shared)
+		return false;
 	if (!at->within) {
 		const struct rpwi_rwqe *w = &qp->rq->ring[at->wqe & qp->rq->mask];
 
@@ -103,7 +145,8 @@ static bool place_next(struct rpwi_places *at, const struct rpwi_pkt *p, void **
 		at->nsge = w->nsge;
 		at->off = 0;
 	}
-	at->within = !rpwi_op_has(op, RPWI_F_LAST);
+	at->within = !rpwi_op_has(rpwi_pkt_op(p), RPWI_F_LAST);
+	at->write = false;
 	if (!at->within)
 		return true;
 	for (; at->nsge && at->off == at->sge->length; at->sge++, at->nsge--)
@@ -111,18 +154,46 @@ static bool place_next(struct rpwi_places *at, const struct rpwi_pkt *p, void **
 	if (p->payload_len > at->left || !at->nsge || p->payload_len > at->sge->length - at->off)
 		return false;
 	*to = qp->ops->mem_sink(
-		qp, at->sge->lkey, at->sge->addr + at->off, (uint32_t)p->payload_len);
+		qp, at->sge->lkey, at->sge->addr + at->off, (uint32_t)p->payload_len, false);
 	at->off += p->payload_len;
 	at->left -= p->payload_len;
 	return *to;
+}
+
+/* False: nothing is known any more. */
+static bool place_next(struct rpwi_places *at, const struct rpwi_pkt *p, void **to)
+{
+	unsigned op = rpwi_pkt_op(p);
+	bool write = rpwi_op_has(op, RPWI_F_WRITE);
+
+	if (!rpwi_op_has(op, RPWI_F_SEND | RPWI_F_WRITE) || p->psn != (at->psn & RPWI_PSN_MASK) ||
+		rpwi_op_has(op, RPWI_F_FIRST) == at->within || (at->within && at->write != write))
+		return false;
+	at->psn += 1u + p->more;
+	return write ? place_write(at, p, to) : place_send(at, p, to);
+}
+
+void rpwi_places_late(struct rpwi_places *at, const void *to, uint32_t len)
+{
+	uintptr_t begin = (uintptr_t)to, end = begin + len;
+
+	if (!len)
+		return;
+	at->late = at->late_end ? RPWI_MIN(at->late, begin) : begin;
+	at->late_end = RPWI_MAX(at->late_end, end);
 }
 
 void *rpwi_places_next(struct rpwi_places *at, const struct rpwi_pkt *p)
 {
 	void *to = NULL;
 
-	if (at->qp && !place_next(at, p, &to))
+	if (!at->qp)
+		return NULL;
+	if (!place_next(at, p, &to) ||
+		(to && (uintptr_t)to < at->late_end && (uintptr_t)to + p->payload_len > at->late)) {
 		at->qp = NULL;
+		return NULL;
+	}
 	return to;
 }
 

@@ -222,7 +222,7 @@ static void *sink(struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t off, u
 	if (i == w->nsge || w->sge[i].length - off < RPWI_PEER_SINK_MIN)
 		return NULL;
 	*len = RPWI_MIN(w->sge[i].length - off, (uint32_t)RPWI_PEER_SINK_MAX);
-	return qp->ops->mem_sink(qp, w->sge[i].lkey, w->sge[i].addr + off, *len);
+	return qp->ops->mem_sink(qp, w->sge[i].lkey, w->sge[i].addr + off, *len, false);
 }
 
 /* All of a READ out of the peer's memory: 0; -EAGAIN, it is to go by packets, from the beginning;

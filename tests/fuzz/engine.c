@@ -173,7 +173,7 @@ static void complete(struct rpwi_qp *qp, bool recv, const struct ibv_wc *wc, boo
 static void event(struct rpwi_qp *qp, enum ibv_event_type type) {}
 
 /* All READs go by packets. */
-static void *no_sink(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len)
+static void *no_sink(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len, bool remote)
 {
 	return NULL;
 }

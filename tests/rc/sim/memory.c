@@ -211,7 +211,7 @@ static int invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 static int bind_mw(struct rpwi_qp *qp, const struct rpwi_bind *b) { return -EINVAL; }
 
 /* All READs go by packets. */
-static void *no_sink(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len)
+static void *no_sink(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len, bool remote)
 {
 	return NULL;
 }
