@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mcast.h - multicast groups of the device: which QPs are attached to which (IB 10.5), and the
- * receivers of an arriving datagram. The HCA's lock is held over all but the verbs. Private to device/.
+ * receivers of an arriving datagram. The HCA's lock is held over all but the verbs. Private to
+ * device/.
  */
 #ifndef ROPEWAY_DEVICE_MCAST_H
 #define ROPEWAY_DEVICE_MCAST_H

@@ -19,8 +19,8 @@ enum {
 	/* a peer that has our registration n may send its own n + 1; but one that cannot register
 	 * says so, and waits for nobody */
 	RMA_REGS_AHEAD = 256,
-	/* payloads up to this go in one message with their signal; longer ones by rpw_put_notify. Over
-	 * TCP that is a question, bulk data and an answer, for which a message is one frame */
+	/* payloads up to this go in one message with their signal; longer ones by rpw_put_notify.
+	 * Over TCP that is a question, bulk data and an answer; a message is one frame */
 	RMA_SMALL = 4096,
 	RMA_SMALL_TCP = 64 * 1024,
 	RMA_CLOSE_MS = PLUGIN_CLOSE_MS,

@@ -2,11 +2,11 @@
 /* rma_put.c - puts, signals, gets, flushes, from the side that asks.
  *
  * A payload of up to rma_peer.small bytes for host memory goes as a message (RMA_PUT), with its
- * signal; messages of one endpoint take effect in the order sent. A longer one, or one for a GPU, goes by
- * rpw_put_notify, whose request is done when the bytes are in place; until then its request is
- * `data_out`. A signal is another message, or for a GPU an atomic. It goes when its turn has come:
- * a weak one when its own payload is in place or before it in the order of messages, a strong one
- * when that is true of all puts and signals before it in its sequence. So only this side keeps
+ * signal; messages of one endpoint take effect in the order sent. A longer one, or one for a GPU,
+ * goes by rpw_put_notify, whose request is done when the bytes are in place; until then its request
+ * is `data_out`. A signal is another message, or for a GPU an atomic. It goes when its turn has
+ * come: a weak one when its own payload is in place or before it in the order of messages, a strong
+ * one when that is true of all puts and signals before it in its sequence. So only this side keeps
  * order, and a peer has nothing to believe.
  *
  * An atomic is a frame as messages are, but a message that is not small enough for its path's

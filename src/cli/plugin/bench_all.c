@@ -321,4 +321,5 @@ void bench_all_body(struct side *s, void *arg)
 	}
 	if (!s->why)
 		close_all(a);
+	free(a);
 }
