@@ -147,7 +147,7 @@ static inline void comm_context_leave(struct comm_context *l) { pthread_mutex_un
 void comm_context_leave_to_progress(struct comm_context *l);
 /* Leaves one that is new, and is polled mostly: the progress thread hears of it. */
 void comm_context_leave_begun(struct comm_context *l);
-/* Is that a live coll comm? `coll` is not followed. Without a comm context's lock. */
+/* Is that the coll comm of one that lives? It is not followed. Without a comm context's lock. */
 bool comm_context_has(const void *coll);
 /* Gives a user's share back; not with the lock held. */
 void comm_context_drop(struct comm_context *l);

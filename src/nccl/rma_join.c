@@ -243,9 +243,10 @@ int rma_join_all(struct rma_comm *c, struct plugin_comm *lc, const struct plugin
 	}
 	int rc = NCCL_SUCCESS;
 	if (p && p->gone) {
-		plugin_warn("connect, rank %d of %d: rank %d (%s): %s (%s); %s", c->rank, c->ranks,
-			p->rank, p->name, p->why, rpw_status_name(p->status),
-			plugin_advice(p->status));
+		plugin_warn("connect, rank %d of %d: rank %d (%s): %s (%s); %s%s", c->rank,
+			c->ranks, p->rank, p->name, p->why, rpw_status_name(p->status),
+			plugin_advice(p->status),
+			plugin_listen_refused(lc, refused, sizeof(refused)));
 		rc = p->status ? plugin_result(p->status) : NCCL_REMOTE_ERROR;
 	} else if (p) {
 		plugin_warn(

@@ -127,16 +127,18 @@ static bool takes_this(const struct shown *s, const struct conform_rma_release *
 
 static void print_verdicts(const struct shown *s)
 {
-	const struct conform_rma_release *first = NULL, *last = NULL;
+	bool any = false;
 	for (const struct conform_rma_release *r = conform_rma_release; r->name; r++)
 		if (takes_this(s, r)) {
-			first = first ? first : r;
-			last = r;
+			if (any)
+				printf(", %s", r->name);
+			else
+				printf("%s for NCCL %s", fit_name[fit_by(s, s->nccl_failed)],
+					r->name);
+			any = true;
 		}
-	if (first)
-		printf("%s for NCCL %s%s%s, by %s\n", fit_name[fit_by(s, s->nccl_failed)],
-			first->name, first == last ? "" : " to ", first == last ? "" : last->name,
-			table_name(s->facts.rma));
+	if (any)
+		printf(", by %s\n", table_name(s->facts.rma));
 	else
 		printf("no release of NCCL that is known uses %s of this plugin\n",
 			table_name(s->facts.rma));
