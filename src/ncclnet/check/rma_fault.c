@@ -257,6 +257,7 @@ void case_rma_killed(struct conform *c)
 
 /* ---- ends ---- */
 
+/* No rank goes on, and ends, while another one still posts to it. */
 static bool keep_busy(struct conform *c)
 {
 	struct rma_checked *k = c->rma;
@@ -265,7 +266,7 @@ static bool keep_busy(struct conform *c)
 	for (unsigned i = 0; i < BUSY; i++)
 		if (!rma_put(&k->r, &k->world, 0, &op, &request))
 			return false;
-	return true;
+	return side_meet_spinning(c->s);
 }
 
 /* A comm that is made then works. */
