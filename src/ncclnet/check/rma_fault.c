@@ -257,7 +257,7 @@ void case_rma_killed(struct conform *c)
 
 /* ---- ends ---- */
 
-/* All ranks have requests under way when it returns: a put to one that has closed may fail. */
+/* No rank goes on, and ends, while another one still posts to it. */
 static bool keep_busy(struct conform *c)
 {
 	struct rma_checked *k = c->rma;
@@ -266,7 +266,7 @@ static bool keep_busy(struct conform *c)
 	for (unsigned i = 0; i < BUSY; i++)
 		if (!rma_put(&k->r, &k->world, 0, &op, &request))
 			return false;
-	return rma_met(c);
+	return side_meet_spinning(c->s);
 }
 
 /* A comm that is made then works. */
