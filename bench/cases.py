@@ -136,14 +136,15 @@ class BareCopies:
         return self.run("readv", 8)["median_us"]
 
 
-def lane(runner, denied, plain, device, seconds, quick):
-    """Between two processes of one user: shared memory. `denied`: neither may read the other's memory, so that all goes through the ring."""
+def lane(runner, unordered, denied, plain, device, seconds, quick):
+    """Between two processes of one user: shared memory. `unordered`: WRITEs in any order. `denied`: neither may read the other's memory, so that all goes through the ring."""
     count = 5000 if quick else 20000
     copies = BareCopies(plain, seconds / 5)
     groups = []
     for size in (64 * KIB, MIB):
         groups.append(Group(f"lane, {size_text(size)}", {BEST: lambda size=size: copies.best(size)},
-                            [bandwidth(runner, program, device, 4096, size, seconds, [Goal(BEST, 0.8)], 512 * MIB, prefix="lane: ") for program in OPERATIONS]))
+                            [bandwidth(runner, program, device, 4096, size, seconds, [Goal(BEST, 0.8)], 512 * MIB, prefix="lane: ") for program in OPERATIONS]
+                            + [bandwidth(unordered, "ib_write_bw", device, 4096, size, seconds, [Goal(BEST, 0.85)], 512 * MIB, prefix="lane, unordered: ")]))
         groups.append(Group(f"lane without process_vm, {size_text(size)}", {DOUBLE: lambda size=size: copies.double(size)},
                             [bandwidth(denied, program, device, 4096, size, seconds, [Goal(DOUBLE, 0.8)], 512 * MIB, prefix="lane without process_vm: ") for program in OPERATIONS]))
     cpus = ",".join(map(str, runner.cores))
@@ -198,14 +199,14 @@ def veth(runner, plain, links, seconds):
     return groups
 
 
-def loopback(runner, denied, wired, plain, device, seconds, quick):
-    """`runner` preloads the device, `denied` with processes that may not read each other, `wired` with UDP forced; `plain` does not preload it."""
+def loopback(runner, unordered, denied, wired, plain, device, seconds, quick):
+    """`runner` preloads the device, `unordered` with ROPEWAY_WRITES=unordered, `denied` with processes that may not read each other, `wired` with UDP forced; `plain` does not preload it."""
     cpus = ",".join(map(str, runner.cores))
 
     def many(qps):
         return runner.alone("manyqp", "-d", device, "-x", 1, "-q", qps, "-m", 4096, "-t", seconds, "-c", cpus, preload=True)["mib_per_s"]
 
-    return lane(runner, denied, plain, device, seconds, quick) + [
+    return lane(runner, unordered, denied, plain, device, seconds, quick) + [
         Group("many connections", {"1 QP": lambda: many(1)}, [Case("lane: RDMA WRITE 64 KiB over 1,000 QPs", "MiB/s", lambda: many(1000), [Goal("1 QP", 0.9)])]),
     ] + wire(wired, plain, device, seconds, quick) + [
         Group("memory", {"4 KiB": lambda: 4096.0}, [

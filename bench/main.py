@@ -99,8 +99,8 @@ def runner(o, preload=True, prefix=(), env=None, server_prefix=None):
 
 def loopback_groups(o):
     # In user namespaces of their own two processes of one user may not read each other's memory, and still share the network.
-    return cases.loopback(runner(o), runner(o, prefix=("unshare", "-U", "-r")), runner(o, env={"ROPEWAY_WIRE": "udp"}), runner(o, preload=False), o.device,
-                          0.3 if o.quick else 1.0, o.quick)
+    return cases.loopback(runner(o), runner(o, env={"ROPEWAY_WRITES": "unordered"}), runner(o, prefix=("unshare", "-U", "-r")), runner(o, env={"ROPEWAY_WIRE": "udp"}),
+                          runner(o, preload=False), o.device, 0.3 if o.quick else 1.0, o.quick)
 
 
 def paired_groups(o):

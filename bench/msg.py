@@ -1,5 +1,5 @@
 """script/bench --msg: the messaging library beside UCX and libfabric, as `ropeway perf --against ucx` measures them: both on the same two cores, in turn. Over verbs on the software device the
-reference is what perftest does on that device. And what many endpoints and many receives cost (grow.c)."""
+reference is what perftest does on that device. And what many endpoints and many receives cost (grow.c), and many senders (crowd.c)."""
 import json
 import pathlib
 import subprocess
@@ -22,6 +22,8 @@ WHAT = {
     "tcp_1000_rate": "TCP, 8 B rate, 1,000 endpoints in turn", "tcp_key_1000_connect": "TCP, 1,000 connect with a key", "tcp_key_1000_bytes": "TCP, an idle endpoint with a key",
     "match_posted_100k": "a message, 100,000 receives posted", "match_wild_100k": "a message, 100,000 with masks posted",
     "match_mixed_100k": "a message, 100,000 with another mask posted", "match_early_100k": "a message, 100,000 wait for a receive",
+    "tcp_10000_connect": "TCP, 10,000 endpoints connect", "tcp_10000_bytes": "TCP, an idle endpoint of 10,000", "tcp_10000_rate": "TCP, 8 B rate, 10,000 endpoints in turn",
+    "shm_64_to_1": "shared memory, 8 B rate, 64 processes send to one", "tcp_64_to_1": "TCP, 8 B rate, 64 processes send to one",
     "match_early_wild_100k": "a receive with a mask, 100,000 messages wait",
     "loan_64k": "loaned 64 KiB, beside 8 B", "loan_1m": "loaned 1 MiB, beside 8 B", "loan_64m": "loaned 64 MiB, beside 8 B",
     "loan_touch_64k": "loaned 64 KiB, filled and read", "loan_touch_1m": "loaned 1 MiB, filled and read", "loan_touch_64m": "loaned 64 MiB, filled and read",
@@ -30,7 +32,9 @@ LOANS = {"64k": 64 * KIB, "1m": MIB, "64m": 64 * MIB}
 
 
 AGAINST = [name for name in WHAT if name.startswith(("shm_lat", "shm_rate", "shm_bw", "shm_put", "tcp_lat", "tcp_rate", "tcp_bw", "tcp_put"))]  # rows of `ropeway perf --against`
-GROW = {"shm": [name for name in WHAT if name.startswith(("shm_1000", "shm_key", "match"))], "tcp": [name for name in WHAT if name.startswith(("tcp_1000", "tcp_key"))]}
+GROW = {"shm": [name for name in WHAT if name.startswith(("shm_1000", "shm_key", "match"))], "tcp": [name for name in WHAT if name.startswith(("tcp_1000_", "tcp_key"))]}
+MANY = [name for name in WHAT if name.startswith("tcp_10000_")]
+CROWD = {"shm": "shm_64_to_1", "tcp": "tcp_64_to_1"}
 
 
 def keep(rows, found, lines):
@@ -88,6 +92,8 @@ def measure(build, rounds, quick, only, tell, line, priority=False, verbose=Fals
     perf = [str(build / "ropeway"), "perf", "--against", "ucx", "--json", "--rounds", "1", "--duration", "0.1" if quick else "0.5"] + (["--peers", peers] if peers else []) + ["--only"]
     grow = [str(build / "bench" / "grow"), "-j", "-r", "1", "-s", "0.1" if quick else "0.3"] + (["-o", only] if only else [])
     commands = [perf + [name] for name in AGAINST if only in name] + [grow + ["-t", transport] for transport, names in GROW.items() if any(only in name for name in names)]
+    commands += [grow + ["-t", "tcp", "-n", "10000"]] if any(only in name for name in MANY) else []
+    commands += [[str(build / "bench" / "crowd"), "-j", "-r", "1", "-s", "0.1" if quick else "0.3", "-t", transport] for transport, name in CROWD.items() if only in name]
     for number in range(1, rounds + 1):
         for command in commands:
             tell(f"round {number} of {rounds}: {command[-1]}")

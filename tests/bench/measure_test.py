@@ -148,8 +148,10 @@ class Messaging(unittest.TestCase):
         row, = msg.table_rows(rows["shm_lat_8"])
         self.assertEqual((row["ours"], row["ratio"], row["verdict"]), (3.0, None, "no peer"))
 
-    def test_each_row_of_perf_and_grow_is_asked_for_once(self):
-        measured = set(msg.AGAINST) | {name for names in msg.GROW.values() for name in names}
+    def test_each_row_of_perf_grow_and_crowd_is_asked_for_once(self):
+        asked = msg.AGAINST + [name for names in msg.GROW.values() for name in names] + msg.MANY + list(msg.CROWD.values())
+        measured = set(asked)
+        self.assertEqual(len(asked), len(measured))
         self.assertEqual(set(msg.WHAT) - measured, {name for name in msg.WHAT if name.startswith(("bare_", "verbs_", "loan_"))})
 
 
