@@ -2,9 +2,9 @@
 /* msg_fuzz.c - both ends of a connection of the messaging library, over a transport and a control
  * path in memory (tests/msg/fake.h), in the hands of the input: frames of every type and words of
  * the control path, made with some sense (numbers that are known, memory that is registered) and
- * then spoilt, come in between whatever the two programs do: receives, sends, objects, active
- * messages, remote memory, flushes, cancels, closes, and paths that break. So an endpoint meets
- * each of them in every state.
+ * then spoilt, come in between whatever the two programs do: receives, sends, loans, views,
+ * objects, active messages, remote memory, flushes, cancels, closes, and paths that break. So an
+ * endpoint meets each of them in every state.
  *
  * Checked all along: each operation ends once, with a status that there is, and its buffer is not
  * touched after (ASan); registered memory that is not for writing keeps its bytes, and so does what
@@ -144,6 +144,16 @@ static void gpu_end(void)
 		gpu_left(i);
 }
 
+/* ---- memory: a peer may say that its message is longer than there is any ---- */
+
+enum { ROOM_MOST = 64 << 20 };
+void *__real_aligned_alloc(size_t align, size_t len);
+void *__wrap_aligned_alloc(size_t align, size_t len);
+void *__wrap_aligned_alloc(size_t align, size_t len)
+{
+	return len > ROOM_MOST ? NULL : __real_aligned_alloc(align, len);
+}
+
 /* ---- what the programs do ---- */
 
 static void op_end(struct op *op)
@@ -159,6 +169,29 @@ static void op_end(struct op *op)
 
 static void act(struct side *s);
 
+/* It stays readable until it is released, whatever becomes of its endpoint. */
+static void view_release(rpw_view *v)
+{
+	if (!v->data)
+		return;
+	fuzz_readable(v->data, v->length, 61);
+	if (rpw_view_release(v))
+		fuzz_broken("a view cannot be released");
+}
+static void view_came(const struct op *op, const rpw_completion *done)
+{
+	if (done->status) {
+		if (op->view.data)
+			fuzz_broken("a receive that failed has a view");
+		return;
+	}
+	if (!op->view.data || op->view.length != done->length)
+		fuzz_broken("a view of another length");
+	rpw_view *place = &op->viewer->view[done->tag % LOANS_MAX];
+	view_release(place);
+	*place = op->view;
+}
+
 static void on_done(rpw_request *r, const rpw_completion *done, void *arg)
 {
 	struct op *op = arg;
@@ -170,6 +203,8 @@ static void on_done(rpw_request *r, const rpw_completion *done, void *arg)
 		fuzz_broken("more was received than there was room for");
 	if (op->obj && done->status == RPW_OK && done->length != op->obj_len)
 		fuzz_broken("an object of another length");
+	if (op->viewer)
+		view_came(op, done);
 	rpw_request_destroy(op->r);
 	op_end(op);
 }
@@ -266,6 +301,39 @@ static void post_send(struct side *s)
 			rpw_am_send(ep, how % 3, header, how % 2 ? how : 0, op->buf, op->len, &r),
 			&r);
 	}
+}
+
+static void post_recv_view(struct side *s)
+{
+	struct op *op = op_new(NULL, 0);
+	rpw_request *r;
+	if (!op)
+		return;
+	uint8_t how = fuzz_u8(&run.in);
+	op->viewer = s;
+	op->view = (rpw_view)RPW_VIEW_INIT;
+	op_posted(op,
+		rpw_recv_view(s->c, how & 8 ? fuzz_some_ep(s) : NULL, how % 8, some_mask(),
+			&op->view, &r),
+		&r);
+}
+
+/* Takes, sends or returns one. */
+static void loan_turn(struct side *s)
+{
+	uint8_t how = fuzz_u8(&run.in);
+	rpw_loaned *l = &s->loan[how % LOANS_MAX];
+	rpw_endpoint *ep = fuzz_some_ep(s);
+	struct op *op;
+	rpw_request *r;
+	if (!l->data) {
+		*l = (rpw_loaned)RPW_LOANED_INIT;
+		if (ep && !rpw_loan(ep, fuzz_some_len(), how & 8 ? RPW_LOAN_WRITABLE : 0, 0, l))
+			memset(l->data, how, l->length);
+	} else if (how < 64)
+		rpw_loan_return(l);
+	else if (ep && (op = op_new(NULL, 0)))
+		op_posted(op, rpw_send_loan(ep, l, fuzz_some_len(), how >> 2 & 7, &r), &r);
 }
 
 static void *object_room(size_t len, void *arg)
@@ -480,12 +548,19 @@ static void command(void)
 	uint8_t b = fuzz_u8(&run.in);
 	unsigned which = b >> 7;
 	struct side *s = &run.side[which];
+	bool lent = (b & 0x60) == 0x60;
 	switch (b & 31) {
 	case 0 ... 1:
-		post_recv(s);
+		if (lent)
+			post_recv_view(s);
+		else
+			post_recv(s);
 		break;
 	case 2 ... 3:
-		post_send(s);
+		if (lent)
+			loan_turn(s);
+		else
+			post_send(s);
 		break;
 	case 4:
 		post_recv_obj(s);
@@ -579,6 +654,11 @@ static void check(const struct side *s)
 static void side_end(struct side *s)
 {
 	rpw_context_destroy(s->c);
+	for (unsigned i = 0; i < LOANS_MAX; i++) {
+		view_release(&s->view[i]);
+		if (s->loan[i].data)
+			rpw_loan_return(&s->loan[i]);
+	}
 	for (unsigned i = 0; i < s->keys; i++)
 		rpw_rkey_destroy(s->key[i]);
 	for (unsigned i = 0; i < REGIONS; i++) {
@@ -623,6 +703,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	for (unsigned i = 0; i < OPS_MAX; i++)
 		if (run.op[i].used)
 			fuzz_broken("an operation that never ended");
+	if (fake_pools())
+		fuzz_broken("a pool of loans was left");
 	gpu_end();
 	return 0;
 }

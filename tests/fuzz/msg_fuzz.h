@@ -14,6 +14,7 @@ enum {
 	OPS_MAX = 40,
 	EPS_MAX = 4,
 	KEYS_MAX = 8,
+	LOANS_MAX = 4, /* and views, of a side */
 	REGION = 4096,
 	GUARD = 64,
 	POOL = 256 * 1024,
@@ -22,6 +23,7 @@ enum {
 enum { WRITABLE, READABLE, REGIONS };
 enum { GPU_ROOM = 1300 << 10 }; /* of an operation: several chunks */
 
+struct side;
 struct op {
 	bool used;
 	rpw_request *r; /* NULL: the program has let go of it */
@@ -31,7 +33,9 @@ struct op {
 	void *obj;
 	size_t obj_len;
 	bool is_recv;
-	uint8_t *gpu; /* buf is in a GPU, and this is what is there */
+	rpw_view view;
+	struct side *viewer; /* of `view`; NULL: it receives none */
+	uint8_t *gpu;        /* buf is in a GPU, and this is what is there */
 };
 struct side {
 	rpw_context *c;
@@ -44,6 +48,8 @@ struct side {
 	rpw_memory *gpu_memory[2]; /* the operations' buffers, gpu_region */
 	rpw_rkey *key[KEYS_MAX];
 	unsigned keys;
+	rpw_loaned loan[LOANS_MAX];
+	rpw_view view[LOANS_MAX];
 };
 extern struct fuzz_run {
 	struct fuzz_input in;

@@ -35,6 +35,7 @@ struct end {
 	struct side *s;
 	struct tran_ep *ep;
 	bool ready, failed;
+	struct tran_pool *pool; /* of loans, its own */
 };
 struct op {
 	bool used;
@@ -168,6 +169,30 @@ static void send_some(struct end *e)
 	tran_shm.send(e->ep, bytes, head, &iov, 1, body);
 }
 
+/* A pool of its own; or a look at those that the peer has shown, or says that it has: each byte
+ * that a view may have is there. */
+static void loan_some(struct end *e)
+{
+	uint8_t how = fuzz_u8(&run.in);
+	struct tran_seen *seen;
+	if (how & 1 && !e->pool) {
+		tran_shm.loan->make(e->ep, TRAN_LOAN_ALIGN * (size_t)(1 + how / 4),
+			1 + fuzz_u8(&run.in), how & 2, &e->pool);
+		return;
+	}
+	if (how & 2 && e->pool) {
+		tran_shm.loan->end(e->ep, e->pool);
+		e->pool = NULL;
+		return;
+	}
+	if (tran_shm.loan->find(e->ep, how >> 2 & 3, how >> 4 & 3, &seen))
+		return;
+	fuzz_readable(seen->data, seen->slots * seen->slot_bytes, 4096);
+	if (seen->writable)
+		seen->data[seen->slots * seen->slot_bytes - 1] = how;
+	atomic_store(&seen->returned[seen->slots - 1], how);
+}
+
 static struct op *op_new(struct side *s, size_t len)
 {
 	for (unsigned i = 0; i < OPS_MAX; i++)
@@ -229,6 +254,8 @@ static void close_end(struct side *s, unsigned i)
 	for (unsigned k = 0; k < EPS_MAX; k++) {
 		if (s->end[k].ep)
 			tran_shm.ep_close(s->end[k].ep);
+		if (s->end[k].pool)
+			tran_shm.loan->end(NULL, s->end[k].pool);
 		s->end[k] = (struct end){.s = s};
 	}
 	ops_forget(s);
@@ -541,7 +568,9 @@ static void command(void)
 		break;
 	case 12 ... 13: {
 		struct end *e = some_end(s);
-		if (e)
+		if (e && (b & 0x60) == 0x60)
+			loan_some(e);
+		else if (e)
 			send_some(e);
 		break;
 	}

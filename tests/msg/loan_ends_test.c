@@ -167,9 +167,9 @@ static void peer(const char *address, uint64_t seed, enum fate fate, const int a
 		_exit(1);
 	h.loan = (rpw_loaned)RPW_LOANED_INIT;
 	/* counted from the first view on: then the other side has the endpoint, too */
-	for (uint64_t turns = rng_below(&rng, TURNS);; turns -= h.came > 0) {
+	for (uint64_t turns = rng_below(&rng, TURNS);;) {
 		rpw_context_progress(c);
-		if (!turns && h.came)
+		if (h.came && !turns--)
 			meets(fate, c, &h, alive);
 		if (rng_one_in(&rng, 2))
 			loan_turn(ep, &h, &rng);
