@@ -19,6 +19,7 @@ import sys
 import cases
 import cm
 import costs
+import loans
 import measure
 import msg
 import nccl
@@ -41,6 +42,7 @@ def options():
     p.add_argument("--cm", action="store_true", help="connections per second by rdma_cm, against kernel rxe in one QEMU guest")
     p.add_argument("--msg", action="store_true", help="the messaging library against UCX and libfabric, instead of the device")
     p.add_argument("--peers", metavar="DIR:DIR", help="with --msg: installations of UCX and libfabric (bin, lib in each) that take part beside the distribution's; the best of all counts")
+    p.add_argument("--loans", action="store_true", help="loaned messages against iceoryx2, whose driver cargo builds, instead of the device")
     p.add_argument("--nccl", action="store_true", help="the NCCL plugin against one of a single TCP stream, instead of the device")
     p.add_argument("--rma", action="store_true", help="one-sided operations of the NCCL plugin, instead of the device")
     p.add_argument("--socket", metavar="FILE.so", help="with --rma: a plugin with the table of NCCL's own socket backend, measured beside ours")
@@ -223,6 +225,8 @@ def main():
             rows = on_loopback(o, line)
         elif o.msg:
             rows = msg.measure(o.build, o.rounds, o.quick, o.only, tell, line, o.priority, o.verbose, o.peers) + msg.measure_verbs(runner(o), o.device, o.rounds, o.quick, o.only, tell, line)
+        elif o.loans:
+            rows = measure.measure(measure.chosen(loans.groups(plain, o.build, 0.1 if o.quick else 0.5), o.only), o.rounds, tell, line)
         elif o.nccl:
             rows = nccl.measure(plain, o.build, o.rounds, o.quick, o.only, tell, line)
         elif o.rma:
@@ -248,7 +252,7 @@ def main():
             print(line)
         for line in about.get("samples", ()):
             print(f"not of the order that is shown: {line}")
-    section = next((name for name in ("msg", "nccl", "rma", "cm", "guest", "veth") if vars(o)[name]), "loopback")
+    section = next((name for name in ("msg", "loans", "nccl", "rma", "cm", "guest", "veth") if vars(o)[name]), "loopback")
     if o.results and not report.write_results(RESULTS, section, rows, about):
         sys.exit(f"bench: docs/bench/RESULTS.md has no markers for {section}")
     if any(row["verdict"] == "failed" for row in rows):

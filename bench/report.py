@@ -4,7 +4,7 @@ import pathlib
 import placement
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-APART = ("msg", "nccl", "rma")  # sections with markers of their own
+APART = ("msg", "loans", "nccl", "rma")  # sections with markers of their own
 COLUMNS = ("what", "ropeway", "reference", "", "ratio", "goal", "", "bare line", "rounds")
 
 
@@ -62,7 +62,7 @@ def parts(path, begin_mark, end_mark):
 
 
 def write_results(path, section, rows, machine):
-    """Between the markers, in the section of this run (loopback, veth, guest, cm, msg, nccl or rma); all else is left as it is. False where there are no markers."""
+    """Between the markers, in the section of this run (loopback, veth, guest, cm, msg, loans, nccl or rma); all else is left as it is. False where there are no markers."""
     found = f"{markdown_table(rows)}\n\n{machine_text(machine)}"
     if section in APART:
         return write_between(path, f"<!-- bench-{section}:begin -->", f"<!-- bench-{section}:end -->", found)

@@ -28,22 +28,34 @@ class Inbox:
         """Why an operation failed, as an exception of the module; None: it has not."""
         raise NotImplementedError
 
+    @staticmethod
+    def buffer_of(buffer: Any, op: Any) -> Any:
+        """The buffer of a message that has come whole; None was put where only the operation gives
+        one."""
+        return buffer
+
     def put(self, buffer: Any, error: Any = None, op: Any = None) -> None:
         """A message has come, or has begun to come."""
         if self.into is not None:
             self.into.put(buffer, error, op)
             return
-        if op is not None and op.done():
-            error, op = self.error_of(op), None
         entry = [buffer, error, op]
+        if op is not None and op.done():
+            self._fill(entry, op)
+            op = None
         self.ready.append(entry)
         if op is None:
             self._deliver()
         else:
             op.add_done_callback(lambda op: self._filled(entry, op))
 
-    def _filled(self, entry: list[Any], op: Any) -> None:
+    def _fill(self, entry: list[Any], op: Any) -> None:
         entry[1], entry[2] = self.error_of(op), None
+        if entry[1] is None:
+            entry[0] = self.buffer_of(entry[0], op)
+
+    def _filled(self, entry: list[Any], op: Any) -> None:
+        self._fill(entry, op)
         self._deliver()
 
     def _deliver(self) -> None:

@@ -22,7 +22,7 @@ from ropeway._ucx.inbox import Inbox
 from . import _multi
 from ._home import Home
 from ._lib.arr import Array
-from ._memory import allocate, copied
+from ._memory import allocate, copied, viewed
 from .exceptions import (
     UCXCanceledError,
     UCXCloseError,
@@ -45,6 +45,10 @@ AM_ID = 85
 AM_INLINE_MAX = 8192
 _AM_INLINE = b"\x00"
 _AM_ANNOUNCED = struct.Struct("<BQQ")
+_AM_FOLLOWS, _AM_LENT = 1, 2
+
+#: From here on a buffer for memory that the receiver makes goes in a loan, over shared memory.
+LOAN_BYTES_MIN = 1 << 20
 
 
 class Promise:
@@ -139,6 +143,10 @@ class _Inbox(Inbox):
     @staticmethod
     def error_of(op: ropeway.Operation) -> UCXError | None:
         return outcome(op, True)
+
+    @staticmethod
+    def buffer_of(buffer: Any, op: ropeway.Operation) -> Any:
+        return viewed(op.result()) if buffer is None else buffer
 
 
 class Connection:
@@ -245,12 +253,33 @@ class Connection:
             op.cancel()
         return len(ops)
 
+    # ---- large buffers, where the receiver makes the memory: copied once, by their sender ----
+
+    def _lend(self, array: Array, tag: int) -> bool:
+        """Copies a buffer into a loan and passes this on; the peer reads it where it lies. False:
+        it is to be sent as it is."""
+        if array.cuda or array.nbytes < LOAN_BYTES_MIN or not array.buffer.c_contiguous:
+            return False
+        if self.core.info().transport != "shm":
+            return False
+        try:
+            loan = self.core.loan(array.nbytes, True)
+        except ropeway.Error:  # the peer keeps all that it has
+            return False
+        with memoryview(loan) as room:
+            room[:] = array.buffer.cast("B")
+        with translated(of_failure):
+            self.watch(self.core.send_loan(loan, tag), True)
+        return True
+
     # ---- several buffers at once ----
 
     def send_multi(self, arrays: Sequence[Array], tag: int) -> ropeway.Operation:
         """Posts the send of several buffers."""
         self.check()
-        bufs, tags = _multi.pack(arrays, tag)
+        loans = _multi.tag_of_loans(tag)
+        lent = {i for i, a in enumerate(arrays) if self._lend(a, loans)}
+        bufs, tags = _multi.pack(arrays, tag, lent)
         with translated(of_failure):
             if len(bufs) == 1:
                 return self.core.send(bufs[0], tag)
@@ -269,9 +298,12 @@ class Connection:
         if arrival.table is not None:
             await wait(self.recv(arrival.table, other), keep=True)
             arrival.take_table()
+        views = [self.core.recv_view(_multi.tag_of_loans(tag)) for _ in arrival.lent]
         following = arrival.following()
         if following:
             await wait(self.core.recv_many(following, other), keep=True)
+        for i, view in zip(arrival.lent, views):
+            arrival.buffers[i] = viewed(await wait(view, keep=True))
         return arrival.buffers
 
     def begin_recv_multi(self, tag: int) -> Promise:
@@ -295,15 +327,18 @@ class Connection:
 
     # ---- active messages ----
 
-    def am_send(self, buf: Any, nbytes: int) -> ropeway.Operation:
+    def am_send(self, array: Array) -> ropeway.Operation:
         """Posts an active message. The receiver takes it whether it has asked or not."""
         self.check()
+        buf, nbytes = array.buffer, array.nbytes
         try:
             if nbytes <= AM_INLINE_MAX:
                 return self.core.am_send(AM_ID, buf, _AM_INLINE)
             tag = int.from_bytes(os.urandom(8), "little")
-            announced = self.core.am_send(AM_ID, b"", _AM_ANNOUNCED.pack(1, tag, nbytes))
-            self.watch(announced, True)
+            if self._lend(array, tag):
+                return self.core.am_send(AM_ID, b"", _AM_ANNOUNCED.pack(_AM_LENT, tag, nbytes))
+            announced = _AM_ANNOUNCED.pack(_AM_FOLLOWS, tag, nbytes)
+            self.watch(self.core.am_send(AM_ID, b"", announced), True)
             return self.core.send(buf, tag)
         except ropeway.Error as error:
             raise of_failure(error) from None
@@ -314,9 +349,9 @@ class Connection:
             self.inbox.put(copied(data))
             return
         try:
-            _kind, tag, nbytes = _AM_ANNOUNCED.unpack(header)
-            buffer = allocate(nbytes)
-            op = self.core.recv(buffer, tag)
+            kind, tag, nbytes = _AM_ANNOUNCED.unpack(header)
+            buffer = None if kind == _AM_LENT else allocate(nbytes)
+            op = self.core.recv_view(tag) if buffer is None else self.core.recv(buffer, tag)
         except (struct.error, MemoryError, ropeway.Error) as error:
             logger.error("an active message could not be taken: %s", error)
             return

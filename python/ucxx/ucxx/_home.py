@@ -30,6 +30,8 @@ LINGER_S = 10.0
 DRAIN_S = 1.0
 #: How long a progress thread sleeps at most, in seconds.
 _SLEEP_S = 0.5
+#: Of shared memory for large buffers, on each connection: it stays until that ends.
+LOAN_BYTES_MAX = 256 << 20
 
 
 class Home:
@@ -52,7 +54,11 @@ class Home:
         #: The listener at which this home is reached by its worker's address.
         self.door: Any = None
         with translated(of_failure):
-            self.ctx = ropeway.Context(loop=loop, transports=_options.transports(config["TLS"]))
+            self.ctx = ropeway.Context(
+                loop=loop,
+                transports=_options.transports(config["TLS"]),
+                loan_bytes_max=LOAN_BYTES_MAX,
+            )
         if loop is not None:
             self._watch_loop(loop)
 

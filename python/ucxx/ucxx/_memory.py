@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory for what is received without a buffer of the program's: NumPy arrays, where NumPy is."""
+"""Memory of what is received without a buffer of the program's: NumPy arrays, where NumPy is."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ def allocate(nbytes: int) -> Any:
     if numpy is not None:
         return numpy.empty(nbytes, dtype="u1")
     return bytearray(nbytes)
+
+
+def viewed(view: Any) -> Any:
+    """The bytes of a view, where they lie; it is given back when nothing refers to them."""
+    return memoryview(view) if numpy is None else numpy.frombuffer(view, dtype="u1")
 
 
 def copied(data: bytes | memoryview) -> Any:

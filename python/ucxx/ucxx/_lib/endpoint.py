@@ -221,7 +221,7 @@ class UCXEndpoint(Numbered):
 
     def am_send(self, arr: Array) -> UCXRequest:
         needs(Feature.AM, self._features)
-        return self._post(self.connection.am_send, arr.buffer, arr.nbytes)
+        return self._post(self.connection.am_send, arr)
 
     def am_recv(self) -> UCXRequest:
         """The next active message; the request's `recv_buffer` has it."""

@@ -385,7 +385,7 @@ class Endpoint(Messages):
             self._log("AM Send", self._send_count, None, a)
         self._send_count += 1
         try:
-            await self._done(self._connection.am_send(a.buffer, a.nbytes), True)
+            await self._done(self._connection.am_send(a), True)
         except ropeway.Error as error:
             raise of_failure(error) from None
 
