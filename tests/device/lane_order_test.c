@@ -10,6 +10,7 @@
 
 #include <signal.h>
 
+#include "base/base.h"
 #include "lib/test.h"
 #include "peers.h"
 
@@ -34,6 +35,14 @@ static void writer(int sock, uint64_t messages, const _Atomic uint64_t *checked)
 	_exit(0);
 }
 
+/* Spins, so that it is seen as soon as it is there. */
+static void await_word(const uint64_t *at, uint64_t word)
+{
+	uint64_t until_ns = rpwi_now_ns() + 20 * RPWI_NS_PER_S;
+	for (unsigned looks = 1; __atomic_load_n(at, __ATOMIC_ACQUIRE) != word; looks++)
+		assert_true(looks % 65536 || rpwi_now_ns() < until_ns);
+}
+
 static void the_last_words_of_a_line_come_last(void **unused)
 {
 	struct end e;
@@ -51,13 +60,10 @@ static void the_last_words_of_a_line_come_last(void **unused)
 	const uint64_t *at = (const uint64_t *)(const void *)e.s.buf;
 	for (uint64_t message = 1; message <= messages; message++) {
 		size_t line = 1 + rng_below(&rng, WORDS / LINE_WORDS), flag = line * LINE_WORDS - 1;
-		while (__atomic_load_n(at + flag, __ATOMIC_ACQUIRE) != word_of(message, flag))
-			;
+		await_word(at + flag, word_of(message, flag));
 		for (size_t i = flag; i-- > 0;)
 			missing += __atomic_load_n(at + i, __ATOMIC_ACQUIRE) != word_of(message, i);
-		while (__atomic_load_n(at + WORDS - 1, __ATOMIC_ACQUIRE) !=
-			word_of(message, WORDS - 1))
-			;
+		await_word(at + WORDS - 1, word_of(message, WORDS - 1));
 		*checked = message;
 	}
 	assert_int_equal(missing, 0);
