@@ -73,7 +73,10 @@ void perf_fill_once(struct perf_side *s, char *data)
 static int loans_make(struct perf_side *s)
 {
 	const struct perf_job *j = &s->job;
-	uint64_t n = perf_views(s) + 2 + (j->mode == PERF_BW ? j->window : 0), got = 0;
+	/* As many as can be out, of which two windows are under way: others would be filled while
+	 * the clock runs. One window is enough where there is no memory for two. */
+	uint64_t window = j->mode == PERF_BW ? j->window : 0, got = 0,
+		 fewest = perf_views(s) + 2 + window, n = fewest + window;
 	rpw_loaned *l = calloc(n, sizeof(*l));
 	int rc = 0;
 	s->view = calloc(perf_views(s), sizeof(*s->view));
@@ -85,8 +88,10 @@ static int loans_make(struct perf_side *s)
 	for (; got < n && !rc; got++) {
 		l[got] = (rpw_loaned)RPW_LOANED_INIT;
 		rc = rpw_loan(s->ep, j->size, 0, 0, &l[got]);
-		if (rc)
+		if (rc) {
+			rc = rc == RPW_ERR_LIMIT && got >= fewest ? RPW_OK : rc;
 			break;
+		}
 		perf_fill_once(s, l[got].data);
 	}
 	while (got)
@@ -98,7 +103,8 @@ static int loans_make(struct perf_side *s)
 static void loans_free(struct perf_side *s)
 {
 	for (uint64_t i = 0; s->view && i < perf_views(s); i++)
-		rpw_view_release(&s->view[i]);
+		if (s->view[i].data) /* a second release would be told as the last error */
+			rpw_view_release(&s->view[i]);
 	free(s->view);
 	free(s->filled);
 	s->view = NULL;
