@@ -195,6 +195,15 @@ static void on_done(rpw_endpoint *ep, const struct frame_head *h, const void *bo
 	}
 }
 
+/* Its sender may have heard that a fetch is over, and mean this to come after the active messages
+ * that the fetch held up. */
+static void on_atomic(rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
+{
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&ep->ams)))
+		am_turn(ep);
+	rma_atomic_arrived(ep, number, body, len);
+}
+
 /* Of all types but FRAME_TAG. */
 static void other_came(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
 	size_t extra_len, const void *body, size_t len)
@@ -222,7 +231,7 @@ static void other_came(rpw_endpoint *ep, const struct frame_head *h, const uint8
 		on_flush(ep, h->tag);
 		break;
 	case FRAME_ATOMIC:
-		rma_atomic_arrived(ep, h->tag, body, len);
+		on_atomic(ep, h->tag, body, len);
 		break;
 	case FRAME_PULL:
 		pipeline_pulled(ep, h->tag);

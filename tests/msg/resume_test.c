@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* resume_test.c - a path that breaks at one chosen moment: whatever waited goes on by the next one.
- * Over the fakes, both sides in one thread. */
+ * Or the peer acts at that moment. Over the fakes, both sides in one thread. */
 #include "fake.h"
 #include "msg/objects.h"
 #include "pair.h"
@@ -27,6 +27,60 @@ static void rounds(struct pair *p)
 {
 	for (int i = 0; i < ROUNDS; i++)
 		both(p);
+}
+
+/* An active message is held behind one that is fetched. The sender hears that the fetch is over,
+ * and adds to memory, before the receiver's round ends: the message takes effect first. */
+struct adder {
+	struct pair *p;
+	rpw_rkey *key;
+	rpw_request *offered, *added;
+	uint64_t word, before;
+	unsigned came;
+};
+static void fetched_then_held(rpw_endpoint *ep, const void *header, size_t header_len,
+	const void *data, size_t len, void *arg)
+{
+	struct adder *a = arg;
+	assert_int_equal(len, a->came ? 8 : LEN);
+	assert_int_equal(pattern_wrong(data, len, a->came), len);
+	assert_int_equal(a->word, 0);
+	if (a->came++)
+		return;
+	rpw_context_progress(a->p->a);
+	assert_int_equal(finish(a->p, a->offered, NULL), RPW_OK);
+	assert_int_equal(
+		rpw_fetch_add(a->p->ea, 7, a->key, 0, &a->before, &a->added), RPW_IN_PROGRESS);
+}
+static void an_atomic_comes_while_active_messages_wait(void **state)
+{
+	struct pair p;
+	struct adder a = {.p = &p};
+	static char out[LEN], held[8];
+	uint8_t packed[RPW_RKEY_BYTES_MAX];
+	rpw_memory *m;
+	pair_open(&p, "fake_b");
+	rpw_context_on_am(p.b, AM_ID, fetched_then_held, &a);
+	assert_int_equal(
+		rpw_memory_register(p.b, &a.word, 8, RPW_MEMORY_HOST, RPW_REMOTE_ATOMIC, &m), 0);
+	int n = rpw_rkey_pack(m, packed, sizeof(packed));
+	assert_true(n > 0);
+	assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)n, &a.key), RPW_OK);
+	pattern_fill(out, LEN, 0);
+	pattern_fill(held, sizeof(held), 1);
+	fake.hold_dones = true;
+	assert_int_equal(rpw_am_send(p.ea, AM_ID, NULL, 0, out, LEN, &a.offered), RPW_IN_PROGRESS);
+	assert_int_equal(rpw_am_send(p.ea, AM_ID, NULL, 0, held, sizeof(held), NULL), RPW_OK);
+	rounds(&p);
+	assert_int_equal(a.came, 0);
+	fake.hold_dones = false;
+	rounds(&p);
+	assert_int_equal(a.came, 2);
+	assert_int_equal(finish(&p, a.added, NULL), RPW_OK);
+	assert_int_equal(a.word, 7);
+	rpw_rkey_destroy(a.key);
+	rpw_memory_destroy(m);
+	pair_close(&p);
 }
 
 /* Active messages are fetched one at a time. When the one that is fetched has just come and the
@@ -266,6 +320,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(active_messages_that_wait_for_their_turn, quiet),
+		cmocka_unit_test_setup(an_atomic_comes_while_active_messages_wait, quiet),
 		cmocka_unit_test_setup(a_flush_that_finds_the_log_full, quiet),
 		cmocka_unit_test_setup(the_next_paths_break_before_they_are_up, quiet),
 		cmocka_unit_test_setup(paths_that_carry_nothing, quiet),
