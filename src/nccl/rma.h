@@ -68,9 +68,13 @@ struct rma_peer {
 	int rank;
 	rpw_endpoint *ep;
 	bool up;
-	bool gone;             /* its endpoint has ended, ... */
-	int status;            /* ... so: enum rpw_status */
-	size_t small;          /* payloads up to this fit into a message */
+	bool gone;    /* its endpoint has ended, ... */
+	int status;   /* ... so: enum rpw_status */
+	size_t small; /* payloads up to this fit into a message */
+	/* requests with messages under way, the oldest first, each with the stamp of its first; and
+	 * requests whose signal in a GPU waits for those up to `after`. Of all contexts */
+	struct rpwi_list messages, waiting;
+	uint64_t stamp;        /* of the newest */
 	struct rpwi_list regs; /* of struct rma_reg: came before they were waited for */
 	unsigned regs_count;
 	/* puts that were refused here, and there; RMA_REFUSALS_SAID of each are told */
@@ -126,13 +130,17 @@ struct rma_request {
 	bool strong, gpu_signal;
 	/* payload that moves in no order towards messages; a signal that waits for its turn */
 	bool data_out, signal_owed;
-	bool adds; /* of a signal in a GPU: under way */
+	/* of a signal in a GPU: under way; its payload went as a message */
+	bool adds, by_message;
 	uint8_t messages_out;
 	int result;
 	rpw_request *data, *signal;
 	struct rma_memory *used[3];
 	const struct rma_there *signal_there;
 	uint64_t signal_off, value, before;
+	/* in the lists of its peer. after: 0, its signal has not had to wait for messages */
+	struct rpwi_list in_messages, in_waiting;
+	uint64_t stamp, after;
 };
 
 struct rma_comm {

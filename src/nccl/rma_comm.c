@@ -174,6 +174,8 @@ static struct rma_comm *comm_new(int abi, int ranks, int rank, struct plugin_com
 	for (int i = 0; i <= ranks; i++) {
 		c->peer[i].comm = c;
 		c->peer[i].rank = i < ranks ? i : rank;
+		rpwi_list_init(&c->peer[i].messages);
+		rpwi_list_init(&c->peer[i].waiting);
 		rpwi_list_init(&c->peer[i].regs);
 	}
 	comm_context_enter(c->cc);

@@ -10,7 +10,9 @@
  * order, and a peer has nothing to believe.
  *
  * An atomic is a frame as messages are, but a message that is not small enough for its path's
- * credit is fetched, and acts later than frames behind it: for GPUs, messages are waited for. */
+ * credit is fetched. It acts later than frames behind it, and so do the messages behind it, even
+ * those that were complete at once. All contexts share the endpoint. So a signal in a GPU waits
+ * for each message to that peer that is under way when its turn comes, and for none sent later. */
 #include "nccl/rma.h"
 
 /* ---- checks: each failure has one line, with what both sides have ---- */
@@ -113,6 +115,8 @@ static void fails(struct rma_request *q, int status)
 		rma_peer_failed(q->peer, status, q->kind == RMA_OP_GET ? "a get from" : "a put to");
 	q->result = q->result ? q->result : rc;
 	q->signal_owed = false;
+	if (q->after)
+		rpwi_list_del(&q->in_waiting);
 }
 
 static bool is_over(const struct rma_request *q)
@@ -120,11 +124,54 @@ static bool is_over(const struct rma_request *q)
 	return !q->data_out && !q->signal_owed && !q->adds && !q->messages_out;
 }
 
+/* ---- messages under way, and the signals in a GPU that wait for them ---- */
+
+static bool messages_done(const struct rma_peer *p, uint64_t stamp)
+{
+	return rpwi_list_empty(&p->messages) ||
+	       RPWI_CONTAINER_OF(p->messages.next, struct rma_request, in_messages)->stamp > stamp;
+}
+
+static void message_ends(struct rma_request *q)
+{
+	if (!--q->messages_out)
+		rpwi_list_del(&q->in_messages);
+}
+
+/* Its turn has come but for messages. From then on it is in peer->waiting for as long as it has to
+ * be. */
+static bool signal_waits(struct rma_request *q)
+{
+	struct rma_peer *p = q->peer;
+	if (RPWI_LIKELY(!q->gpu_signal))
+		return false;
+	if (q->after)
+		return !rpwi_list_empty(&q->in_waiting);
+	if (!(q->strong || q->by_message) || messages_done(p, p->stamp))
+		return false;
+	q->after = p->stamp;
+	rpwi_list_add_tail(&p->waiting, &q->in_waiting);
+	return true;
+}
+
+static void waiting_look(struct rma_peer *p)
+{
+	while (!rpwi_list_empty(&p->waiting)) {
+		struct rma_request *q =
+			RPWI_CONTAINER_OF(p->waiting.next, struct rma_request, in_waiting);
+		if (!messages_done(p, q->after))
+			return;
+		rpwi_list_del(&q->in_waiting);
+		sequence_look(q->sequence);
+	}
+}
+
 /* Of either of its requests. */
 static void part_done(rpw_request *r, const rpw_completion *done, void *arg)
 {
 	struct rma_request *q = arg;
 	struct rma_sequence *sequence = q->sequence;
+	struct rma_peer *p = q->peer;
 	if (r == q->data) {
 		q->data = NULL;
 		q->data_out = false;
@@ -132,7 +179,7 @@ static void part_done(rpw_request *r, const rpw_completion *done, void *arg)
 		q->signal = NULL;
 		q->adds = false;
 	} else {
-		q->messages_out--;
+		message_ends(q);
 	}
 	rpw_request_destroy(r);
 	if (done->status)
@@ -141,6 +188,17 @@ static void part_done(rpw_request *r, const rpw_completion *done, void *arg)
 		rma_request_finish(q);
 	else
 		sequence_look(sequence);
+	waiting_look(p);
+}
+
+/* A second one of a request leaves it the stamp of the first. */
+__attribute__((noinline)) static void message_begins(struct rma_request *q, rpw_request *r)
+{
+	if (!q->messages_out++) {
+		q->stamp = ++q->peer->stamp;
+		rpwi_list_add_tail(&q->peer->messages, &q->in_messages);
+	}
+	rpw_request_on_done(r, part_done, q);
 }
 
 static void message_send(
@@ -150,10 +208,8 @@ static void message_send(
 	int rc = rpw_am_send(q->peer->ep, RMA_PUT, h, sizeof(*h), data, len, &r);
 	if (rc < 0)
 		fails(q, rc);
-	if (rc != RPW_IN_PROGRESS)
-		return;
-	q->messages_out++;
-	rpw_request_on_done(r, part_done, q);
+	if (rc == RPW_IN_PROGRESS)
+		message_begins(q, r);
 }
 
 static void signal_send(struct rma_request *q)
@@ -184,14 +240,12 @@ static void signal_send(struct rma_request *q)
 /* Signals whose turn has come go, and requests that are over leave. */
 static void sequence_pass(struct rma_sequence *sequence)
 {
-	bool moving = false, messages = false; /* something before it ... */
+	bool moving = false; /* something before it */
 	RPWI_LIST_EACH_SAFE (struct rma_request, q, after, &sequence->puts, in_sequence) {
-		bool own = q->data_out || (q->gpu_signal && q->messages_out);
-		bool before = q->strong && (moving || (q->gpu_signal && messages));
-		if (q->signal_owed && !own && !before)
+		bool before = q->data_out || (q->strong && moving);
+		if (q->signal_owed && !before && !signal_waits(q))
 			signal_send(q);
 		moving |= q->data_out || q->signal_owed;
-		messages |= q->messages_out > 0;
 		if (is_over(q))
 			rma_request_finish(q);
 	}
@@ -227,8 +281,9 @@ static void payload_send(struct rma_request *q, const struct rma_op *op,
 	const char *data = from->data + op->from_off;
 	if (to->type == NCCL_PTR_HOST && op->size <= q->peer->small) {
 		struct rma_put_head h = {.to = to->id, .to_off = op->to_off};
-		if (q->signal_owed && !q->gpu_signal &&
-			!(q->strong && sequence_moves(q->sequence))) {
+		if (q->gpu_signal) {
+			q->by_message = true;
+		} else if (q->signal_owed && !(q->strong && sequence_moves(q->sequence))) {
 			h.signal = q->signal_there->id;
 			h.signal_off = q->signal_off;
 			h.value = q->value;

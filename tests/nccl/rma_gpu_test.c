@@ -5,9 +5,10 @@
 #include "rma_group.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 #include <unistd.h>
 
-enum { ROOM = 3 << 20, TIMES = 60 };
+enum { ROOM = 3 << 20, TIMES = 60, OFFERED = 3 };
 
 static struct {
 	int (*alloc)(unsigned long long *, size_t);
@@ -142,6 +143,77 @@ static void strong(struct rank *r)
 }
 static void strong_signals_of_gpus_come_last(void **unused) { group_newest(2, 1, 0, strong); }
 
+/* Puts of the other contexts that the stopped target has no credit for: it will fetch them. */
+static void puts_offered(struct rank *r, struct ncclnet_rma_op op, void *request[OFFERED])
+{
+	enum { MANY = 4000 };
+	unsigned waiting = 0;
+	for (unsigned i = 0; waiting < OFFERED; i++) {
+		int done;
+		RANK_TRUE(r, i < MANY);
+		request[waiting] = rank_put(r, 1 + (int)(i % 2), &op);
+		RANK_OK(r, r->n.calls->test(r->n.table, r->coll, request[waiting], &done));
+		waiting += !done;
+	}
+}
+
+/* A put of few bytes still finds credit when an earlier, longer message finds none. Its signal in a
+ * GPU comes after it nevertheless: with the put, weak or strong, or after it by itself. */
+static void small_behind_offered(struct rank *r)
+{
+	enum { LONG = 4096, SHORT = 100, WAYS = 3 };
+	static const char *const way[WAYS] = {"weak", "strong", "by itself"};
+	cuda_open(r);
+	struct buffer from = buffer_new(r, false), to = buffer_new(r, false),
+		      signal = buffer_new(r, true);
+	const uint64_t *word = (const uint64_t *)(const void *)signal.bytes;
+	if (r->rank)
+		atomic_store(rank_shared(r, 0), (uint64_t)getpid());
+	for (unsigned k = 0; k < TIMES; k++) {
+		IN_CASE("round", k);
+		pattern_fill(from.bytes, SHORT, k);
+		rank_barrier(r);
+		if (r->rank) {
+			rank_await(r, word, k + 1, k / WAYS % 2);
+			size_t wrong = pattern_wrong(to.bytes, SHORT, k);
+			if (wrong < SHORT)
+				rank_fail(r, "byte %zu of the put comes after its signal: %s",
+					wrong, way[k % WAYS]);
+			rank_barrier(r);
+			continue;
+		}
+		void *request[OFFERED + 2] = {0};
+		struct ncclnet_rma_op op = {.from = from.mhandle,
+			.size = LONG,
+			.to = to.mhandle,
+			.to_off = LONG,
+			.rank = 1};
+		pid_t pid = (pid_t)atomic_load(rank_shared(r, 0));
+		RANK_TRUE(r, !kill(pid, SIGSTOP));
+		puts_offered(r, op, request);
+		op.size = SHORT;
+		op.to_off = 0;
+		if (k % WAYS == 2) {
+			request[OFFERED] = rank_put(r, 0, &op);
+			op.size = 0;
+		}
+		op.signals = true;
+		op.weak = k % WAYS == 0;
+		op.signal = signal.mhandle;
+		op.signal_op = NCCL_RMA_SIGNAL_INCREMENT;
+		request[OFFERED + 1] = rank_put(r, 0, &op);
+		RANK_TRUE(r, !kill(pid, SIGCONT));
+		for (unsigned i = 0; i < RPWI_ARRAY_LEN(request); i++)
+			if (request[i])
+				RANK_OK(r, rank_wait(r, request[i]));
+		rank_barrier(r);
+	}
+}
+static void signals_of_gpus_wait_for_puts_behind_offered_ones(void **unused)
+{
+	group_newest(2, 3, 0, small_behind_offered);
+}
+
 static void sums(struct rank *r)
 {
 	cuda_open(r);
@@ -196,6 +268,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest all[] = {
 		cmocka_unit_test(payloads_and_signals_of_gpus),
 		cmocka_unit_test(strong_signals_of_gpus_come_last),
+		cmocka_unit_test(signals_of_gpus_wait_for_puts_behind_offered_ones),
 		cmocka_unit_test(signals_in_a_gpu_add_up),
 		cmocka_unit_test(gets_from_and_into_gpus),
 	};
