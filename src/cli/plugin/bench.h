@@ -63,6 +63,9 @@ static inline size_t bench_pitch(uint64_t size)
 
 /* Loads a plugin, and fills in what is known of it. false: the side's text says why. */
 bool bench_net_load(struct side *s, const struct options *o, unsigned index, struct result *r);
+/* Tells the parent, with the side's text. A job that failed is this side's last: it stays until the
+ * parent ends it, since others that see it end may be heard first, and name that instead. */
+bool bench_tell(struct side *s, struct result *r);
 bool bench_rma_load(
 	struct rma_side *r, const struct options *o, unsigned index, struct result *found);
 

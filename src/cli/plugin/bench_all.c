@@ -315,8 +315,7 @@ void bench_all_body(struct side *s, void *arg)
 		struct result r = {0};
 		side_step(s);
 		r.ok = run(a, start->index, &j, &r);
-		memcpy(r.text, s->text, sizeof(r.text));
-		if (!side_tell(s, &r, sizeof(r)) || !r.ok)
+		if (!bench_tell(s, &r))
 			break;
 	}
 	if (!s->why)

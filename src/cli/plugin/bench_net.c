@@ -239,6 +239,16 @@ static bool (*const jobs[])(struct bench_side *b, const struct job *j, struct re
 	[TRIPS] = trips,
 	[CONNECT] = connects};
 
+bool bench_tell(struct side *s, struct result *r)
+{
+	struct job none;
+	memcpy(r->text, s->text, sizeof(r->text));
+	bool told = side_tell(s, r, sizeof(*r));
+	if (told && !r->ok)
+		side_asked(s, &none, sizeof(none));
+	return told && r->ok;
+}
+
 void bench_net_body(struct side *s, void *arg)
 {
 	const struct bench_start *start = arg;
@@ -254,8 +264,7 @@ void bench_net_body(struct side *s, void *arg)
 		struct result r = {0};
 		side_step(s);
 		r.ok = jobs[j.kind](b, &j, &r);
-		memcpy(r.text, s->text, sizeof(r.text));
-		if (!side_tell(s, &r, sizeof(r)) || !r.ok)
+		if (!bench_tell(s, &r))
 			break;
 	}
 	/* Orderly where it went well, so that a plugin is not measured while the one before it
