@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,8 +21,9 @@ enum { ABORT = 0x61626f72, YIELDS = 2000, LOOK_AT_CLOCK = 64, TICK_MS = 50, REAP
 /* ---- a side ---- */
 
 /* The plugin's last warning is kept for the watcher; all of them are shown where NCCL would show
- * them. */
+ * them. Threads of the plugin call it, too. */
 static char *said_by_us;
+static pthread_mutex_t saying = PTHREAD_MUTEX_INITIALIZER;
 static void keep_said(int level, unsigned long subsys, const char *file, int line, const char *fmt,
 	...) __attribute__((format(printf, 5, 6)));
 static void keep_said(
@@ -33,8 +35,10 @@ static void keep_said(
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	pthread_mutex_lock(&saying);
 	if (level == NCCL_LOG_WARN && said_by_us)
 		snprintf(said_by_us, PAIR_SAID, "%.*s", PAIR_SAID - 1, text);
+	pthread_mutex_unlock(&saying);
 	if (debug && (level <= NCCL_LOG_WARN ||
 			     (strcasecmp(debug, "WARN") != 0 && strcasecmp(debug, "VERSION") != 0)))
 		fprintf(stderr, "NCCL %s %s\n", level <= NCCL_LOG_WARN ? "WARN" : "INFO", text);
