@@ -20,7 +20,7 @@ import unittest
 BUILD = pathlib.Path(".")
 SOURCE = pathlib.Path(__file__).resolve().parent / "check"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "ropeway")
-TIMEOUT_S = 120
+TIMEOUT_S, FETCH_S = 120, 30
 # SARIF's schema as OASIS has it, in a package of Microsoft's (MIT).
 SCHEMA = "@microsoft/jest-sarif@1.0.0-beta.0"
 SCHEMA_FILE = "package/lib/schemas/sarif-2.1.0-rtm.5.json"
@@ -357,20 +357,28 @@ class Suppress(Case):
 
 # ---- for programs ----
 
+def fetch_schema(path):
+    """None, or why not."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            got = subprocess.run(["npm", "pack", "--fetch-retries=0", SCHEMA], cwd=folder, check=False, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=FETCH_S)
+            if got.returncode:
+                return (re.findall(r"request to .*|code \w+", got.stderr) or [f"exit status {got.returncode}"])[-1]
+            subprocess.run(f"tar -xzf *.tgz {SCHEMA_FILE}", shell=True, cwd=folder, check=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(pathlib.Path(folder, SCHEMA_FILE), path)
+        except (OSError, subprocess.TimeoutExpired) as e:
+            return str(e)
+    return None
+
+
 def schema():
     """SARIF's, from npm, fetched once for each machine and known by its hash; or None and why."""
     path = CACHE / "sarif" / SCHEMA_SHA256
     if not path.exists():
-        if not shutil.which("npm"):
-            return None, "npm is not installed, which brings SARIF's schema"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory() as folder:
-            got = subprocess.run(["npm", "pack", "--fetch-retries=0", SCHEMA], cwd=folder, check=False, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=TIMEOUT_S)
-            if got.returncode:
-                why = (re.findall(r"request to .*|code \w+", got.stderr) or [f"exit status {got.returncode}"])[-1]
-                return None, f"npm cannot fetch SARIF's schema: {why}"
-            subprocess.run(f"tar -xzf *.tgz {SCHEMA_FILE}", shell=True, cwd=folder, check=True)
-            shutil.copy(pathlib.Path(folder, SCHEMA_FILE), path)
+        why = fetch_schema(path) if shutil.which("npm") else "it is not installed"
+        if why:
+            return None, f"npm cannot fetch SARIF's schema: {why}"
     text = path.read_bytes()
     if hashlib.sha256(text).hexdigest() != SCHEMA_SHA256:
         raise ValueError(f"{path} is not the schema that was looked at")
