@@ -148,13 +148,14 @@ static void at_exit(void)
 static bool writes_unordered(void)
 {
 	const char *way = getenv("ROPEWAY_WRITES");
-	bool is_ordered = !way || !*way || !strcmp(way, "ordered");
-	if (!is_ordered && strcmp(way, "unordered"))
+	if (way && !strcmp(way, "unordered"))
+		return true;
+	if (way && *way && strcmp(way, "ordered") != 0)
 		rpwi_warn(
 			"ROPEWAY_WRITES: invalid value '%s': expected ordered or unordered; using "
 			"ordered",
 			way);
-	return !is_ordered && !strcmp(way, "unordered");
+	return false;
 }
 
 int hca_get(void)
