@@ -63,11 +63,15 @@ static inline size_t bench_pitch(uint64_t size)
 
 /* Loads a plugin, and fills in what is known of it. false: the side's text says why. */
 bool bench_net_load(struct side *s, const struct options *o, unsigned index, struct result *r);
-/* Tells the parent, with the side's text. A job that failed is this side's last: it stays until the
- * parent ends it, since others that see it end may be heard first, and name that instead. */
-bool bench_tell(struct side *s, struct result *r);
 bool bench_rma_load(
 	struct rma_side *r, const struct options *o, unsigned index, struct result *found);
+
+/* false: the side's text says why. */
+typedef bool bench_job(void *arg, const struct job *j, struct result *r);
+/* Does what the parent asks for, and tells it what was found. A job that failed is this side's
+ * last: it stays until the parent ends it, since others that see it end may be heard first, and
+ * name that instead. */
+void bench_jobs(struct side *s, const struct bench_start *start, bench_job *job, void *arg);
 
 /* Bodies of a side (pair.h); arg: struct bench_start. Side 0 receives what STREAM to GET move, and
  * side 1 begins the round trips. */

@@ -26,6 +26,7 @@ struct peer {
 struct all {
 	struct side *s;
 	const struct options *o;
+	unsigned index;
 	int rank, peers;
 	size_t pitch;
 	uint64_t exchanges; /* so far */
@@ -60,9 +61,9 @@ static inline bool pause_looking(struct all *a, unsigned *looks)
 
 /* ---- opening ---- */
 
-static bool rma_open(struct all *a, unsigned index, struct result *r)
+static bool rma_open(struct all *a, struct result *r)
 {
-	if (!bench_rma_load(&a->r, a->o, index, r) || !rma_join(&a->r, &a->m, a->peers + 1, 1) ||
+	if (!bench_rma_load(&a->r, a->o, a->index, r) || !rma_join(&a->r, &a->m, a->peers + 1, 1) ||
 		!rma_mem_make(&a->r, &a->m, &a->window, SIGNAL_BYTES + SETS * blocks(a)) ||
 		!rma_mem_make(&a->r, &a->m, &a->source, blocks(a)))
 		return false;
@@ -115,9 +116,9 @@ static bool net_reg(struct all *a, void *comm, void **mhandle)
 }
 
 /* The memory is first registered with one comm, as that of an end. */
-static bool net_open(struct all *a, unsigned index, struct result *r)
+static bool net_open(struct all *a, struct result *r)
 {
-	if (!bench_net_load(a->s, a->o, index, r))
+	if (!bench_net_load(a->s, a->o, a->index, r))
 		return false;
 	for (int i = 0; i < a->peers; i++)
 		if (!net_link(a, &a->peer[i]))
@@ -268,10 +269,11 @@ static bool verify(struct all *a, size_t size)
 	return meet(a);
 }
 
-static bool run(struct all *a, unsigned index, const struct job *j, struct result *r)
+static bool run(void *arg, const struct job *j, struct result *r)
 {
+	struct all *a = arg;
 	if (j->kind == OPEN)
-		return a->o->table ? rma_open(a, index, r) : net_open(a, index, r);
+		return a->o->table ? rma_open(a, r) : net_open(a, r);
 	if (j->kind == VERIFY)
 		return verify(a, j->size);
 	if (!meet(a))
@@ -297,11 +299,11 @@ void bench_all_body(struct side *s, void *arg)
 	const struct bench_start *start = arg;
 	struct all *a = calloc(1, sizeof(*a));
 	int ranks = (int)start->o->ranks;
-	struct job j;
 	if (!a)
 		return;
 	*a = (struct all){.s = s,
 		.o = start->o,
+		.index = start->index,
 		.rank = s->role,
 		.peers = ranks - 1,
 		.pitch = start->bytes,
@@ -310,14 +312,7 @@ void bench_all_body(struct side *s, void *arg)
 		a->peer[i].to = (s->role + 1 + i) % ranks;
 		a->peer[i].from = (s->role + ranks - 1 - i) % ranks;
 	}
-	s->device = a->o->device;
-	while (side_asked(s, &j, sizeof(j)) == sizeof(j)) {
-		struct result r = {0};
-		side_step(s);
-		r.ok = run(a, start->index, &j, &r);
-		if (!bench_tell(s, &r))
-			break;
-	}
+	bench_jobs(s, start, run, a);
 	if (!s->why)
 		close_all(a);
 	free(a);

@@ -239,34 +239,36 @@ static bool (*const jobs[])(struct bench_side *b, const struct job *j, struct re
 	[TRIPS] = trips,
 	[CONNECT] = connects};
 
-bool bench_tell(struct side *s, struct result *r)
+static bool run(void *b, const struct job *j, struct result *r) { return jobs[j->kind](b, j, r); }
+
+void bench_jobs(struct side *s, const struct bench_start *start, bench_job *job, void *arg)
 {
-	struct job none;
-	memcpy(r->text, s->text, sizeof(r->text));
-	bool told = side_tell(s, r, sizeof(*r));
-	if (told && !r->ok)
-		side_asked(s, &none, sizeof(none));
-	return told && r->ok;
+	struct result r = {.ok = true};
+	struct job j;
+	s->device = start->o->device;
+	while (r.ok && side_asked(s, &j, sizeof(j)) == sizeof(j)) {
+		r = (struct result){0};
+		side_step(s);
+		r.ok = job(arg, &j, &r);
+		memcpy(r.text, s->text, sizeof(r.text));
+		if (!side_tell(s, &r, sizeof(r)))
+			return;
+	}
+	if (!r.ok)
+		side_asked(s, &j, sizeof(j));
 }
 
 void bench_net_body(struct side *s, void *arg)
 {
 	const struct bench_start *start = arg;
 	struct bench_side *b = calloc(1, sizeof(*b));
-	struct job j;
 	if (!b)
 		return;
 	*b = (struct bench_side){
 		.s = s, .o = start->o, .index = start->index, .bytes = start->bytes};
-	s->device = b->o->device;
 	b->hist = calloc(1, sizeof(*b->hist));
-	while (b->hist && side_asked(s, &j, sizeof(j)) == sizeof(j)) {
-		struct result r = {0};
-		side_step(s);
-		r.ok = jobs[j.kind](b, &j, &r);
-		if (!bench_tell(s, &r))
-			break;
-	}
+	if (b->hist)
+		bench_jobs(s, start, run, b);
 	/* Orderly where it went well, so that a plugin is not measured while the one before it
 	 * dies. */
 	for (unsigned i = 0; i < b->o->comms && !s->why; i++)

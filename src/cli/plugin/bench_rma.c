@@ -20,6 +20,7 @@ struct rma_bench {
 	struct rma_side r;
 	struct rma_comm m;
 	const struct options *o;
+	unsigned index;
 	/* window: SIGNAL_BYTES of words, a cache line for each context, then `bytes` */
 	struct rma_mem window, source;
 	size_t bytes;
@@ -73,9 +74,9 @@ bool bench_rma_load(
 	return true;
 }
 
-static bool open_all(struct rma_bench *b, unsigned index, struct result *r)
+static bool open_all(struct rma_bench *b, struct result *r)
 {
-	return bench_rma_load(&b->r, b->o, index, r) &&
+	return bench_rma_load(&b->r, b->o, b->index, r) &&
 	       rma_join(&b->r, &b->m, 2, RMA_BENCH_CONTEXTS) &&
 	       rma_mem_make(&b->r, &b->m, &b->window, SIGNAL_BYTES + b->bytes) &&
 	       rma_mem_make(&b->r, &b->m, &b->source, b->bytes) && rma_meet(&b->r, &b->m);
@@ -301,11 +302,12 @@ static bool trips(struct rma_bench *b, const struct job *j, struct result *r)
 	return rma_meet(&b->r, &b->m);
 }
 
-static bool run(struct rma_bench *b, unsigned index, const struct job *j, struct result *r)
+static bool run(void *arg, const struct job *j, struct result *r)
 {
+	struct rma_bench *b = arg;
 	switch (j->kind) {
 	case OPEN:
-		return open_all(b, index, r);
+		return open_all(b, r);
 	case VERIFY:
 		return verify(b, j);
 	case TRIPS:
@@ -319,19 +321,13 @@ void bench_rma_body(struct side *s, void *arg)
 {
 	const struct bench_start *start = arg;
 	struct rma_bench *b = calloc(1, sizeof(*b));
-	struct job j;
 	if (!b)
 		return;
-	*b = (struct rma_bench){.r.s = s, .o = start->o, .bytes = start->bytes};
-	s->device = b->o->device;
+	*b = (struct rma_bench){
+		.r.s = s, .o = start->o, .index = start->index, .bytes = start->bytes};
 	b->hist = calloc(1, sizeof(*b->hist));
-	while (b->hist && side_asked(s, &j, sizeof(j)) == sizeof(j)) {
-		struct result r = {0};
-		side_step(s);
-		r.ok = run(b, start->index, &j, &r);
-		if (!bench_tell(s, &r))
-			break;
-	}
+	if (b->hist)
+		bench_jobs(s, start, run, b);
 	if (!s->why)
 		rma_close(&b->r, &b->m);
 	free(b->hist);
