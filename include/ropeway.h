@@ -450,9 +450,11 @@ RPW_API int rpw_probe(
  * receiver reads it there, in a view, and gives it back. Over shared memory no byte is copied,
  * whatever its length. Over other paths the same calls work, and cost what rpw_send and rpw_recv
  * cost. A loan may be received by rpw_recv, which copies it, and every other tagged message by
- * rpw_recv_view: they are matched alike, in one order.
+ * rpw_recv_view: they are matched alike, in one order. Over shared memory a message of more than
+ * 1 KiB that goes as one frame (eager_bytes_max of rpw_endpoint_info) lies in a loan, too, once the
+ * peer has received such a message by rpw_recv_view, and until it copies one.
  *
- * The sender can still change a view of its loan, and a hostile one will: check what you have
+ * The sender can still change a view of its memory, and a hostile one will: check what you have
  * copied, not what you look at. rpw_recv is the call for data that must not change under its
  * reader. Only processes of this user get that far (RPW_PROTECTION_KERNEL).
  *
@@ -527,8 +529,8 @@ typedef struct {
 		sizeof(rpw_view), NULL, 0, false, false, NULL, 0 \
 	}
 
-/* [context] Receives a message as rpw_recv does, of any length, where it lies: loans in the
- * sender's memory, other messages in memory of the library's.
+/* [context] Receives a message as rpw_recv does, of any length, where it lies: loans, and messages
+ * that came in shared memory, in the sender's memory; others in memory of the library's.
  * view      filled on completion, so it must exist until then. To be released; after an error there
  *           is none.
  * Gives as rpw_recv. The request: also RPW_ERR_NO_MEMORY. */

@@ -263,6 +263,7 @@ static void path_is_up(rpw_endpoint *ep)
 	size_t most = RPWI_MIN(ep->link.te->limits.frame_max, (size_t)1 << 30);
 	ep->eager_max =
 		RPWI_MIN(c->eager_option ? c->eager_option : ep->link.te->limits.eager_max, most);
+	ep->views_said = ep->peer_views = false;
 	ep_keep(&ep->path_text, ep->link.te->path);
 	ep_refresh(ep);
 	rpwi_info("%s %s by %s (%s), because %s", first ? "connected with" : "goes on with",

@@ -243,9 +243,9 @@ static void make_room(struct loans *l, size_t bytes, size_t most)
 	}
 }
 
-static int grow(struct loans *l, struct loan_class *class, enum loan_kind kind, size_t slot_bytes)
+static int grow(struct loans *l, struct loan_class *class, enum loan_kind kind, size_t slot_bytes,
+	size_t most)
 {
-	size_t most = l->ep->c->loan_max;
 	uint32_t slots = (uint32_t)RPWI_MAX(
 		RPWI_MIN(POOL_BYTES_FIRST / slot_bytes, (size_t)POOL_SLOTS_FIRST), (size_t)1);
 	uint32_t more =
@@ -262,25 +262,20 @@ static int grow(struct loans *l, struct loan_class *class, enum loan_kind kind, 
 }
 
 /* 0: there is a free one. */
-static int refill(struct loans *l, struct loan_class *class, enum loan_kind kind, size_t slot_bytes)
+static int refill(struct loans *l, struct loan_class *class, enum loan_kind kind, size_t slot_bytes,
+	size_t most)
 {
 	unsigned looked, back = sweep(class, &looked);
 	if (back && back >= looked / SWEEP_YIELD)
 		return 0;
-	int rc = grow(l, class, kind, slot_bytes);
+	int rc = grow(l, class, kind, slot_bytes, most);
 	return rpwi_list_empty(&class->free) ? rc ?: RPWI_LATER : 0;
 }
 
-struct loan_slot *loan_take(rpw_endpoint *ep, size_t bytes, enum loan_kind kind, bool *again)
+/* The endpoint's pools grow to `most` bytes for it. */
+static struct loan_slot *slot_take(
+	rpw_endpoint *ep, size_t bytes, enum loan_kind kind, size_t most, bool *again)
 {
-	*again = false;
-	if (bytes > ep->c->loan_max) {
-		rpwi_fail(RPW_ERR_LIMIT,
-			"%zu bytes can never be loaned: %zu are the most of an endpoint "
-			"(loan_bytes_max)",
-			bytes, ep->c->loan_max);
-		return NULL;
-	}
 	unsigned number;
 	size_t slot_bytes = slot_bytes_of(bytes, &number);
 	slot_bytes = RPWI_MIN(slot_bytes, ep->c->loan_max); /* whole pages */
@@ -288,8 +283,9 @@ struct loan_slot *loan_take(rpw_endpoint *ep, size_t bytes, enum loan_kind kind,
 	struct loan_class *class = l ? class_of(l, kind, number) : NULL;
 	if (!class)
 		return NULL;
-	int rc = RPWI_UNLIKELY(rpwi_list_empty(&class->free)) ? refill(l, class, kind, slot_bytes)
-							      : 0;
+	int rc = RPWI_UNLIKELY(rpwi_list_empty(&class->free))
+			 ? refill(l, class, kind, slot_bytes, most)
+			 : 0;
 	if (RPWI_UNLIKELY(rc)) {
 		*again = rc == RPWI_LATER;
 		return NULL;
@@ -301,6 +297,34 @@ struct loan_slot *loan_take(rpw_endpoint *ep, size_t bytes, enum loan_kind kind,
 	s->since_ms = now_ms();
 	s->pool->busy++;
 	loan_hold(s);
+	return s;
+}
+
+struct loan_slot *loan_take(rpw_endpoint *ep, size_t bytes, enum loan_kind kind, bool *again)
+{
+	*again = false;
+	if (bytes <= ep->c->loan_max)
+		return slot_take(ep, bytes, kind, ep->c->loan_max, again);
+	rpwi_fail(RPW_ERR_LIMIT,
+		"%zu bytes can never be loaned: %zu are the most of an endpoint (loan_bytes_max)",
+		bytes, ep->c->loan_max);
+	return NULL;
+}
+
+/* Half of what an endpoint may have is left to the loans that its program asks for. The receiver
+ * may write into it, as into every view of a message that nobody loaned. */
+struct loan_slot *loan_of_copy(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, size_t len)
+{
+	bool again = false;
+	size_t most = ep->c->loan_max / 2;
+	enum loan_kind kind = loan_kind_of(ep, RPW_LOAN_WRITABLE);
+	struct loan_slot *s = len <= most && kind == LOAN_SHARED_WRITABLE
+				      ? slot_take(ep, len, kind, most, &again)
+				      : NULL;
+	if (s) {
+		iov_gather(iov, iovcnt, 0, loan_address(s), len);
+		s->state = LOAN_SENDING;
+	}
 	return s;
 }
 

@@ -24,6 +24,9 @@ struct loan_slot {
 
 /* A slot for so many bytes; NULL: the last error says why not. *again: there may be one later. */
 struct loan_slot *loan_take(rpw_endpoint *ep, size_t bytes, enum loan_kind kind, bool *again);
+/* A slot with a copy of a message that is to be sent, where the peer reads it. NULL: none is free,
+ * or the path has none. */
+struct loan_slot *loan_of_copy(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, size_t len);
 enum loan_kind loan_kind_of(const rpw_endpoint *ep, unsigned flags);
 uint8_t *loan_address(const struct loan_slot *s);
 size_t loan_room(const struct loan_slot *s);
@@ -69,6 +72,9 @@ bool view_of_memory(rpw_endpoint *ep, rpw_view *out, void *owned, void *data, si
  * of that. False: no memory. */
 bool view_room(rpw_request *r, size_t len);
 bool view_own(rpw_request *r, rpw_endpoint *ep, size_t len);
+/* A message that could have been a loan was received: as a view, or not. The peer is told when that
+ * has changed. */
+void view_wanted(rpw_endpoint *ep, size_t len, bool view);
 void view_endpoint_gone(rpw_endpoint *ep);
 void view_context_gone(rpw_context *c); /* those that are left go on by themselves */
 

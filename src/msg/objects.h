@@ -300,6 +300,8 @@ struct rpw_endpoint {
 	struct pipelines *pipelines;
 	struct loans *loans; /* NULL: none was asked for */
 	size_t view_bytes;   /* of the peer's loans, in views */
+	/* over this path: this side's program, and the peer's, reads messages in views */
+	bool views_said, peer_views;
 	rpw_endpoint_closed_fn closed_fn;
 	void *closed_arg, *user;
 };

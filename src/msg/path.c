@@ -246,6 +246,8 @@ static void other_came(rpw_endpoint *ep, const struct frame_head *h, const uint8
 		tag_loaned(ep, h->tag, body, len);
 		break;
 	case FRAME_CREDIT:
+		if (h->flags)
+			ep->peer_views = h->flags == CREDIT_VIEWS;
 		if (h->tag)
 			credit_needed(&ep->link, h->tag);
 		break;

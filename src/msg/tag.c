@@ -233,6 +233,7 @@ static void deliver_view(
 	rpw_request *r, rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 {
 	bool made = r->bounce || view_room(r, len);
+	view_wanted(ep, len, true);
 	if (made && body && body != r->buf)
 		rpwi_copy(r->buf, body, len);
 	view_done(r, ep, tag, len, made && view_own(r, ep, len));
@@ -279,6 +280,7 @@ static void deliver_loan(rpw_request *r, rpw_endpoint *ep, uint64_t tag, const s
 		view_done(r, ep, tag, m->len, made);
 		return;
 	}
+	view_wanted(ep, m->len, false);
 	deliver(r, ep, tag, loan_come_data(m), m->len);
 	loan_come_give_back(m);
 }
@@ -287,6 +289,8 @@ static void fetch(rpw_request *r, rpw_endpoint *ep, uint64_t tag, struct rts *rt
 {
 	r->done.tag = tag;
 	trace_received(ep->c, ep, tag, rts->len);
+	if (RPWI_UNLIKELY(r->kind == REQ_RECV_VIEW))
+		view_wanted(ep, rts->len, true);
 	if (RPWI_UNLIKELY(r->kind == REQ_RECV_VIEW) && !view_room(r, rts->len)) {
 		link_reply(&ep->link, FRAME_DONE, done_word(DONE_FETCHED, RPW_ERR_NO_MEMORY),
 			rts->number, NULL, 0);
@@ -402,6 +406,7 @@ static void unexpected_take(rpw_request *r, struct unexpected *u)
 		deliver_loan(r, ep, tag, &m);
 	} else if (r->kind == REQ_RECV_VIEW) {
 		size_t len = u->len;
+		view_wanted(ep, len, true);
 		unexpected_keep(u);
 		bool made = view_of_memory(ep, (rpw_view *)r->buf, u, u->body, len);
 		if (!made)
@@ -621,12 +626,24 @@ static int eager(rpw_request *r, uint32_t units)
 	return 0;
 }
 
+/* The peer reads messages where they lie, and this one would lie whole in shared memory: so it is
+ * copied into a loan, not into the path, whose memory comes back in order. */
+static bool lent(rpw_request *r)
+{
+	rpw_endpoint *ep = r->ep;
+	struct iovec one;
+	if (!ep->peer_views || r->gpu || r->len <= EAGER_SMALL || r->len > ep->eager_max)
+		return false;
+	r->lent = loan_of_copy(ep, req_iov(r, &one), r->iovcnt, r->len);
+	return r->lent;
+}
+
 int tag_send_begin(rpw_request *r)
 {
 	rpw_endpoint *ep = r->ep;
 	uint32_t units = 0;
 	r->done.length = r->len;
-	if (RPWI_UNLIKELY(r->lent != NULL) && loan_is_shared(r->lent))
+	if (RPWI_UNLIKELY(r->lent ? loan_is_shared(r->lent) : lent(r)))
 		return loan_begin(r);
 	bool to_fetch = r->gpu || (r->len >= STREAM_BYTES && ep->link.log_kept > 1);
 	if ((!to_fetch && tag_eager(r, &units)) || placed(r, &units))

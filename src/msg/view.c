@@ -152,6 +152,16 @@ bool view_own(rpw_request *r, rpw_endpoint *ep, size_t len)
 	return false;
 }
 
+void view_wanted(rpw_endpoint *ep, size_t len, bool view)
+{
+	if (RPWI_LIKELY(ep->views_said == view) || len <= EAGER_SMALL || len > ep->eager_max ||
+		!ep->link.te || !ep->link.ops->loan)
+		return;
+	const struct frame f = {.type = FRAME_CREDIT, .flags = view ? CREDIT_VIEWS : CREDIT_COPIES};
+	if (!link_send(&ep->link, &f)) /* else with the next message */
+		ep->views_said = view;
+}
+
 int rpw_view_release(rpw_view *view)
 {
 	if (view_check(view, "rpw_view_release"))

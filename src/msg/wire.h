@@ -53,7 +53,8 @@ enum frame_type {
 	FRAME_GET, /* tag: the asker's number; body: struct ask_body; answered by an RTS, or DONE */
 	FRAME_LOAN, /* a tagged message that lies in a pool: tag; body: struct loan_body */
 	FRAME_COUNTED_LAST = FRAME_LOAN,
-	FRAME_CREDIT, /* for the sake of its head; tag: so many units are waited for, or 0 */
+	/* for the sake of its head; flags: credit_flags; tag: so many units are waited for, or 0 */
+	FRAME_CREDIT,
 	/* the beginning of a body that this path does not take whole, since it was made for
 	 * another: the frame that it is of follows. tag: at which byte of the body */
 	FRAME_PART,
@@ -67,6 +68,9 @@ enum {
 	FRAME_ACK_SOON = 0x80, /* the sender's buffer is in use until it is acknowledged */
 	FRAME_PARTED = 0x40,   /* the first bytes of the body came before, in PARTs */
 };
+/* Of CREDIT: the receiver reads messages where they lie (a loan may carry them), or copies them. 0:
+ * as before. */
+enum credit_flags { CREDIT_VIEWS = 1, CREDIT_COPIES };
 enum rts_kind {
 	RTS_TAG,    /* a message; tag: its tag */
 	RTS_OBJECT, /* tag: 0 */
