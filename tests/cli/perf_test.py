@@ -71,7 +71,7 @@ class Case(unittest.TestCase):
 class Rows(Case):
     def check_rows(self, found, transport, verify):
         self.assertEqual(found["transport"], transport)
-        self.assertEqual([(r["op"], r["size"]) for r in found["rows"]], [(op, size) for op in ("tag", "put", "get", "am", "loan") for size in (0, 8, 4097, 1 << 20)])
+        self.assertEqual([(r["op"], r["size"]) for r in found["rows"]], [(op, size) for op in ("tag", "put", "get", "am", "loan", "view") for size in (0, 8, 4097, 1 << 20)])
         for row in found["rows"]:
             times = [row["latency_us"][k] for k in ("min", "p50", "p90", "p99", "p99.9", "max")]
             self.assertEqual(times, sorted(times), row)

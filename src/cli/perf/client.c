@@ -12,7 +12,8 @@ const char *const rpwi_perf_op_name[PERF_OPS + 1] = {[PERF_TAG] = "tag",
 	[PERF_PUT] = "put",
 	[PERF_GET] = "get",
 	[PERF_AM] = "am",
-	[PERF_LOAN] = "loan"};
+	[PERF_LOAN] = "loan",
+	[PERF_VIEW] = "view"};
 
 /* ---- one job ---- */
 

@@ -14,8 +14,21 @@ static inline int post_send(struct perf_side *s, uint64_t i, rpw_request **f)
 
 static inline int post_recv(struct perf_side *s, uint64_t i, rpw_request **f)
 {
+	if (s->job.op == PERF_VIEW)
+		return perf_view_post(s, i, f);
 	return perf_posted(rpw_recv(s->c, s->ep, perf_buffer(s, s->in, perf_slot(s, i)),
 		s->job.size, s->client ? TAG_REPLY : TAG_DATA, ~0ull, f));
+}
+
+static inline void message_came(struct perf_side *s, uint64_t i)
+{
+	if (s->job.op == PERF_VIEW) {
+		perf_view_came(s, i);
+		return;
+	}
+	if (s->job.touch)
+		perf_read(s, perf_buffer(s, s->in, perf_slot(s, i)), s->job.size);
+	perf_arrived(s, s->in, i);
 }
 
 static int tag_lat_client(struct perf_side *s)
@@ -28,7 +41,7 @@ static int tag_lat_client(struct perf_side *s)
 		rc = rc ? rc : perf_finish(s, s->flight_in);
 		rc = rc ? rc : perf_finish(s, s->flight);
 		perf_tick(s, i, &last);
-		perf_arrived(s, s->in, i);
+		message_came(s, i);
 	}
 	return rc;
 }
@@ -40,7 +53,7 @@ static int tag_lat_server(struct perf_side *s)
 		rc = perf_finish(s, s->flight_in);
 		if (rc)
 			break;
-		perf_arrived(s, s->in, i);
+		message_came(s, i);
 		rc = post_send(s, i, s->flight);
 		if (!rc && i + 1 < s->job.n)
 			rc = post_recv(s, i + 1, s->flight_in);
@@ -113,7 +126,7 @@ static inline __attribute__((always_inline)) int in_turn(struct perf_side *s, rp
 
 static inline void sent_one(struct perf_side *s, uint64_t i) {}
 
-static inline void received_one(struct perf_side *s, uint64_t i) { perf_arrived(s, s->in, i); }
+static inline void received_one(struct perf_side *s, uint64_t i) { message_came(s, i); }
 
 static int send_many(struct perf_side *s)
 {
@@ -211,6 +224,7 @@ static const struct {
 	[PERF_GET] = {{get_lat, nothing}, {get_many, nothing}},
 	[PERF_AM] = {{am_lat, am_lat}, {send_many, recv_many}},
 	[PERF_LOAN] = {{perf_loan_lat, perf_loan_lat}, {perf_loan_send_many, perf_loan_recv_many}},
+	[PERF_VIEW] = {{tag_lat_client, tag_lat_server}, {send_many, recv_many}},
 };
 
 int perf_job_run(struct perf_side *s)

@@ -3,7 +3,10 @@
  * library hands the same memory out again: so only the number of a message is written into it while
  * the job runs, and is checked of each. A receiver keeps as many views as there are --buffers; of
  * those that are left at the end every byte is checked. With `touch` the whole message is written
- * before it is sent, and read before it counts as received. */
+ * before it is sent, and read before it counts as received.
+ *
+ * Views of ordinary messages are given back as they come; those with a pattern of their own are
+ * checked before. */
 #include "cli/perf/side.h"
 
 static rpw_view *view_of(struct perf_side *s, uint64_t i) { return &s->view[i % perf_views(s)]; }
@@ -62,7 +65,7 @@ static int loan_send(struct perf_side *s, uint64_t i, rpw_loaned *l, rpw_request
 	return perf_posted(rpw_send_loan(s->ep, l, j->size, s->client ? TAG_DATA : TAG_REPLY, f));
 }
 
-static int view_post(struct perf_side *s, uint64_t i, rpw_request **f)
+int perf_view_post(struct perf_side *s, uint64_t i, rpw_request **f)
 {
 	rpw_view *v = view_of(s, i);
 	if (v->data)
@@ -71,24 +74,35 @@ static int view_post(struct perf_side *s, uint64_t i, rpw_request **f)
 		rpw_recv_view(s->c, s->ep, s->client ? TAG_REPLY : TAG_DATA, ~0ull, v, f));
 }
 
-/* Every byte, in words. */
-static void view_read(struct perf_side *s, uint64_t i)
+void perf_read(struct perf_side *s, const void *data, uint64_t bytes)
 {
-	const rpw_view *v = view_of(s, i);
-	const unsigned char *p = v->data;
+	const unsigned char *p = data;
 	uint64_t sum = 0, word;
-	for (size_t at = 0; at + 8 <= v->length; at += 8) {
+	for (uint64_t at = 0; at + 8 <= bytes; at += 8) {
 		memcpy(&word, p + at, 8);
 		sum += word;
 	}
 	s->sum += sum;
 }
 
+void perf_view_came(struct perf_side *s, uint64_t i)
+{
+	rpw_view *v = view_of(s, i);
+	uint64_t slot = perf_slot(s, i), pattern = s->job.verify ? i + 1 : slot;
+	if (s->job.touch)
+		perf_read(s, v->data, v->length);
+	if (v->length != s->job.size)
+		s->wrong++;
+	else if (slot && slot <= s->slots)
+		perf_check(s, v->data, pattern, !s->client, 8);
+	rpw_view_release(v);
+}
+
 static int view_wait(struct perf_side *s, uint64_t i)
 {
 	int rc = perf_finish(s, s->flight_in);
 	if (!rc && s->job.touch)
-		view_read(s, i);
+		perf_read(s, view_of(s, i)->data, view_of(s, i)->length);
 	return rc;
 }
 
@@ -98,7 +112,7 @@ int perf_loan_lat(struct perf_side *s)
 {
 	uint64_t last;
 	rpw_loaned l = RPW_LOANED_INIT;
-	int rc = view_post(s, 0, s->flight_in);
+	int rc = perf_view_post(s, 0, s->flight_in);
 	rc = rc ? rc : loan_next(s, 0, &l);
 	for (uint64_t i = 0; i < s->job.n && !rc; i++) {
 		last = rpwi_perf_ticks();
@@ -114,7 +128,7 @@ int perf_loan_lat(struct perf_side *s)
 			number_check(s, i);
 		if (!rc && i + 1 < s->job.n) {
 			rc = loan_next(s, i + 1, &l);
-			rc = rc ? rc : view_post(s, i + 1, s->flight_in);
+			rc = rc ? rc : perf_view_post(s, i + 1, s->flight_in);
 		}
 	}
 	return rc;
@@ -144,7 +158,7 @@ int perf_loan_recv_many(struct perf_side *s)
 {
 	int rc = 0;
 	for (uint64_t i = 0, at = 0; i < s->job.n && !rc; i++) {
-		rc = view_post(s, i, s->flight_in);
+		rc = perf_view_post(s, i, s->flight_in);
 		rc = rc ? rc : view_wait(s, i);
 		if (!rc)
 			number_check(s, i);

@@ -31,7 +31,7 @@ static const char *const transports[] = {"shm", "verbs", "tcp", NULL};
 static const char *const peers[] = {"ucx", NULL};
 
 static const struct cli_option option[] = {
-	{"ops", 'o', CLI_CHOICES, "LIST", "what to measure: tag, put, get, am, loan, or all",
+	{"ops", 'o', CLI_CHOICES, "LIST", "what to measure: tag, put, get, am, loan, view, or all",
 		.words = rpwi_perf_op_name, .preset = "tag", CLI_INTO(struct options, op)},
 	{"sizes", 's', CLI_SIZES, "LIST",
 		"message sizes: 8,4096,1M, or a range 8..8M by powers of 4 (default 8,4096,64K,8M; "
@@ -57,7 +57,7 @@ static const struct cli_option option[] = {
 		"get from it",
 		CLI_INTO(struct options, malloc)},
 	{"touch", 0, CLI_FLAG, NULL,
-		"of loans: write every byte before it is sent, read it when it has come",
+		"tag, view, loan: write each byte before it is sent, read it when it came",
 		CLI_INTO(struct options, touch)},
 	{"core", 'c', CLI_NUMBER, "N", "run on core N (default: two cores, if without HOST)",
 		.most = 4095, CLI_INTO(struct options, core)},

@@ -17,7 +17,7 @@
 
 #define PERF_NAME "ropeway perf"
 
-enum perf_op { PERF_TAG, PERF_PUT, PERF_GET, PERF_AM, PERF_LOAN, PERF_OPS };
+enum perf_op { PERF_TAG, PERF_PUT, PERF_GET, PERF_AM, PERF_LOAN, PERF_VIEW, PERF_OPS };
 enum perf_mode { PERF_LAT, PERF_BW, PERF_MODES };
 extern const char *const rpwi_perf_op_name[PERF_OPS + 1]; /* up to a NULL */
 
@@ -34,7 +34,7 @@ struct perf_job {
 	uint64_t size, n, window, buffers, seed; /* buffers: that most messages take turns with */
 	bool verify;                             /* each message, rather than a few */
 	bool malloc; /* sends from malloc'ed memory; puts and gets reach such memory */
-	bool touch;  /* of loans: every byte is written, and read */
+	bool touch;  /* of tag, view, loan: each byte is written before, and read */
 };
 
 /* Seconds; of half a round trip, but of a get a whole one. */

@@ -70,6 +70,14 @@ void perf_fill_once(struct perf_side *s, char *data)
 	perf_fill(&s->job, data, PERF_PATTERN, s->client);
 }
 
+static bool views_make(struct perf_side *s)
+{
+	s->view = calloc(perf_views(s), sizeof(*s->view));
+	for (uint64_t i = 0; s->view && i < perf_views(s); i++)
+		s->view[i] = (rpw_view)RPW_VIEW_INIT;
+	return s->view;
+}
+
 static int loans_make(struct perf_side *s)
 {
 	const struct perf_job *j = &s->job;
@@ -79,12 +87,9 @@ static int loans_make(struct perf_side *s)
 		 fewest = perf_views(s) + 2 + window, n = fewest + window;
 	rpw_loaned *l = calloc(n, sizeof(*l));
 	int rc = 0;
-	s->view = calloc(perf_views(s), sizeof(*s->view));
 	s->filled = calloc(PERF_FILLED, sizeof(*s->filled));
-	if (!l || !s->view || !s->filled)
+	if (!l || !views_make(s) || !s->filled)
 		rc = RPW_ERR_NO_MEMORY;
-	for (uint64_t i = 0; i < perf_views(s) && !rc; i++)
-		s->view[i] = (rpw_view)RPW_VIEW_INIT;
 	for (; got < n && !rc; got++) {
 		l[got] = (rpw_loaned)RPW_LOANED_INIT;
 		rc = rpw_loan(s->ep, j->size, 0, 0, &l[got]);
@@ -184,6 +189,8 @@ int perf_buffers_make(struct perf_side *s)
 		return RPW_ERR_NO_MEMORY;
 	if (j->op == PERF_LOAN)
 		return loans_make(s);
+	if (j->op == PERF_VIEW && !views_make(s))
+		return RPW_ERR_NO_MEMORY;
 	for (uint64_t slot = 1; slot <= s->slots && !j->verify; slot++)
 		perf_fill(j, perf_buffer(s, s->out, slot), slot, s->client);
 	if (!perf_one_sided(j))

@@ -3,7 +3,7 @@
  *
  * side.c    its memory, patterns, waiting, what callbacks count
  * jobs.c    the jobs: messages and waits of both sides, where the clock is read
- * lend.c    those of loaned messages
+ * lend.c    those of loaned messages, and of views of others
  * client.c  the side that decides, and makes the figures
  * serve.c   the side that answers
  *
@@ -94,7 +94,7 @@ struct perf_side {
 	uint64_t got, last_ns; /* active messages and notifications; when something came last */
 	uint64_t checked, wrong;
 	uint32_t *ticks; /* of each round trip */
-	rpw_view *view;  /* of loans: those that are kept */
+	rpw_view *view;  /* those that are kept */
 	void **filled;   /* PERF_FILLED: addresses of loans that are */
 	uint64_t sum;    /* of what was read, so that it is */
 };
@@ -137,11 +137,16 @@ int perf_job_run(struct perf_side *s);
 int perf_warm_up(struct perf_side *s);
 void perf_job_check(struct perf_side *s);
 
-/* ---- lend.c: loaned messages ---- */
+/* ---- lend.c: loaned messages, and views ---- */
 void perf_loans_check(struct perf_side *s);
 int perf_loan_lat(struct perf_side *s);
 int perf_loan_send_many(struct perf_side *s);
 int perf_loan_recv_many(struct perf_side *s);
+/* Every byte. */
+void perf_read(struct perf_side *s, const void *data, uint64_t bytes);
+/* An ordinary message, where it lies; and that it was. */
+int perf_view_post(struct perf_side *s, uint64_t i, rpw_request **f);
+void perf_view_came(struct perf_side *s, uint64_t i);
 
 /* ---- what the jobs do between two looks at the clock ---- */
 
@@ -163,8 +168,11 @@ static inline uint64_t perf_slot(const struct perf_side *s, uint64_t message)
 	return turn ? s->slots + 1 + turn : 0; /* behind those of their own */
 }
 
-/* Views that a receiver of loans keeps. */
-static inline uint64_t perf_views(const struct perf_side *s) { return s->job.buffers; }
+/* Views that a receiver keeps. */
+static inline uint64_t perf_views(const struct perf_side *s)
+{
+	return s->job.op == PERF_VIEW ? s->job.window : s->job.buffers;
+}
 
 static inline char *perf_buffer(const struct perf_side *s, char *base, uint64_t slot)
 {
@@ -178,6 +186,8 @@ static inline const char *perf_outgoing(struct perf_side *s, uint64_t message)
 	char *b = perf_buffer(s, s->out, slot);
 	if (s->job.verify)
 		perf_fill(&s->job, b, message + 1, s->client);
+	else if (RPWI_UNLIKELY(s->job.touch) && (!slot || slot > s->slots))
+		memset(b, (int)message, s->job.size);
 	return b;
 }
 
