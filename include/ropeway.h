@@ -530,7 +530,8 @@ typedef struct {
 	}
 
 /* [context] Receives a message as rpw_recv does, of any length, where it lies: loans, and messages
- * that came in shared memory, in the sender's memory; others in memory of the library's.
+ * that came in shared memory, in the sender's memory; others in memory of the library's, as much as
+ * the sender says (rpw_probe shows how much before).
  * view      filled on completion, so it must exist until then. To be released; after an error there
  *           is none.
  * Gives as rpw_recv. The request: also RPW_ERR_NO_MEMORY. */
