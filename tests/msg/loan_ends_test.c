@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* loan_ends_test.c - ends of a process that loans, receives and keeps views, again and again, at a
- * random moment. loan_ends_test [TRANSPORT].
+ * random moment; ordinary messages, too, are received as views. loan_ends_test [TRANSPORT].
  *
  * The peer is killed, executes another program, forks a child that outlives it, or exits with all
  * that it has. This side forks in between, and its children give back their copies. Each side reads
@@ -48,7 +48,9 @@ struct slot {
 };
 struct held {
 	struct slot slot[VIEWS];
-	rpw_loaned loan; /* filled, and not sent yet */
+	rpw_loaned loan;      /* filled, and not sent yet */
+	rpw_request *sending; /* an ordinary message, from `out` */
+	char out[LEN];
 	size_t len;
 	unsigned came;
 };
@@ -67,6 +69,18 @@ static void loan_turn(rpw_endpoint *ep, struct held *h, struct rng *rng)
 	h->loan = (rpw_loaned)RPW_LOANED_INIT;
 	if (!rpw_loan(ep, h->len, 0, 0, &h->loan))
 		pattern_fill(h->loan.data, h->len, h->len);
+}
+
+/* An ordinary message, when the one before is done. */
+static void send_turn(rpw_endpoint *ep, struct held *h, struct rng *rng)
+{
+	size_t len = rng_below(rng, LEN - 8) + 8;
+	if (h->sending && rpw_request_test(h->sending, NULL) == RPW_IN_PROGRESS)
+		return;
+	rpw_request_destroy(h->sending);
+	h->sending = NULL;
+	pattern_fill(h->out, len, len);
+	rpw_send(ep, h->out, len, 1, &h->sending);
 }
 
 /* One step of one view; false: it has changed. */
@@ -171,8 +185,10 @@ static void peer(const char *address, uint64_t seed, enum fate fate, const int a
 		rpw_context_progress(c);
 		if (h.came && !turns--)
 			meets(fate, c, &h, alive);
-		if (rng_one_in(&rng, 2))
+		if (rng_one_in(&rng, 3))
 			loan_turn(ep, &h, &rng);
+		else if (rng_one_in(&rng, 3))
+			send_turn(ep, &h, &rng);
 		else if (!view_turn(c, ep, &h, &rng))
 			_exit(READS_WRONG);
 	}
@@ -208,6 +224,7 @@ static void hold_on(struct held *h, struct rng *rng)
 		} else
 			kept_release(&s->view);
 	}
+	rpw_request_destroy(h->sending);
 	if (h->loan.data) {
 		assert_int_equal(pattern_wrong(h->loan.data, h->len, h->len), h->len);
 		assert_int_equal(rpw_loan_return(&h->loan), RPW_OK);
@@ -230,6 +247,8 @@ static void until_the_endpoint_ends(
 			fork_turn(c, &h, rng_one_in(rng, 2));
 		if (rng_one_in(rng, 3))
 			loan_turn(ep, &h, rng);
+		if (rng_one_in(rng, 3))
+			send_turn(ep, &h, rng);
 		assert_true(view_turn(c, ep, &h, rng));
 		assert_int_equal(rpw_endpoint_info(ep, &i), RPW_OK);
 		assert_true(i.loan_bytes <= i.loan_bytes_max);
