@@ -203,7 +203,7 @@ static bool shares_slot(struct lane_writer *w, const struct rpwi_txpkt *t, uint6
 	bool ack = rpwi_pkt_ask_ack(bth, false);
 	if (w->held == w->pos || w->ref_end != w->pos || addr != run->addr ||
 		t->payload_len != run->len || t->hdr_len != RPWI_BTH_LEN ||
-		memcmp(bth, run->bth, sizeof(bth)) || w->ref[at].len + run->len > LANE_PULL_BYTES)
+		memcmp(bth, run->bth, sizeof(bth)) || w->ref[at].len + run->len > LANE_REF_BYTES)
 		return false;
 	rpwi_pkt_follow(run->bth, 1);
 	run->addr += run->len;
@@ -396,13 +396,13 @@ static uint32_t more_of(const struct lane_slot *s) { return s->bulk & ~LANE_REF_
 static bool is_ref(const struct lane_slot *s)
 {
 	return s->kind == LANE_REF && s->len && s->len <= RPWI_MTU_MAX &&
-	       more_of(s) < LANE_PULL_BYTES / s->len && s->hdr_len >= RPWI_BTH_LEN &&
+	       more_of(s) < LANE_REF_BYTES / s->len && s->hdr_len >= RPWI_BTH_LEN &&
 	       s->hdr_len <= LANE_REF_HDR_BYTES;
 }
 
 /* What is to be pulled, and where to: pieces of the same length on both sides. */
 struct pull {
-	struct lane_span from[LANE_PULL_PACKETS], to[LANE_PULL_PACKETS];
+	struct lane_span from[LANE_PULL_SLOTS], to[LANE_PULL_SLOTS];
 	unsigned n;
 };
 
@@ -411,7 +411,7 @@ static void run_of(struct lane_reader *r, struct pull *x)
 {
 	unsigned n = 0;
 	uint8_t *bounce = r->bounce;
-	for (uint32_t bytes = 0, len; n < LANE_PULL_PACKETS; n++) {
+	for (uint32_t bytes = 0, len; n < LANE_PULL_SLOTS; n++) {
 		uint64_t pos = r->pos + n;
 		struct lane_slot *at = &r->mem->slot[pos % LANE_SLOTS], s;
 		if (atomic_load_explicit(&at->seq, memory_order_acquire) != lap(pos))
