@@ -497,7 +497,7 @@ static bool pull(void *arg, const struct lane_span *to, const struct lane_span *
 {
 	struct rpwi_lane *l = arg;
 	uint64_t began_ns = rpwi_now_ns();
-	struct iovec there[LANE_PULL_PACKETS + 1], here[LANE_PULL_PACKETS + 1];
+	struct iovec there[LANE_PULL_SLOTS + 1], here[LANE_PULL_SLOTS + 1];
 	size_t bytes;
 	unsigned nthere = pieces_of(there, from, n, &bytes), nhere = pieces_of(here, to, n, &bytes);
 	bool good = rpwi_lane_peer_readv(&l->peer, here, nhere, there, nthere, bytes);

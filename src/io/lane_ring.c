@@ -112,6 +112,14 @@ static inline void fetch_to_write(const void *line)
 #endif
 }
 
+/* The reader had them last: asked for together they come sooner than by stores, one after the other
+ * (a bare ring of 512 KiB: 12 -> 16 GB/s). */
+static void lines_to_write(const uint8_t *at, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i += LANE_LINE)
+		fetch_to_write(at + i);
+}
+
 void rpwi_lane_writer_expects(const struct lane_writer *w, unsigned n)
 {
 	for (uint64_t at = w->pos; at != w->pos + n; at++)
@@ -203,7 +211,7 @@ static bool shares_slot(struct lane_writer *w, const struct rpwi_txpkt *t, uint6
 	bool ack = rpwi_pkt_ask_ack(bth, false);
 	if (w->held == w->pos || w->ref_end != w->pos || addr != run->addr ||
 		t->payload_len != run->len || t->hdr_len != RPWI_BTH_LEN ||
-		memcmp(bth, run->bth, sizeof(bth)) || w->ref[at].len + run->len > LANE_PULL_BYTES)
+		memcmp(bth, run->bth, sizeof(bth)) || w->ref[at].len + run->len > LANE_REF_BYTES)
 		return false;
 	rpwi_pkt_follow(run->bth, 1);
 	run->addr += run->len;
@@ -296,6 +304,7 @@ bool rpwi_lane_writer_packet(struct lane_writer *w, const struct lane_way *way,
 	} else {
 		s->kind = LANE_BULK;
 		s->bulk = bulk_place(&bulk_pos, t->payload_len);
+		lines_to_write(w->mem->bulk + s->bulk, t->payload_len);
 		gather(w->mem->bulk + s->bulk, parts, t->iov_count);
 	}
 	written(w, bulk_pos, (struct lane_ref){0});
@@ -396,13 +405,13 @@ static uint32_t more_of(const struct lane_slot *s) { return s->bulk & ~LANE_REF_
 static bool is_ref(const struct lane_slot *s)
 {
 	return s->kind == LANE_REF && s->len && s->len <= RPWI_MTU_MAX &&
-	       more_of(s) < LANE_PULL_BYTES / s->len && s->hdr_len >= RPWI_BTH_LEN &&
+	       more_of(s) < LANE_REF_BYTES / s->len && s->hdr_len >= RPWI_BTH_LEN &&
 	       s->hdr_len <= LANE_REF_HDR_BYTES;
 }
 
 /* What is to be pulled, and where to: pieces of the same length on both sides. */
 struct pull {
-	struct lane_span from[LANE_PULL_PACKETS], to[LANE_PULL_PACKETS];
+	struct lane_span from[LANE_PULL_SLOTS], to[LANE_PULL_SLOTS];
 	unsigned n;
 };
 
@@ -411,7 +420,7 @@ static void run_of(struct lane_reader *r, struct pull *x)
 {
 	unsigned n = 0;
 	uint8_t *bounce = r->bounce;
-	for (uint32_t bytes = 0, len; n < LANE_PULL_PACKETS; n++) {
+	for (uint32_t bytes = 0, len; n < LANE_PULL_SLOTS; n++) {
 		uint64_t pos = r->pos + n;
 		struct lane_slot *at = &r->mem->slot[pos % LANE_SLOTS], s;
 		if (atomic_load_explicit(&at->seq, memory_order_acquire) != lap(pos))

@@ -53,9 +53,10 @@ enum {
 	LANE_MAGIC = 0x6c616e65,
 	LANE_VERSION = 6,
 	LANE_REF_HDR_BYTES = 36,   /* headers beside an address */
-	LANE_PULL_BYTES = 1 << 16, /* at once */
-	LANE_PULL_PACKETS = 64,    /* likewise */
-	LANE_BOUNCE_BYTES = LANE_PULL_BYTES + LANE_PULL_PACKETS * RPWI_COPY_WAY_MORE,
+	LANE_REF_BYTES = 1 << 16,  /* of one slot, all of its packets */
+	LANE_PULL_BYTES = 1 << 18, /* at once */
+	LANE_PULL_SLOTS = 64,      /* likewise */
+	LANE_BOUNCE_BYTES = LANE_PULL_BYTES + LANE_PULL_SLOTS * RPWI_COPY_WAY_MORE,
 	LANE_REF_MIN_BYTES = 1 << 14, /* a batch with less is copied */
 };
 
@@ -244,7 +245,7 @@ struct lane_reader {
 		const uint8_t *at;
 		uint32_t len; /* of all its packets */
 		bool lost;
-	} pulled[LANE_PULL_PACKETS]; /* of the slots from pull_pos on */
+	} pulled[LANE_PULL_SLOTS]; /* of the slots from pull_pos on */
 	uint64_t pull_pos;
 	unsigned npulled;
 	uint64_t pos, told; /* slots taken; of those, `taken` in the memory says so many */
