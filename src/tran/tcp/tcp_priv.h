@@ -107,7 +107,7 @@ struct tcp_stream {
 	struct tcp_bundle *bundle; /* NULL: a stranger, or one that lingers */
 	struct rpwi_list link;     /* strangers, or the dead */
 	struct rpwi_list sending;  /* of t->sending */
-	struct rpwi_list unread;   /* of t->unread: TLS has bytes that epoll does not know of */
+	struct rpwi_list unread;   /* of t->unread: it has bytes that epoll does not know of */
 	struct tcp_tls *tls;       /* NULL: bytes go in the clear */
 	enum tcp_stream_state state;
 	int fd;
@@ -135,6 +135,7 @@ struct tcp_stream {
 	uint64_t wait_since_ns, wait_until_ns;
 	unsigned looks;              /* since it waits */
 	unsigned in_vain, not_again; /* how often none came; so many frames do not wait */
+	bool enough; /* taken apart in this round: receives may be posted before the next */
 
 	/* to be sent: tx first, unless a message of bulk data is half sent */
 	uint8_t *tx;
