@@ -49,6 +49,7 @@ enum {
 };
 
 struct link;
+struct link_chunk;
 struct link_kept;
 
 /* In what owns the body of a frame: from a send that kept it until `delivered`, link_forget or
@@ -90,6 +91,8 @@ struct link_group {
 	uint32_t pool,
 		pool_free; /* units of unexpected memory: in all, and not granted to a link yet */
 	uint64_t waited_for_room;
+	struct rpwi_list *spare;   /* kept frames that are free */
+	struct link_chunk *chunks; /* where they are */
 	/* links that owe an acknowledgement which a request of the peer's waits for */
 	struct rpwi_list late;
 };
@@ -148,6 +151,8 @@ struct frame {
 };
 
 void link_init(struct link *l, struct link_group *group);
+/* No link of it is left. */
+void link_group_fini(struct link_group *group);
 /* Nothing goes or comes any more: frames kept and owed are dropped, without up-calls. */
 void link_end(struct link *l);
 /* After link_end: it leaves its group, with what it was granted. */

@@ -498,6 +498,7 @@ static void run(void)
 		channel_empty(&s->out);
 		link_end(&s->link);
 		link_fini(&s->link);
+		link_group_fini(&s->group);
 		if (s->group.pool_free != s->group.pool || s->group.links)
 			fail("the pool is not whole", s->group.pool_free, s->group.pool);
 		if (s->link.log_frames || s->link.log_bytes || s->link.log_kept)
