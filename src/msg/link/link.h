@@ -97,7 +97,8 @@ struct link_group {
 	struct rpwi_list late;
 };
 
-/* The first lines are what every message touches. */
+/* Three lines of a core's cache, which its owner has to align: what each message touches, what each
+ * counted frame does, and what its sender looks at. With a thousand links they are what counts. */
 struct link {
 	/* The path; NULL before the first. */
 	const struct tran_ops *ops;
@@ -112,24 +113,30 @@ struct link {
 	uint32_t tx_used, tx_limit;
 	/* By the peer; granted; said to be granted. */
 	uint32_t rx_used, rx_limit, rx_told;
-	uint32_t window, needed;     /* needed: the peer waits for so many */
+	uint32_t window, needed; /* needed: the peer waits for so many */
+	uint32_t unacked_bytes;
+	struct link_group *group;
+
 	uint64_t tx_count, rx_count; /* counted frames */
 	uint64_t acked;              /* of ours, by the peer */
 	uint64_t ack_said;           /* of theirs, by us */
-	size_t unacked_bytes;
-	struct link_group *group;
-	/* The owner's, of what it has not begun to send: here it is only looked at whether it is
-	 * empty. */
-	struct rpwi_list queue;
-	struct rpwi_list replies, log, late;
-	size_t log_bytes, log_frames, log_kept, reply_count;
-	struct rpwi_list *resending; /* the next of log to be sent again, */
-	size_t resent;               /* of whose body so much has gone in parts */
+	struct rpwi_list log;
+	uint32_t log_bytes, log_frames;
 	struct {
 		uint8_t *p;
 		size_t len;
 	} parts; /* of a body, from the peer */
+
+	struct rpwi_list *resending; /* the next of log to be sent again, */
+	/* The owner's, of what it has not begun to send: here it is only looked at whether it is
+	 * empty. */
+	struct rpwi_list queue;
+	struct rpwi_list replies, late;
+	size_t resent; /* of the body of what is sent again so much has gone in parts */
+	size_t log_kept, reply_count;
 };
+_Static_assert(offsetof(struct link, tx_count) == 64 && offsetof(struct link, parts.len) == 128,
+	"lines of a core's cache");
 
 /* A frame to be sent. `extra` follows the head: at most LINK_EXTRA_MAX bytes. */
 struct frame {

@@ -151,10 +151,11 @@ struct tcp_stream {
 enum tcp_ep_state { TCP_EP_MADE, TCP_EP_STARTED, TCP_EP_UP, TCP_EP_FAILED, TCP_EP_CLOSED };
 
 struct tcp_ep {
-	struct tran_ep base;
+	_Alignas(64) struct tran_ep base;
 	struct tcp_bundle *bundle; /* asked to attach it, or attached; NULL: none yet, or no more */
 	enum tcp_ep_state state;
 	uint32_t number; /* generation and slot: frames to one that was closed find nobody */
+	uint32_t to;     /* peer.number, which each frame has */
 	bool active, was_up, peer_left, same_host, keyed;
 	uint32_t claim; /* of a passive one: the number of the endpoint that asked */
 	/* of the bundle: members; wait for room; have bulk data to send */
