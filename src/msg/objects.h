@@ -53,7 +53,7 @@ enum {
 	REST_MS_MOST = 500,
 	SILENT_MS = 10000, /* a peer that came to a listener and does not say which path it wants */
 	ARRIVE_MS = 30000, /* ... nor comes up with any, however often it chooses */
-	ARRIVING_MAX = 1024,   /* such peers at once, for each context */
+	ARRIVING_MAX = 1024,   /* such peers at once, for each context: the next wait */
 	DRAIN_MS = 500,        /* after a peer's goodbye, for what it sent before */
 	BOOT_EVERY_NS = 50000, /* a busy context looks after the control path so often */
 	SPIN_NS = 30000,       /* rpw_request_wait polls so long before it sleeps */
