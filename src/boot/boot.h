@@ -41,6 +41,9 @@ struct boot_up {
 	/* The connection ended: RPW_ERR_PEER_GONE (closed, reset, keep-alive unanswered),
 	 * RPW_ERR_PROTOCOL. No further up-calls. */
 	void (*gone)(void *conn_user, const struct rpwi_error *e);
+	/* Is there no room for one more peer beside `coming`, of whom `accepted` is still to tell?
+	 * Then the next wait in the kernel's backlog. NULL: there always is. */
+	bool (*is_full)(void *user, unsigned coming);
 };
 
 /* 0 or an error */

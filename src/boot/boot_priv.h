@@ -29,6 +29,7 @@ enum {
 	LINGER_MS = 1000, /* how long boot_close goes on sending */
 	ACCEPTS_MAX = 32, /* new connections a round: those that are there say their hello first */
 	PAUSE_MS = 100,   /* when no descriptor is left, until the listener tries again */
+	FULL_MS = 10,     /* likewise, while the callee has no room for a peer */
 	GRACE_MS = 200,   /* so long the oldest stranger stays, however many come after it */
 	LOG_LINES_MAX = 10, /* about strangers, each second */
 	/* handshakes with a key that we are in at once, each at most TURN_MS: malloc keeps what a

@@ -240,9 +240,15 @@ static void look_away(struct boot_listener *l, uint64_t until_ns)
 }
 
 /* A thousand good peers may come at once: while all places are taken, the next wait in the kernel's
- * backlog until one is free, or the oldest had the time that a good peer needs. */
+ * backlog until one is free, or the oldest had the time that a good peer needs. So they do while
+ * the callee has no room for another. */
 static bool waits_for_a_place(struct boot_listener *l)
 {
+	const struct boot *b = l->b;
+	if (b->up->is_full && b->up->is_full(b->user, l->nstrangers)) {
+		look_away(l, rpwi_now_ns() + FULL_MS * RPWI_NS_PER_MS);
+		return true;
+	}
 	if (l->nstrangers < BOOT_STRANGERS_MAX)
 		return false;
 	const struct boot_conn *oldest =

@@ -342,6 +342,12 @@ static void boot_accepted(void *user, void *listener_user, struct boot_conn *con
 		ep_doom(ep, RPW_ERR_LIMIT, "too many peers are connecting at once");
 }
 
+static bool boot_is_full(void *user, unsigned coming)
+{
+	const rpw_context *c = user;
+	return c->arriving + coming >= ARRIVING_MAX;
+}
+
 static void boot_connected(void *user, const struct rpwi_error *e)
 {
 	rpw_endpoint *ep = user;
@@ -592,7 +598,8 @@ static void boot_gone(void *user, const struct rpwi_error *e)
 		msg_todo(ep, TODO_FAIL);
 }
 
-const struct boot_up connect_boot_up = {boot_accepted, boot_connected, boot_message, boot_gone};
+const struct boot_up connect_boot_up = {
+	boot_accepted, boot_connected, boot_message, boot_gone, boot_is_full};
 
 void connect_cancel(rpw_request *r) { ep_doom(r->ep, RPW_ERR_CANCELED, "connecting was canceled"); }
 

@@ -285,6 +285,7 @@ static void context_free(rpw_context *c)
 	match_fini(&c->unexpected);
 	unexpected_indexes_free(c);
 	req_chunks_free(c);
+	link_group_fini(&c->links);
 	rpwi_slots_fini(&c->numbers);
 	free(c->listed);
 	rpwi_slots_fini(&c->regions);

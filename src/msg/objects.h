@@ -53,7 +53,7 @@ enum {
 	REST_MS_MOST = 500,
 	SILENT_MS = 10000, /* a peer that came to a listener and does not say which path it wants */
 	ARRIVE_MS = 30000, /* ... nor comes up with any, however often it chooses */
-	ARRIVING_MAX = 1024,   /* such peers at once, for each context */
+	ARRIVING_MAX = 1024,   /* such peers at once, for each context: the next wait */
 	DRAIN_MS = 500,        /* after a peer's goodbye, for what it sent before */
 	BOOT_EVERY_NS = 50000, /* a busy context looks after the control path so often */
 	SPIN_NS = 30000,       /* rpw_request_wait polls so long before it sleeps */
@@ -246,19 +246,22 @@ enum ep_todo {
 };
 
 struct rpw_endpoint {
-	rpw_context *c;
+	/* a line of a core's cache, and those of the link: all that a small message touches */
+	_Alignas(64) rpw_context *c;
 	uint8_t state, todo;
 	bool active, accepted, rma_dirty, describe, bye_heard, gone_heard, peer_ready, self_ready;
+	bool shut; /* rpw_endpoint_shutdown: nothing more can be posted */
 	size_t eager_max;
-	struct link link; /* with the path */
-	unsigned settle_under_way, atomics;
+	uint64_t id;
 	/* the receive into which a long frame is being written: tag_place; or NULL */
 	rpw_request *placing;
-	struct rpwi_list active_list, fetching, settling, unexpected, objects, ams, receives,
-		object_receives, work;
-	size_t posted;
-	uint64_t id;
+	struct rpwi_list receives;
+	struct link link; /* with the path */
 	/* the rest */
+	unsigned settle_under_way, atomics;
+	struct rpwi_list active_list, fetching, settling, unexpected, objects, ams, object_receives,
+		work;
+	size_t posted;
 	bool path_broken, was_up;
 	bool moved; /* remote memory, over this path */
 	/* Paths that broke. */
@@ -271,7 +274,6 @@ struct rpw_endpoint {
 		 * when the last one broke; and when this one came up */
 		uint64_t again_tx, again_rx, mark_tx, mark_rx, up_ns;
 	} lost;
-	bool shut;                /* rpw_endpoint_shutdown: nothing more can be posted */
 	bool shutting, peer_shut; /* it is under way; the peer's is over */
 	bool orderly;             /* it ended as the peer's program, or both, wished */
 	/* the peer closed when it had taken everything: there is nothing to flush */
@@ -305,6 +307,8 @@ struct rpw_endpoint {
 	rpw_endpoint_closed_fn closed_fn;
 	void *closed_arg, *user;
 };
+
+_Static_assert(offsetof(struct rpw_endpoint, link) == 64, "lines of a core's cache");
 
 struct rpw_listener {
 	rpw_context *c;

@@ -22,7 +22,7 @@
 
 #include <stdlib.h>
 
-enum { OTHER = CLASSES_MAX - 1, SEND_IOV_MAX = 8 };
+enum { OTHER = CLASSES_MAX - 1, SEND_IOV_MAX = 8, KEPT_SMALL = 32 };
 
 /* ---- posted receives ---- */
 
@@ -305,11 +305,11 @@ static void fetch(rpw_request *r, rpw_endpoint *ep, uint64_t tag, struct rts *rt
 /* A program that keeps a few receives posted gets the chance to post them again, before more comes
  * that would have to be kept for it: a kept message is copied twice, which makes the receiver
  * slower than its sender, so that it never catches up. So a round of progress ends when the last
- * posted receive has been filled, or with a message that nobody waits for. Short ones cost little
- * either way. */
+ * posted receive has been filled, or with a message that nobody waits for. A short one costs little
+ * either way; thousands of them do not fit into a core's cache, so each KEPT_SMALL-th ends it. */
 static inline void round_ends(rpw_endpoint *ep, size_t len)
 {
-	if (len > EAGER_SMALL)
+	if (len > EAGER_SMALL || !(ep->c->stat.unexpected % KEPT_SMALL))
 		ep->c->kept_one = true;
 }
 
@@ -322,8 +322,9 @@ void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 	if (RPWI_LIKELY(r != NULL)) {
 		deliver(r, ep, tag, body, len);
 		credit_return(&ep->link, credit_units(len));
-		if (rpwi_list_empty(&ep->receives) && rpwi_list_empty(&ep->c->any_receives))
-			round_ends(ep, len);
+		if (len > EAGER_SMALL && rpwi_list_empty(&ep->receives) &&
+			rpwi_list_empty(&ep->c->any_receives))
+			ep->c->kept_one = true;
 		return;
 	}
 	struct unexpected *u = unexpected_new(ep, len);

@@ -347,13 +347,15 @@ struct tran {
 	struct emulated *emulated;
 };
 struct tran_ep {
+	char path[192]; /* for people: "4 streams to 10.0.0.2", "rpw_eth0, GID 1 ..., MTU 1024" */
+	bool closed;    /* of a transport that is emulated for: nothing more is asked for */
+	struct tran_limits limits;
+	/* a line of a core's cache, with the first of what follows in a transport's own */
+	struct emulated_ep *emulated;
 	struct tran *tran;
 	void *user;
-	struct tran_limits limits;
-	struct emulated_ep *emulated;
-	bool closed;    /* of a transport that is emulated for: nothing more is asked for */
-	char path[192]; /* for people: "4 streams to 10.0.0.2", "rpw_eth0, GID 1 ..., MTU 1024" */
 };
+_Static_assert(offsetof(struct tran_ep, emulated) == 256, "a line of a core's cache");
 struct tran_mem {
 	void *addr;
 	size_t len;

@@ -169,6 +169,10 @@ static void dial(struct boot_conn *c)
 		struct boot_listener *l = RPWI_CONTAINER_OF(n, struct boot_listener, all);
 		if (l->port != c->port)
 			continue;
+		if (l->b->up->is_full && l->b->up->is_full(l->b->user, 0)) {
+			c->told = false; /* it waits */
+			return;
+		}
 		struct boot_conn *p = conn_new(l->b);
 		p->told = true;
 		p->peer = c;
@@ -191,7 +195,7 @@ static unsigned conn_progress(struct boot_conn *c)
 	if (!c->told) {
 		c->told = true;
 		dial(c);
-		return 1;
+		return c->told;
 	}
 	while (!rpwi_list_empty(&c->in)) {
 		struct message *m = RPWI_CONTAINER_OF(c->in.next, struct message, link);

@@ -322,11 +322,44 @@ static void a_thousand_with_a_key(void **state)
 	unlink(file);
 }
 
+static void on_accept_one_more(rpw_listener *l, rpw_endpoint *ep, void *arg) { accepted++; }
+
+/* More than may arrive at once (ARRIVING_MAX): the next wait, and none is refused. */
+static void all_at_once(void **state)
+{
+	enum { MANY = 2500 };
+	static rpw_endpoint *ep[MANY];
+	static rpw_request *r[MANY];
+	rpw_context *a = context(), *b = context();
+	rpw_endpoint_options o = {.size = sizeof(o), .timeout_ms = PATIENCE_MS};
+	rpw_listener *l;
+	char address[64];
+	accepted = 0;
+	assert_int_equal(
+		rpw_listener_create(b, "127.0.0.1:0", on_accept_one_more, NULL, &l), RPW_OK);
+	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(l));
+	for (unsigned i = 0; i < MANY; i++)
+		assert_true(rpw_endpoint_create(a, address, &o, &ep[i], &r[i]) >= 0);
+	for (unsigned done = 0; done < MANY;) {
+		rpw_context_progress(a);
+		rpw_context_progress(b);
+		int rc = rpw_request_test(r[done], NULL);
+		if (rc == RPW_IN_PROGRESS)
+			continue;
+		assert_int_equal(rc, RPW_OK);
+		rpw_request_destroy(r[done++]);
+	}
+	while (accepted < MANY)
+		rpw_context_progress(b);
+	rpw_context_destroy(a);
+	rpw_context_destroy(b);
+}
+
 int main(void)
 {
 	static const char *const transports[] = {"shm", "tcp"};
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_thousand), cmocka_unit_test(a_thousand_with_a_key)};
+	static const struct CMUnitTest tests[] = {cmocka_unit_test(a_thousand),
+		cmocka_unit_test(a_thousand_with_a_key), cmocka_unit_test(all_at_once)};
 	const char *only = getenv("MSG_TRANSPORT");
 	struct rlimit files;
 	getrlimit(RLIMIT_NOFILE, &files);

@@ -65,8 +65,8 @@ void state_dump(rpw_context *c, unsigned id)
 				: (double)(int64_t)(ep->next.deadline_ns - now) / 1e9,
 			ep->next.last_why);
 		fprintf(stderr,
-			"soak:       sent %llu, acknowledged %llu, came %llu, said %llu; log %zu "
-			"frames, %zu bytes%s; %zu replies; credit %d left%s; granted "
+			"soak:       sent %llu, acknowledged %llu, came %llu, said %llu; log %u "
+			"frames, %u bytes%s; %zu replies; credit %d left%s; granted "
 			"%d, told %d, needed %u of %u\n",
 			(unsigned long long)ep->link.tx_count, (unsigned long long)ep->link.acked,
 			(unsigned long long)ep->link.rx_count,

@@ -12,11 +12,19 @@ struct link_kept {
 	struct rpwi_list link;
 	struct frame_head head;
 	uint16_t extra;         /* of the head, beyond frame_head: the first bytes of body */
-	bool anew;              /* the body is made anew for each path */
-	bool borrowed;          /* the body is, or was, its owner's */
+	bool anew : 1;          /* the body is made anew for each path */
+	bool borrowed : 1;      /* the body is, or was, its owner's */
+	bool pooled : 1;        /* goes to group->spare */
 	uint32_t len;           /* of body here, or of the owner's */
 	struct link_keep *keep; /* NULL: copied, or its owner has forgotten it */
 	uint8_t body[];
+};
+
+/* What most frames need, a line of a core's cache each. */
+enum { POOLED_BYTES = 64, POOLED_BODY = POOLED_BYTES - sizeof(struct link_kept), CHUNK = 63 };
+struct link_chunk {
+	_Alignas(POOLED_BYTES) struct link_chunk *next;
+	_Alignas(POOLED_BYTES) uint8_t kept[CHUNK][POOLED_BYTES];
 };
 
 /* An answer that did not go at once. */
@@ -57,11 +65,64 @@ void link_breach(struct link *l, const char *fmt, ...)
 
 /* ---- what is kept ---- */
 
-static struct link_kept *kept_new(
-	const struct frame *f, const struct frame_head *h, struct link_keep *keep)
+static bool spares_make(struct link_group *g)
+{
+	struct link_chunk *c = aligned_alloc(_Alignof(struct link_chunk), sizeof(*c));
+	if (!c)
+		return false;
+	c->next = g->chunks;
+	g->chunks = c;
+	for (int i = 0; i < CHUNK; i++) {
+		struct link_kept *k = (struct link_kept *)c->kept[i];
+		k->link.next = g->spare;
+		g->spare = &k->link;
+	}
+	return true;
+}
+
+/* The one that was freed last is in the cache. */
+static struct link_kept *kept_of(struct link_group *g, size_t body)
+{
+	bool pooled = body <= POOLED_BODY;
+	struct link_kept *k;
+	if (RPWI_LIKELY(pooled)) {
+		if (RPWI_UNLIKELY(!g->spare) && !spares_make(g))
+			return NULL;
+		k = RPWI_CONTAINER_OF(g->spare, struct link_kept, link);
+		g->spare = k->link.next;
+	} else {
+		k = malloc(sizeof(*k) + body);
+	}
+	if (k)
+		k->pooled = pooled;
+	return k;
+}
+
+static void kept_free(struct link_group *g, struct link_kept *k)
+{
+	if (!k || !k->pooled) {
+		free(k);
+		return;
+	}
+	k->link.next = g->spare;
+	g->spare = &k->link;
+}
+
+void link_group_fini(struct link_group *g)
+{
+	for (struct link_chunk *c = g->chunks, *next; c; c = next) {
+		next = c->next;
+		free(c);
+	}
+	g->chunks = NULL;
+	g->spare = NULL;
+}
+
+static struct link_kept *kept_new(struct link_group *g, const struct frame *f,
+	const struct frame_head *h, struct link_keep *keep)
 {
 	size_t copied = keep ? 0 : f->len;
-	struct link_kept *k = malloc(sizeof(*k) + f->extra_len + copied);
+	struct link_kept *k = kept_of(g, f->extra_len + copied);
 	if (!k)
 		return NULL;
 	k->head = *h;
@@ -111,7 +172,7 @@ static void log_drop(struct link *l)
 	l->log_frames--;
 	l->log_kept -= k->borrowed;
 	struct link_keep *keep = k->keep;
-	free(k);
+	kept_free(l->group, k);
 	if (keep) {
 		keep->in = NULL;
 		l->group->up->delivered(keep);
@@ -136,7 +197,7 @@ static int kept_until_acknowledged(
 	struct link_keep *keep = f->keep && (f->anew || f->len > LOG_COPY_MAX) ? f->keep : NULL;
 	if (keep && !f->anew)
 		h->flags |= FRAME_ACK_SOON;
-	*out = kept_new(f, h, keep);
+	*out = kept_new(l->group, f, h, keep);
 	return *out ? 0 : RPW_ERR_NO_MEMORY;
 }
 
@@ -163,7 +224,7 @@ int link_send(struct link *l, const struct frame *f)
 	const struct iovec *iov = f->iovcnt ? f->iov : &nothing;
 	rc = l->ops->send(l->te, &head, sizeof(head.h) + f->extra_len, iov, f->iovcnt, f->len);
 	if (RPWI_UNLIKELY(rc)) {
-		free(k);
+		kept_free(l->group, k);
 		if (rc != RPWI_LATER)
 			l->group->up->lost(l);
 		return RPWI_LATER;

@@ -49,6 +49,7 @@ enum {
 };
 
 struct link;
+struct link_chunk;
 struct link_kept;
 
 /* In what owns the body of a frame: from a send that kept it until `delivered`, link_forget or
@@ -90,11 +91,14 @@ struct link_group {
 	uint32_t pool,
 		pool_free; /* units of unexpected memory: in all, and not granted to a link yet */
 	uint64_t waited_for_room;
+	struct rpwi_list *spare;   /* kept frames that are free */
+	struct link_chunk *chunks; /* where they are */
 	/* links that owe an acknowledgement which a request of the peer's waits for */
 	struct rpwi_list late;
 };
 
-/* The first lines are what every message touches. */
+/* Three lines of a core's cache, which its owner has to align: what each message touches, what each
+ * counted frame does, and what its sender looks at. With a thousand links they are what counts. */
 struct link {
 	/* The path; NULL before the first. */
 	const struct tran_ops *ops;
@@ -109,24 +113,30 @@ struct link {
 	uint32_t tx_used, tx_limit;
 	/* By the peer; granted; said to be granted. */
 	uint32_t rx_used, rx_limit, rx_told;
-	uint32_t window, needed;     /* needed: the peer waits for so many */
+	uint32_t window, needed; /* needed: the peer waits for so many */
+	uint32_t unacked_bytes;
+	struct link_group *group;
+
 	uint64_t tx_count, rx_count; /* counted frames */
 	uint64_t acked;              /* of ours, by the peer */
 	uint64_t ack_said;           /* of theirs, by us */
-	size_t unacked_bytes;
-	struct link_group *group;
-	/* The owner's, of what it has not begun to send: here it is only looked at whether it is
-	 * empty. */
-	struct rpwi_list queue;
-	struct rpwi_list replies, log, late;
-	size_t log_bytes, log_frames, log_kept, reply_count;
-	struct rpwi_list *resending; /* the next of log to be sent again, */
-	size_t resent;               /* of whose body so much has gone in parts */
+	struct rpwi_list log;
+	uint32_t log_bytes, log_frames;
 	struct {
 		uint8_t *p;
 		size_t len;
 	} parts; /* of a body, from the peer */
+
+	struct rpwi_list *resending; /* the next of log to be sent again, */
+	/* The owner's, of what it has not begun to send: here it is only looked at whether it is
+	 * empty. */
+	struct rpwi_list queue;
+	struct rpwi_list replies, late;
+	size_t resent; /* of the body of what is sent again so much has gone in parts */
+	size_t log_kept, reply_count;
 };
+_Static_assert(offsetof(struct link, tx_count) == 64 && offsetof(struct link, parts.len) == 128,
+	"lines of a core's cache");
 
 /* A frame to be sent. `extra` follows the head: at most LINK_EXTRA_MAX bytes. */
 struct frame {
@@ -148,6 +158,8 @@ struct frame {
 };
 
 void link_init(struct link *l, struct link_group *group);
+/* No link of it is left. */
+void link_group_fini(struct link_group *group);
 /* Nothing goes or comes any more: frames kept and owed are dropped, without up-calls. */
 void link_end(struct link *l);
 /* After link_end: it leaves its group, with what it was granted. */

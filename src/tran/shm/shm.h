@@ -245,7 +245,7 @@ static inline uint32_t shm_ring_cost(const struct ring_shared *s)
 
 enum shm_ep_state { SHM_EP_MADE, SHM_EP_STARTING, SHM_EP_READY, SHM_EP_FAILED, SHM_EP_CLOSED };
 struct shm_ep {
-	struct tran_ep base;
+	_Alignas(64) struct tran_ep base;
 	struct shm *t;
 	struct shm_link *link;
 	enum shm_ep_state state;

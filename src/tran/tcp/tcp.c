@@ -190,6 +190,7 @@ static unsigned read_hot(struct tcp *t)
 	for (unsigned i = 0; i < count; i++) {
 		if (hot[i]->state != TCP_UP)
 			continue;
+		rpwi_list_del(&hot[i]->unread);
 		unsigned n = tcp_stream_read(hot[i]);
 		things += n;
 		if (hot[i]->state != TCP_UP)
@@ -216,7 +217,9 @@ static unsigned read_unread(struct tcp *t)
 	while (!rpwi_list_empty(&todo)) { /* an up-call may close any of them */
 		struct tcp_stream *s =
 			RPWI_CONTAINER_OF(rpwi_list_pop(&todo), struct tcp_stream, unread);
-		if (s->state == TCP_UP)
+		if (s->hot) /* it has been read */
+			rpwi_list_add_tail(&t->unread, &s->unread);
+		else if (s->state == TCP_UP)
 			things += tcp_stream_read(s);
 		else if (s->state == TCP_GREETED)
 			tcp_bundle_greeted(s);

@@ -30,9 +30,10 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 	int err = active ? 0 : tcp_listen_start(t, control->local, &listener);
 	if (err)
 		return err;
-	struct tcp_ep *ep = calloc(1, sizeof *ep);
+	struct tcp_ep *ep = aligned_alloc(_Alignof(struct tcp_ep), sizeof *ep);
 	if (!ep)
 		return tran_no_memory(tran, "an endpoint");
+	memset(ep, 0, sizeof *ep);
 	err = tcp_ep_number(t, ep);
 	if (err) {
 		free(ep);
@@ -169,7 +170,9 @@ int tcp_ep_start(struct tran_ep *tran_ep, const uint8_t *handle, size_t len, uns
 	ep->deadline_ns = rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS;
 	rpwi_list_add_tail(&t->starting, &ep->link);
 	tcp_deadline_lower(t, ep->deadline_ns);
-	if (tcp_get_handle(handle, len, &ep->peer, why, sizeof why))
+	bool bad = tcp_get_handle(handle, len, &ep->peer, why, sizeof why);
+	ep->to = ep->peer.number;
+	if (bad)
 		fail(ep, RPW_ERR_PROTOCOL, why);
 	else if (ep->active == !ep->peer.port)
 		fail(ep, RPW_ERR_PROTOCOL,

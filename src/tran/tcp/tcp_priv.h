@@ -107,7 +107,7 @@ struct tcp_stream {
 	struct tcp_bundle *bundle; /* NULL: a stranger, or one that lingers */
 	struct rpwi_list link;     /* strangers, or the dead */
 	struct rpwi_list sending;  /* of t->sending */
-	struct rpwi_list unread;   /* of t->unread: TLS has bytes that epoll does not know of */
+	struct rpwi_list unread;   /* of t->unread: it has bytes that epoll does not know of */
 	struct tcp_tls *tls;       /* NULL: bytes go in the clear */
 	enum tcp_stream_state state;
 	int fd;
@@ -135,6 +135,7 @@ struct tcp_stream {
 	uint64_t wait_since_ns, wait_until_ns;
 	unsigned looks;              /* since it waits */
 	unsigned in_vain, not_again; /* how often none came; so many frames do not wait */
+	bool enough; /* taken apart in this round: receives may be posted before the next */
 
 	/* to be sent: tx first, unless a message of bulk data is half sent */
 	uint8_t *tx;
@@ -150,10 +151,11 @@ struct tcp_stream {
 enum tcp_ep_state { TCP_EP_MADE, TCP_EP_STARTED, TCP_EP_UP, TCP_EP_FAILED, TCP_EP_CLOSED };
 
 struct tcp_ep {
-	struct tran_ep base;
+	_Alignas(64) struct tran_ep base;
 	struct tcp_bundle *bundle; /* asked to attach it, or attached; NULL: none yet, or no more */
 	enum tcp_ep_state state;
 	uint32_t number; /* generation and slot: frames to one that was closed find nobody */
+	uint32_t to;     /* peer.number, which each frame has */
 	bool active, was_up, peer_left, same_host, keyed;
 	uint32_t claim; /* of a passive one: the number of the endpoint that asked */
 	/* of the bundle: members; wait for room; have bulk data to send */

@@ -128,7 +128,7 @@ static void long_ends(struct tcp_stream *s)
 	s->frame = NULL; /* it is handed up, and the up-call may close the stream */
 	s->body = NULL;
 	if (ep)
-		emulate_frame_up(&ep->base, f->head, f->head_len, f->at, f->len);
+		s->enough = !emulate_frame_up(&ep->base, f->head, f->head_len, f->at, f->len);
 	free(f->own);
 	free(f);
 }
@@ -149,7 +149,7 @@ static int on_frame(
 	const void *head = more;
 	if ((uintptr_t)more % 8)
 		head = memcpy(aligned, more, h->head_len);
-	emulate_frame_up(&ep->base, head, h->head_len, more + h->head_len, h->len);
+	s->enough = !emulate_frame_up(&ep->base, head, h->head_len, more + h->head_len, h->len);
 	return 0;
 }
 
@@ -271,7 +271,7 @@ static unsigned parse(struct tcp_stream *s)
 	size_t need = 0;
 	const char *why = NULL;
 	while ((s->rx_start < s->rx_end || (s->frame && !s->body_left)) && !need && !s->stalled &&
-		s->state == TCP_UP && s->bundle->state == TCP_BUNDLE_UP) {
+		!s->enough && s->state == TCP_UP && s->bundle->state == TCP_BUNDLE_UP) {
 		need = parse_step(s, &things, &why);
 		if (why) {
 			against_the_rules(s, why);
@@ -357,12 +357,21 @@ static unsigned resumed(struct tcp_stream *s)
 	return things;
 }
 
+/* What the round before has left in rx. */
+static unsigned went_on(struct tcp_stream *s)
+{
+	s->enough = false;
+	return parse(s);
+}
+
 unsigned tcp_stream_read(struct tcp_stream *s)
 {
 	unsigned things = 0;
 	if (s->stalled)
 		things += resumed(s);
-	for (int i = 0; i < READS_MAX && !s->stalled && s->state == TCP_UP &&
+	else if (s->enough)
+		things += went_on(s);
+	for (int i = 0; i < READS_MAX && !s->stalled && !s->enough && s->state == TCP_UP &&
 			s->bundle->state == TCP_BUNDLE_UP;
 		i++) {
 		if (!s->rx && !(s->rx = tcp_buffer_get(s->t)))
@@ -391,6 +400,8 @@ unsigned tcp_stream_read(struct tcp_stream *s)
 		if ((size_t)r < asked)
 			break;
 	}
+	if (s->enough && s->state == TCP_UP && rpwi_list_empty(&s->unread))
+		rpwi_list_add_tail(&s->t->unread, &s->unread);
 	if (!things)
 		s->idle_polls++;
 	if (s->stalled && s->state == TCP_UP && !s->wait_until_ns) {

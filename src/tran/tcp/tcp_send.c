@@ -417,7 +417,8 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 	struct tcp_ep *ep = (struct tcp_ep *)tran_ep;
 	if (ep->state != TCP_EP_UP)
 		return tran_path_over(&ep->base);
-	if (head_len > TRAN_HEAD_MAX || body_len > ep->base.limits.placed_max)
+	bool small = RPWI_LIKELY(body_len <= TCP_POLLED_FRAME_MAX); /* whatever the limits are */
+	if (head_len > TRAN_HEAD_MAX || (!small && body_len > ep->base.limits.placed_max))
 		return rpwi_fail(RPW_ERR_INVALID,
 			"tcp: a frame of %zu and %zu bytes, %d and %zu are the most", head_len,
 			body_len, TRAN_HEAD_MAX, ep->base.limits.placed_max);
@@ -426,7 +427,7 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 	size_t len = TCP_HEADER_LEN + head_len + body_len;
 	if (b->state != TCP_BUNDLE_UP)
 		return tran_path_over(&ep->base);
-	bool is_long = body_len > ep->base.limits.frame_max;
+	bool is_long = !small && body_len > ep->base.limits.frame_max;
 	if (!has_room(s, is_long, len)) {
 		if (!s->blocked)
 			tcp_stream_send(s);
@@ -439,7 +440,7 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 	uint8_t header[TCP_HEADER_LEN];
 	tcp_put_header(header, &(struct tcp_header){.kind = is_long ? TCP_LONG : TCP_FRAME,
 				       .head_len = (uint16_t)head_len,
-				       .id = ep->peer.number,
+				       .id = ep->to,
 				       .len = (uint32_t)body_len});
 	struct iovec iov[DIRECT_IOV_MAX + 3];
 	iov[1] = (struct iovec){header, sizeof header};

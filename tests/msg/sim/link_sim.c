@@ -462,7 +462,7 @@ static void run(void)
 		printf("  side %d: began %u, wire %u of %u, tx %u of %u, rx %u of %u, told %u, "
 		       "window %u, pool %u of %u, held %u in %u, needed %u, need said "
 		       "%d, sent %llu, acked %llu, "
-		       "came %llu, log %zu (%zu bytes), replies %zu, resending %d, owed %d, "
+		       "came %llu, log %u (%u bytes), replies %zu, resending %d, owed %d, "
 		       "frame_max %zu, next %zu\n",
 			i, sides[i].began, sides[i].out.n, sides[i].out.room, l->tx_used,
 			l->tx_limit, l->rx_used, l->rx_limit, l->rx_told, l->window,
@@ -498,6 +498,7 @@ static void run(void)
 		channel_empty(&s->out);
 		link_end(&s->link);
 		link_fini(&s->link);
+		link_group_fini(&s->group);
 		if (s->group.pool_free != s->group.pool || s->group.links)
 			fail("the pool is not whole", s->group.pool_free, s->group.pool);
 		if (s->link.log_frames || s->link.log_bytes || s->link.log_kept)
