@@ -152,7 +152,7 @@ class Usage(Case):
                            (("plugin", "check", "--largest", "2G", "x"), "'2G' for --largest: expected a size from 4K to 1G, in bytes or with a suffix K, M or G\n"),
                            (("perf", "-s", "9..8"), "'9..8' for --sizes: expected sizes from 0 to 1G, as in 8,4096,1M or 8..8M\n"),
                            (("perf", "-t", "pigeon"), "'pigeon' for --transport: expected shm, verbs or tcp\n"),
-                           (("perf", "-o", "tag,toss"), "'tag,toss' for --ops: expected a list of tag, put, get, am and loan; or all\n"),
+                           (("perf", "-o", "tag,toss"), "'tag,toss' for --ops: expected a list of tag, put, get, am, loan and view; or all\n"),
                            (("run", "--explain=", "true"), "'' for --explain: expected the name of a file\n"),
                            (("recv", "--listen", "7477"), "'7477' for --listen: expected HOST:PORT, [IPV6]:PORT or :PORT, with a port up to 65535\n"),
                            (("plugin", "bench", "x", *["--against=y"] * 4), "'y' for --against: expected the name of a file, at most 3 times\n"),
