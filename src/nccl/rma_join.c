@@ -218,6 +218,21 @@ static void breathe(unsigned round)
 		nanosleep(&moment, NULL);
 }
 
+/* Dialed endpoints end here, since `connected` has their dials. What the others hear of that is no
+ * news: one of them is our own. */
+static void leave(struct rma_comm *c)
+{
+	for (int i = 0; i <= c->ranks; i++)
+		if (c->peer[i].ep)
+			rpw_endpoint_on_close(c->peer[i].ep, NULL, NULL);
+	for (int i = 0; i <= c->rank; i++)
+		if (c->peer[i].ep) {
+			rpw_endpoint_destroy(c->peer[i].ep);
+			c->peer[i].ep = NULL;
+		}
+	rpw_context_progress(c->cc->c);
+}
+
 int rma_join_all(struct rma_comm *c, struct plugin_comm *lc, const struct plugin_handle *handles)
 {
 	unsigned ms = plugin_timeout_ms(PLUGIN_ACCEPT_MS),
@@ -257,14 +272,8 @@ int rma_join_all(struct rma_comm *c, struct plugin_comm *lc, const struct plugin
 			plugin_listen_refused(lc, refused, sizeof(refused)));
 		rc = NCCL_REMOTE_ERROR;
 	}
-	for (int i = 0; rc && i <= c->rank; i++) /* `connected` has its dial */
-		if (c->peer[i].ep) {
-			rpw_endpoint_on_close(c->peer[i].ep, NULL, NULL);
-			rpw_endpoint_destroy(c->peer[i].ep);
-			c->peer[i].ep = NULL;
-		}
 	if (rc)
-		rpw_context_progress(c->cc->c);
+		leave(c);
 	free(j.dials);
 	comm_context_leave(c->cc);
 	return rc;
