@@ -186,7 +186,8 @@ static inline const char *perf_outgoing(struct perf_side *s, uint64_t message)
 	char *b = perf_buffer(s, s->out, slot);
 	if (s->job.verify)
 		perf_fill(&s->job, b, message + 1, s->client);
-	else if (RPWI_UNLIKELY(s->job.touch) && (!slot || slot > s->slots))
+	else if (RPWI_UNLIKELY(s->job.touch) && (!slot || slot > s->slots) &&
+		 (s->job.op == PERF_TAG || s->job.op == PERF_VIEW))
 		memset(b, (int)message, s->job.size);
 	return b;
 }
