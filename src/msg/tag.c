@@ -233,7 +233,6 @@ static void deliver_view(
 	rpw_request *r, rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 {
 	bool made = r->bounce || view_room(r, len);
-	view_wanted(ep, len, true);
 	if (made && body && body != r->buf)
 		rpwi_copy(r->buf, body, len);
 	view_done(r, ep, tag, len, made && view_own(r, ep, len));
@@ -289,8 +288,6 @@ static void fetch(rpw_request *r, rpw_endpoint *ep, uint64_t tag, struct rts *rt
 {
 	r->done.tag = tag;
 	trace_received(ep->c, ep, tag, rts->len);
-	if (RPWI_UNLIKELY(r->kind == REQ_RECV_VIEW))
-		view_wanted(ep, rts->len, true);
 	if (RPWI_UNLIKELY(r->kind == REQ_RECV_VIEW) && !view_room(r, rts->len)) {
 		link_reply(&ep->link, FRAME_DONE, done_word(DONE_FETCHED, RPW_ERR_NO_MEMORY),
 			rts->number, NULL, 0);
@@ -407,7 +404,6 @@ static void unexpected_take(rpw_request *r, struct unexpected *u)
 		deliver_loan(r, ep, tag, &m);
 	} else if (r->kind == REQ_RECV_VIEW) {
 		size_t len = u->len;
-		view_wanted(ep, len, true);
 		unexpected_keep(u);
 		bool made = view_of_memory(ep, (rpw_view *)r->buf, u, u->body, len);
 		if (!made)

@@ -107,6 +107,16 @@ static void view_give(
 	out->number = v->number;
 }
 
+void view_wanted(rpw_endpoint *ep, size_t len, bool view)
+{
+	if (RPWI_LIKELY(ep->views_said == view) || len <= EAGER_SMALL || len > ep->eager_max ||
+		!ep->link.te || !ep->link.ops->loan)
+		return;
+	const struct frame f = {.type = FRAME_CREDIT, .flags = view ? CREDIT_VIEWS : CREDIT_COPIES};
+	if (!link_send(&ep->link, &f)) /* else with the next message */
+		ep->views_said = view;
+}
+
 bool view_of_loan(rpw_endpoint *ep, rpw_view *out, const struct loan_come *m)
 {
 	struct view *v = view_new(ep);
@@ -121,6 +131,7 @@ bool view_of_loan(rpw_endpoint *ep, rpw_view *out, const struct loan_come *m)
 bool view_of_memory(rpw_endpoint *ep, rpw_view *out, void *owned, void *data, size_t len)
 {
 	struct view *v = view_new(ep);
+	view_wanted(ep, len, true);
 	if (!v)
 		return false;
 	v->owned = owned;
@@ -150,16 +161,6 @@ bool view_own(rpw_request *r, rpw_endpoint *ep, size_t len)
 		return true;
 	free(p);
 	return false;
-}
-
-void view_wanted(rpw_endpoint *ep, size_t len, bool view)
-{
-	if (RPWI_LIKELY(ep->views_said == view) || len <= EAGER_SMALL || len > ep->eager_max ||
-		!ep->link.te || !ep->link.ops->loan)
-		return;
-	const struct frame f = {.type = FRAME_CREDIT, .flags = view ? CREDIT_VIEWS : CREDIT_COPIES};
-	if (!link_send(&ep->link, &f)) /* else with the next message */
-		ep->views_said = view;
 }
 
 int rpw_view_release(rpw_view *view)
