@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -30,6 +31,15 @@ static inline void *rpwi_none(int error)
 {
 	errno = error;
 	return NULL;
+}
+
+/* calloc, of whole lines of a core's cache. */
+static inline void *rpwi_alloc_lines(size_t size)
+{
+	enum { LINE = 64 };
+	size_t whole = (size + LINE - 1) & ~(size_t)(LINE - 1);
+	void *p = aligned_alloc(LINE, whole);
+	return p ? memset(p, 0, whole) : NULL;
 }
 
 static inline const char *rpwi_plural(uint64_t n) { return n == 1 ? "" : "s"; }

@@ -15,10 +15,9 @@ static struct {
 
 rpw_endpoint *ep_new(rpw_context *c)
 {
-	rpw_endpoint *ep = aligned_alloc(_Alignof(rpw_endpoint), sizeof(*ep));
+	rpw_endpoint *ep = rpwi_alloc_lines(sizeof(*ep));
 	if (!ep)
 		return NULL;
-	memset(ep, 0, sizeof(*ep));
 	struct rpwi_list *lists[] = {&ep->active_list, &ep->fetching, &ep->settling,
 		&ep->unexpected, &ep->objects, &ep->ams, &ep->receives, &ep->object_receives,
 		&ep->work};

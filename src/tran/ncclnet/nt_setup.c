@@ -273,12 +273,11 @@ static void *accepting(void *arg)
 int nt_setup_new(const struct nt_load *load, struct nt_handle *h, struct nt_setup **out, char *why,
 	size_t why_len)
 {
-	struct nt_setup *s = aligned_alloc(64, (sizeof *s + 63) / 64 * 64);
+	struct nt_setup *s = rpwi_alloc_lines(sizeof *s);
 	if (!s) {
 		snprintf(why, why_len, "no memory");
 		return -ENOMEM;
 	}
-	memset(s, 0, sizeof *s);
 	s->load = load;
 	s->inside = 1;
 	while (getrandom(s->nonce, NT_NONCE_LEN, 0) != NT_NONCE_LEN) {

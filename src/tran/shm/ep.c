@@ -26,14 +26,12 @@ int rpwi_shm_ep_make(struct tran *tran, const struct tran_control *control, void
 	struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	struct shm *t = shm_of(tran);
-	struct shm_ep *ep = rpwi_slots_reserve(&t->eps, SHM_EPS_MAX)
-				    ? aligned_alloc(_Alignof(struct shm_ep), sizeof *ep)
-				    : NULL;
+	struct shm_ep *ep =
+		rpwi_slots_reserve(&t->eps, SHM_EPS_MAX) ? rpwi_alloc_lines(sizeof *ep) : NULL;
 	if (!ep)
 		return rpwi_fail(RPW_ERR_LIMIT,
 			"shm: no room for one more endpoint beside %u (%d are the most)",
 			t->eps.used, SHM_EPS_MAX);
-	memset(ep, 0, sizeof *ep);
 	ep->base = (struct tran_ep){.tran = tran,
 		.user = user,
 		.limits = {.frame_max = SHM_FRAME_MAX, .eager_max = EAGER_MAX}};

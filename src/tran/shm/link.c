@@ -107,10 +107,9 @@ static struct shm_link *link_new(struct shm *t, const uint8_t context[16], pid_t
 		t->links = bigger;
 		t->link_room = room;
 	}
-	struct shm_link *l = aligned_alloc(64, (sizeof *l + 63) & ~(size_t)63);
+	struct shm_link *l = rpwi_alloc_lines(sizeof *l);
 	if (!l)
 		return NULL;
-	memset(l, 0, sizeof *l);
 	l->t = t;
 	l->pid = pid;
 	l->local = pid == getpid();

@@ -30,10 +30,9 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 	int err = active ? 0 : tcp_listen_start(t, control->local, &listener);
 	if (err)
 		return err;
-	struct tcp_ep *ep = aligned_alloc(_Alignof(struct tcp_ep), sizeof *ep);
+	struct tcp_ep *ep = rpwi_alloc_lines(sizeof *ep);
 	if (!ep)
 		return tran_no_memory(tran, "an endpoint");
-	memset(ep, 0, sizeof *ep);
 	err = tcp_ep_number(t, ep);
 	if (err) {
 		free(ep);
