@@ -305,11 +305,15 @@ class Blocks(unittest.TestCase):
         """What the client prints, which has to end with 0, while the server runs. A server says nothing when it listens, so the client tries again."""
         environment = {**{k: v for k, v in os.environ.items() if not k.startswith("ROPEWAY_")}, "LANG": "C.UTF-8", "PATH": f"{BUILD}:{os.environ['PATH']}"}
         output = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL}
-        behind = subprocess.Popen(["sh", "-c", server], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, **output)
+        said = tempfile.TemporaryFile("w+")
+        # exec: where the shell stays (it does before a comment), the signal ends it first, and the server still has its port when the next one starts.
+        behind = subprocess.Popen(["sh", "-c", f"exec {server}"], stdout=subprocess.DEVNULL, stderr=said, start_new_session=True, **output)
         deadline = time.monotonic() + TIMEOUT_S
         try:
             while True:
-                self.assertIn(behind.poll(), (None, 0), f"{server} has ended")
+                if behind.poll() not in (None, 0):
+                    said.seek(0)
+                    self.fail(f"{server} has ended with {behind.returncode}: {said.read()}")
                 got = subprocess.run(["sh", "-c", client], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, **output)
                 if got.returncode == 0 or time.monotonic() > deadline:
                     break
@@ -320,6 +324,7 @@ class Blocks(unittest.TestCase):
             except ProcessLookupError:
                 pass
             behind.wait()
+            said.close()
         self.assertEqual(got.returncode, 0, got.stdout + got.stderr)
         return got.stdout + got.stderr
 
