@@ -283,7 +283,7 @@ static uint32_t some_id(void)
 		if (l != &ep->expected)
 			return RPWI_CONTAINER_OF(l, struct tran_bulk, link)->id;
 	}
-	return (n % 64u + 1) << 7 | fuzz_u8(&run.in) % 84u; /* emulate.c numbers them so */
+	return (n % 64u + 1) << 7 | fuzz_u8(&run.in) % 84u; /* emulate_ask.c numbers them so */
 }
 static uint32_t some_len(uint32_t id)
 {

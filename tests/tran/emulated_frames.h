@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* emulated_frames.h - a request and an answer of the emulation of remote memory, for tests that
- * forge them: declared here once more, so that a change of src/tran/emulate.c's is seen. */
+ * forge them: declared here once more, so that a change of src/tran/emulate_priv.h's is seen. */
 #ifndef TESTS_TRAN_EMULATED_FRAMES_H
 #define TESTS_TRAN_EMULATED_FRAMES_H
 

@@ -12,7 +12,7 @@
  *         cores share no cache, and on some processors always: both are measured (near/cost.h);
  *   peer  again, waking it, where the kernel does not let us.
  * A GET whose peer began and then stopped progressing goes on by `vm`. `copy` and `vm` are here.
- * tran/emulate.c keeps the operations that one call does not finish, and asks the peer.
+ * tran/emulate_ask.c keeps the operations that one call does not finish, and asks the peer.
  *
  * Memory whose owner may look while it is filled (tran_facts.polled, shm_board.polled) is written
  * by rpwi_copy_up only: what `vm` reads passes a buffer of this side's; into the peer's it does not
