@@ -4,7 +4,7 @@
 
 #include "base/guard.h"
 #include "check/pages.h"
-#include "wire/icrc.h"
+#include "wire/crc32.h"
 
 #include <stdlib.h>
 

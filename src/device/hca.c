@@ -17,7 +17,7 @@
 #include "device/progress.h"
 #include "device/tally.h"
 #include "device/way.h"
-#include "wire/icrc.h"
+#include "wire/crc32.h"
 
 static struct {
 	pid_t own_pid;
@@ -187,7 +187,7 @@ int hca_get(void)
 		forks.own_pid = getpid();
 		atexit(at_exit);
 		forks.watched = true;
-		const char *crc = rpwi_icrc_choose(rpwi_now_ns);
+		const char *crc = rpwi_crc32_choose(rpwi_now_ns);
 		rpwi_debug("ICRCs are computed by %s", crc);
 	}
 	rpwi_tap_init();

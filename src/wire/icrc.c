@@ -3,10 +3,8 @@
  * IPv4 ID. */
 #include "wire/icrc.h"
 
-#include <isa-l/crc.h>
-#include <zlib.h>
-
 #include "base/copy.h"
+#include "wire/crc32.h"
 
 enum {
 	IPV4_LEN = 20,
@@ -21,54 +19,9 @@ enum {
 	BTH_RESV8A = 4,
 	PSEUDO_MAX = IPV6_LEN + UDP_LEN,
 };
-/* ISA-L leaves the upper halves of the vector registers in use, and the next instruction of the
- * old encoding, which is what this is compiled to, waits for them: 100 ns on Intel's Golden
- * Cove. */
-static inline void wide_registers_clean(void)
-{
-#ifdef __x86_64__
-	if (RPWI_LIKELY(__builtin_cpu_supports("avx")))
-		__asm__ volatile("vzeroupper");
-#endif
-}
-
-/* Two well-kept libraries, one function: ISA-L does 30 to 50 GB/s on a processor with carry-less
- * multiplication, but under an emulated one (QEMU's TCG) a third of what zlib's tables do.
- * rpwi_icrc_choose measures. */
-static uint32_t crc32_isal(uint32_t crc, const uint8_t *data, size_t len)
-{
-	crc = crc32_gzip_refl(crc, data, len);
-	wide_registers_clean();
-	return crc;
-}
-static uint32_t crc32_zlib(uint32_t crc, const uint8_t *data, size_t len)
-{
-	return (uint32_t)crc32_z(crc, data, len);
-}
-static uint32_t (*crc32_of)(uint32_t crc, const uint8_t *data, size_t len) = crc32_isal;
-
-uint32_t rpwi_crc32(uint32_t crc, const void *data, size_t len) { return crc32_of(crc, data, len); }
-
-const char *rpwi_icrc_choose(uint64_t (*now_ns)(void))
-{
-	const uint8_t sample[1024] = {0};
-	uint64_t took[2] = {UINT64_MAX, UINT64_MAX};
-	volatile uint32_t sink = 0;
-	for (int round = 0; round < 6; round++) {
-		uint32_t (*f)(uint32_t, const uint8_t *, size_t) =
-			round % 2 ? crc32_zlib : crc32_isal;
-		uint64_t began = now_ns();
-		sink = f(sink, sample, sizeof(sample));
-		uint64_t t = now_ns() - began;
-		took[round % 2] = RPWI_MIN(took[round % 2], t);
-	}
-	bool zlib = took[1] < took[0];
-	crc32_of = zlib ? crc32_zlib : crc32_isal;
-	return zlib ? "zlib" : "ISA-L";
-}
 
 /* zlib's CRC-32 of 8 bytes 0xff, which stand for the LRH of InfiniBand (A17.3.3): its raw state is
- * 0xdebb20e3, its value the complement. both libraries take and give values, so a run continues
+ * 0xdebb20e3, its value the complement. All ways take and give values, so a run continues
  * with what the last one returned. */
 static const uint32_t CRC_OF_LRH = ~0xdebb20e3u;
 
@@ -125,7 +78,7 @@ static uint32_t crc_of_beginning(const struct rpwi_flow *flow, size_t len)
 	rpwi_put_be16(b + n + 2, flow->dport);
 	rpwi_put_be16(b + n + 4, (uint16_t)udp_len);
 	rpwi_put_be16(b + n + 6, 0xffff);
-	return crc32_of(CRC_OF_LRH, b, n + UDP_LEN) ^ sum_of(resv_bit, 0xff);
+	return rpwi_crc32(CRC_OF_LRH, b, n + UDP_LEN) ^ sum_of(resv_bit, 0xff);
 }
 
 /* The CRC to begin with at the BTH of a packet with so many bytes of UDP payload. */
@@ -143,7 +96,7 @@ static uint32_t begin(
 uint32_t rpwi_icrc_next_whole(
 	struct rpwi_icrc_run *run, uint16_t ip_id, const uint8_t *data, size_t len)
 {
-	return crc32_of(begin(run, ip_id, data, len + RPWI_ICRC_LEN), data, len);
+	return rpwi_crc32(begin(run, ip_id, data, len + RPWI_ICRC_LEN), data, len);
 }
 
 uint32_t rpwi_icrc_next(struct rpwi_icrc_run *run, uint16_t ip_id, const uint8_t *hdr,
@@ -165,11 +118,11 @@ uint32_t rpwi_icrc_next(struct rpwi_icrc_run *run, uint16_t ip_id, const uint8_t
 		return rpwi_icrc_next_whole(run, ip_id, b, len);
 	}
 	uint32_t crc = begin(run, ip_id, hdr, len + RPWI_ICRC_LEN);
-	crc = crc32_of(crc, hdr, hdr_len);
+	crc = rpwi_crc32(crc, hdr, hdr_len);
 	for (unsigned i = 0; i < nparts; i++)
 		if (parts[i].len)
-			crc = crc32_of(crc, parts[i].base, parts[i].len);
-	return pad ? crc32_of(crc, zero, pad) : crc;
+			crc = rpwi_crc32(crc, parts[i].base, parts[i].len);
+	return pad ? rpwi_crc32(crc, zero, pad) : crc;
 }
 
 uint32_t rpwi_icrc(const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len,

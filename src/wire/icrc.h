@@ -32,14 +32,6 @@ uint32_t rpwi_icrc_next_whole(
 uint32_t rpwi_icrc(const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len,
 	const struct rpwi_iov *parts, unsigned nparts, unsigned pad);
 
-/* Choose the faster of the CRC libraries on this processor, by a few microseconds of measurement
- * with the caller's clock; before, it is ISA-L. Returns its name. Not while another thread uses
- * rpwi_icrc. */
-const char *rpwi_icrc_choose(uint64_t (*now_ns)(void));
-
-/* Its CRC-32 of anything; `crc`: of what came before, or 0. */
-uint32_t rpwi_crc32(uint32_t crc, const void *data, size_t len);
-
 enum rpwi_icrc_verdict {
 	RPWI_ICRC_OK,
 	RPWI_ICRC_OK_ID /* right with another ID than expected, see *ip_id */,
