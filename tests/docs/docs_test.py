@@ -151,6 +151,10 @@ class Links(unittest.TestCase):
         self.assertEqual(bad, [])
         self.assertGreater(count, 200)
 
+    def test_no_template_is_left_unfilled(self):
+        left = [f"{name}: {mark}" for name, text in documents().items() for mark in re.findall(r"@@\w+@@", text)]
+        self.assertEqual(left, [])
+
     def test_what_leads_nowhere_is_found(self):
         for target in ("no-such-file.md", "README.md#no-such-heading", "../out", "http:/wrong", "https://no dot"):
             self.assertIsNotNone(link_error("README.md", target), target)
