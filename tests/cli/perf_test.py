@@ -239,7 +239,7 @@ class Server(Case):
 
 class Against(Case):
     def rows(self, *args):
-        out = self.good("--against", "ucx", "--rounds", 1, "-d", "0.005", "--json", *args, PATH=str(self.dir))
+        out = self.good("--against", "ucx", "--rounds", 1, "-d", "0.05", "--json", *args, PATH=str(self.dir))
         return {row["name"]: row for row in json.loads(out)}
 
     def setUp(self):
