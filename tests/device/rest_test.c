@@ -138,7 +138,7 @@ static void completions_are_stamped_when_they_come(void **state)
 			0);
 		usleep(2000);
 	}
-	/* The CQ grows, and the stamps go along. All four have come by then, on a busy machine too. */
+	/* The CQ grows, and the stamps go along. By then all four have come. */
 	usleep(300000);
 	assert_int_equal(ibv_resize_cq(cq, 64), 0);
 	usleep(50000);

@@ -455,7 +455,7 @@ static uint64_t some_len(void)
 			 : (uint64_t)fuzz_u16(&run.in) * (n - 240u);
 }
 
-/* A head of the emulation's, as emulate_priv.h has it: a request, or an answer; and how long the body
+/* A head as in emulate_priv.h: a request, or an answer; and how long the body
  * behind it is. */
 static size_t put_emulation(const struct end *e, uint8_t what, uint8_t *p, struct nt_item *i)
 {

@@ -412,7 +412,7 @@ static void forge_ctl(unsigned from)
 		forged_body, RPWI_MIN(len, (size_t)RING_BODY_MAX), 0);
 }
 
-/* A frame of the emulation, as emulate_priv.h has it: a request; or an answer, of what was asked. */
+/* A frame as in emulate_priv.h: a request; or an answer, of what was asked. */
 static void forge_memory(unsigned from)
 {
 	struct ask ask = {0};
