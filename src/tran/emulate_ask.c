@@ -9,6 +9,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
+enum {
+	OPS_KEPT = 256,
+	/* requests of operations of several frames, with `reach`: short ones overtake them */
+	LONG_MOST = 16
+};
+
 static void op_free(struct emulated_ep *e, struct op *op)
 {
 	struct emulated *t = e->ep->tran->emulated;

@@ -20,14 +20,7 @@
 #include "tran/place.h"
 
 enum answer { OK, NO_ACCESS, FAILED, ANSWERS };
-enum {
-	INDEX_BITS = 7,
-	REGIONS_MAX = 1 << 28,
-	MAGIC = 0x454d5052,
-	OPS_KEPT = 256,
-	/* requests of operations of several frames, with `reach`: short ones overtake them */
-	LONG_MOST = 16
-};
+enum { INDEX_BITS = 7, MAGIC = 0x454d5052 };
 _Static_assert(EMULATED_WINDOW <= 1 << INDEX_BITS, "an index fits");
 _Static_assert(EMULATED_SMALL == 64, "small_used has a bit for each");
 

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+enum { REGIONS_MAX = 1 << 28 };
+
 /* ---- registered memory ---- */
 
 static int region_add(

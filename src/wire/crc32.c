@@ -10,6 +10,9 @@
 #include <isa-l/crc.h>
 #include <string.h>
 #include <zlib.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #include "base/base.h"
 
@@ -39,8 +42,6 @@ static uint32_t crc32_zlib(uint32_t crc, const uint8_t *data, size_t len)
 }
 
 #ifdef __x86_64__
-#include <immintrin.h>
-
 #define WIDE __attribute__((target("avx2,pclmul,vpclmulqdq")))
 
 enum { LANE = 32, LANES = 4, BLOCK = LANES * LANE, FOLD_LEAST = 2 * BLOCK };

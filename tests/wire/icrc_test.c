@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The ICRC: against packets made by another program, against a bitwise CRC written here, and the
  * recovery of the IPv4 ID. */
+#include "bitwise.h"
 #include "lib/test.h"
 #include "wire/icrc.h"
 
@@ -47,16 +48,6 @@ static struct parsed parse(const char *hex)
 
 /* An ICRC that shares nothing with icrc.c: the pseudo header laid out flat, a CRC of one bit at a
  * time. */
-static uint32_t bitwise_crc(uint32_t state, const uint8_t *d, size_t n)
-{
-	while (n--) {
-		state ^= *d++;
-		for (int i = 0; i < 8; i++)
-			state = state & 1 ? state >> 1 ^ 0xedb88320 : state >> 1;
-	}
-	return state;
-}
-
 static uint32_t reference_icrc(
 	const struct rpwi_flow *f, uint16_t id, const uint8_t *data, size_t len)
 {
