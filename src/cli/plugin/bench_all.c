@@ -56,7 +56,7 @@ static inline bool pause_looking(struct all *a, unsigned *looks)
 	sched_yield();
 	if (++*looks % 1024 || rpwi_now_ns() < a->s->until)
 		return true;
-	return side_fail(a->s, "nothing moved until the deadline of %u ms", a->s->timeout_ms);
+	return side_fail(a->s, "not done after %u ms", a->s->timeout_ms);
 }
 
 /* ---- opening ---- */

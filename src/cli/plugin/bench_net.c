@@ -135,7 +135,7 @@ static inline bool pause_looking(struct side *s, unsigned *looks)
 	if (*looks % 65536)
 		return true;
 	return rpwi_now_ns() < s->until ||
-	       side_fail(s, "nothing moved until the deadline of %u ms", s->timeout_ms);
+	       side_fail(s, "not done after %u ms", s->timeout_ms);
 }
 
 static bool stream(struct bench_side *b, const struct job *j, struct result *r)

@@ -200,7 +200,7 @@ static inline bool pause_looking(struct rma_bench *b, unsigned *looks)
 	if (*looks % 65536)
 		return true;
 	return rpwi_now_ns() < b->r.s->until ||
-	       side_fail(b->r.s, "nothing moved until the deadline of %u ms", b->r.s->timeout_ms);
+	       side_fail(b->r.s, "not done after %u ms", b->r.s->timeout_ms);
 }
 
 static bool drive(struct rma_bench *b, const struct job *j, unsigned contexts)
