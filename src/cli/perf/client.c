@@ -50,8 +50,7 @@ static int job_client(struct perf_side *s, uint64_t *took_ns, uint64_t *took_tic
 	s->got = s->wrong = s->checked = 0;
 	int rc = perf_buffers_make(s);
 	rc = rc ? rc : job_asked(s, &answer);
-	if (!rc && perf_one_sided(&s->job) && s->job.mode == PERF_BW)
-		rc = perf_warm_up(s);
+	rc = rc ? rc : perf_warm_up(s);
 	if (rc)
 		return rc;
 	uint64_t begin_ns = rpwi_now_ns(), begin_ticks = rpwi_perf_ticks();

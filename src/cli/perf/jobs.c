@@ -198,24 +198,6 @@ static int get_many(struct perf_side *s) { return in_turn(s, s->flight, get_one,
 
 static int nothing(struct perf_side *s) { return 0; }
 
-/* Before the clock runs, as ucx_perftest -w: the peer's memory is mapped, and its pages are
- * touched. Once to have it mapped, once by that mapping. What is put here is not what is checked
- * later. */
-int perf_warm_up(struct perf_side *s)
-{
-	int rc = 0;
-	for (uint64_t i = 0; i < 2 * (s->slots + 1) && !rc; i++) {
-		uint64_t at = i % (s->slots + 1) * s->pitch;
-		if (s->job.op == PERF_PUT)
-			rc = perf_posted(
-				rpw_put(s->ep, s->out, s->job.size, s->key, at, s->flight));
-		else
-			rc = perf_posted(rpw_get(s->ep, s->in, s->job.size, s->key, at, s->flight));
-		rc = rc ? rc : perf_finish(s, s->flight);
-	}
-	return rc ? rc : flush(s);
-}
-
 static const struct {
 	int (*client)(struct perf_side *s), (*server)(struct perf_side *s);
 } runs[PERF_OPS][PERF_MODES] = {
@@ -231,6 +213,44 @@ int perf_job_run(struct perf_side *s)
 {
 	return s->client ? runs[s->job.op][s->job.mode].client(s)
 			 : runs[s->job.op][s->job.mode].server(s);
+}
+
+/* As ucx_perftest -w: the peer's memory is mapped, and its pages are touched. Once to have it mapped,
+ * once by that mapping. What is put here is not what is checked later. */
+static int one_sided_warm_up(struct perf_side *s)
+{
+	int rc = 0;
+	for (uint64_t i = 0; i < 2 * (s->slots + 1) && !rc; i++) {
+		uint64_t at = i % (s->slots + 1) * s->pitch;
+		if (s->job.op == PERF_PUT)
+			rc = perf_posted(
+				rpw_put(s->ep, s->out, s->job.size, s->key, at, s->flight));
+		else
+			rc = perf_posted(rpw_get(s->ep, s->in, s->job.size, s->key, at, s->flight));
+		rc = rc ? rc : perf_finish(s, s->flight);
+	}
+	return rc ? rc : flush(s);
+}
+
+/* Every slot is in use once: which of them are, the library chooses, so it takes a job to fill them,
+ * and to have the receiver's pages. */
+static int loans_warm_up(struct perf_side *s)
+{
+	uint64_t asked = s->job.n;
+	s->job.n = 4 * s->job.window;
+	int rc = perf_job_run(s);
+	s->job.n = asked;
+	return rc;
+}
+
+int perf_warm_up(struct perf_side *s)
+{
+	const struct perf_job *j = &s->job;
+	if (j->mode != PERF_BW)
+		return 0;
+	if (j->op == PERF_LOAN && !j->touch && !j->verify)
+		return loans_warm_up(s);
+	return s->client && perf_one_sided(j) ? one_sided_warm_up(s) : 0;
 }
 
 void perf_job_check(struct perf_side *s)

@@ -110,7 +110,8 @@ static int job_server(struct perf_side *s, const struct request_wire *q)
 	int rc = perf_send(s, &answer, sizeof(answer), TAG_READY);
 	if (rc || refused)
 		return rc;
-	rc = perf_job_run(s);
+	rc = perf_warm_up(s);
+	rc = rc ? rc : perf_job_run(s);
 	rc = rc ? rc : perf_recv(s, &finish_byte, 1, TAG_FINISH);
 	if (rc)
 		return rc;

@@ -25,7 +25,7 @@
 
 enum {
 	MAGIC = 0x72707066, /* "rppf" */
-	VERSION = 5,
+	VERSION = 6,
 	FLAG_VERIFY = 1,
 	FLAG_MALLOC = 2,
 	FLAG_TOUCH = 4,
@@ -134,6 +134,7 @@ int perf_key_unpack(struct perf_side *s, const uint8_t *key, uint64_t len);
 /* ---- jobs.c ---- */
 /* This side of s->job, from when both are ready; and what it still has to look at then. */
 int perf_job_run(struct perf_side *s);
+/* Before it, with the clock still. */
 int perf_warm_up(struct perf_side *s);
 void perf_job_check(struct perf_side *s);
 
