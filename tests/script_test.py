@@ -100,6 +100,32 @@ echo "$passed $failed $skipped$bad_stages;$unsteady"
         self.assertEqual(self.run_two(self.bad, self.once), "8 2 2 x; y")
 
 
+class Failed(unittest.TestCase):
+    """What the second run of a stage of meson tests runs."""
+
+    def arguments(self, tests, *args):
+        script = (ROOT / "script" / "test").read_text(encoding="utf-8")
+        function = script[script.index("with_failed() {"):]
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder) / "testlog-x.json"
+            if tests is not None:
+                log.write_text("".join(json.dumps({"name": name, "result": result, "stdout": "a\n"}) + "\n" for name, result in tests), encoding="utf-8")
+            program = function[:function.index("\n}\n") + 3] + 'with_failed "$@"; printf "%s\\n" "${arguments[@]}"'
+            return subprocess.run(["bash", "-uc", program, "bash", str(log), *args], capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+
+    ran = [("ropeway:io / port", "OK"), ("ropeway:nccl+slow / nccl check bench", "FAIL"), ("ropeway:msg / msg", "SKIP"), ("ropeway:msg / msg over pipes", "TIMEOUT"),
+           ("ropeway:msg / msg over verbs", "INTERRUPT"), ("ropeway:cm / cm", "UNEXPECTEDPASS")]
+    failed = ["nccl check bench", "msg over pipes", "msg over verbs", "cm"]
+
+    def test_those_that_failed_and_no_others(self):
+        self.assertEqual(self.arguments(self.ran, "port", "msg over pipes"), self.failed)
+        self.assertEqual(self.arguments(self.ran, "--suite", "unit", "-t", "10", "--suite", "msg", "--wrapper", "setarch -R"), ["-t", "10", "--wrapper", "setarch -R", *self.failed])
+
+    def test_all_where_none_is_known_to_have_failed(self):
+        for ran in (None, [], self.ran[:1]):
+            self.assertEqual(self.arguments(ran, "--suite", "unit", "msg"), ["--suite", "unit", "msg"])
+
+
 class One(unittest.TestCase):
     tests = [{"name": name} for name in ("msg", "msg over pipes", "msg over verbs", "rc-storm")]
 
