@@ -12,7 +12,7 @@
 #include "device/gsi.h"
 #include "device/hca.h"
 
-enum { WAIT_MS = 20000 };
+enum { WAIT_MS = 60000 };
 
 /* What a process has seen: in memory that all share. */
 struct seen {

@@ -38,7 +38,7 @@ static void writer(int sock, uint64_t messages, const _Atomic uint64_t *checked)
 /* Spins, so that it is seen as soon as it is there. */
 static void await_word(const uint64_t *at, uint64_t word)
 {
-	uint64_t until_ns = rpwi_now_ns() + 20 * RPWI_NS_PER_S;
+	uint64_t until_ns = rpwi_now_ns() + 60 * RPWI_NS_PER_S;
 	for (unsigned looks = 1; __atomic_load_n(at, __ATOMIC_ACQUIRE) != word; looks++)
 		assert_true(looks % 65536 || rpwi_now_ns() < until_ns);
 }

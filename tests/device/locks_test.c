@@ -15,7 +15,7 @@
 #include "lib/test.h"
 #include "peers.h"
 
-enum { QPS = 5, WITH_CQ_OF_THEIR_OWN = 2, CHANGED = 4, ROUNDS = 400, WAIT_MS = 20000 };
+enum { QPS = 5, WITH_CQ_OF_THEIR_OWN = 2, CHANGED = 4, ROUNDS = 400, WAIT_MS = 60000 };
 enum { HALF = PAIR_BUF / 2, LEN_MAX = 20000, SEED = 100, CHANGES = 150 };
 
 /* ---- the other process: memory, and sleep ---- */

@@ -17,7 +17,7 @@
 #include "lib/descriptors.h"
 #include "pair.h"
 
-enum { THREADS = 4, MSG = 3000, MSGS = 150, WAIT_MS = 20000 };
+enum { THREADS = 4, MSG = 3000, MSGS = 150, WAIT_MS = 60000 };
 
 /* ThreadSanitizer cannot follow a child of fork that starts threads: it ends it ("dup thread with
  * used id"). */

@@ -24,7 +24,7 @@
 #define MFD_HUGETLB 4U
 #endif
 
-enum { BYTES = 8192, WAIT_MS = 20000 };
+enum { BYTES = 8192, WAIT_MS = 60000 };
 
 /* ---- memory ---- */
 

@@ -10,7 +10,7 @@
 #include "ropeway.h"
 #include "tran/tran.h"
 
-enum { PAIR_DEADLINE_MS = 20000 };
+enum { PAIR_DEADLINE_MS = 60000 };
 
 /* What an operation or a message needs to be told, by `user` of its endpoint. */
 struct end {

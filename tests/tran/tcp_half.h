@@ -8,7 +8,7 @@
 #include "pair.h"
 #include "tran/tcp/tcp_priv.h"
 
-enum { DEADLINE_S = 20, LARGE = 3 << 20 };
+enum { DEADLINE_S = 60, LARGE = 3 << 20 };
 
 struct op {
 	bool done;

@@ -16,7 +16,7 @@
 #include "tran/tcp/tcp_priv.h"
 
 enum {
-	DEADLINE_S = 20,
+	DEADLINE_S = 60,
 	STALL_MS = 150,
 	BULK = 300 * 1024,
 	HOLE = 152 * 1024,

@@ -17,7 +17,7 @@
 
 #include "lib/pattern.h"
 
-enum { MESSAGE_BYTES = 4096, EVENT_WAIT_MS = 20000, PDATA_MAX = 255 };
+enum { MESSAGE_BYTES = 4096, EVENT_WAIT_MS = 60000, PDATA_MAX = 255 };
 
 /* A connection of one side: its id, and memory for one message each way. */
 struct conn {
