@@ -24,7 +24,10 @@ enum {
 	/* while packets come by lanes, sockets are looked at in one of so many rounds; those that
 	 * are quiet */
 	LANE_SOCKETS_EVERY = 16,
-	LANE_QUIET_SOCKETS_EVERY = 64,
+	LANE_QUIET_SOCKETS_EVERY = 256,
+	/* what others hand over is looked for in one of so many rounds */
+	HANDED_EVERY = 64,
+	LANE_HANDED_EVERY = 256,
 	LANE_ROUNDS = 1024,
 	PACE_RETRY_NS = 100000,
 	STUCK_RETRY_NS = 10000000,
@@ -122,7 +125,8 @@ bool progress_round(bool all_ports, bool hold_ack, struct pollset_ready ready)
 	}
 	/* What others hand over: now and then, and at once while it keeps coming, for their queue
 	 * is short. */
-	if ((all_ports && ready.steer) || h->rounds.more_handed || !(h->rounds.n % 64) ||
+	if ((all_ports && ready.steer) || h->rounds.more_handed ||
+		!(h->rounds.n % (r.by_lanes ? LANE_HANDED_EVERY : HANDED_EVERY)) ||
 		(h->steer && !r.open)) {
 		rpwi_shield();
 		unsigned n = receive_handed(&r.now_ns);
