@@ -383,8 +383,13 @@ static void busy_close(struct rank *r)
 			&request);
 		RANK_TRUE(r, rc == NCCL_REMOTE_ERROR || (!rc && request));
 	}
-	if (r->ranks == 2) /* dereg waits for what is under way */
-		RANK_OK(r, r->n.calls->dereg(r->n.table, r->coll, wh));
+	if (r->ranks != 2)
+		return;
+	/* dereg waits for what is under way, 2 s each time; on a busy machine 20 MiB take longer */
+	int rc = NCCL_INTERNAL_ERROR;
+	for (int tries = 0; tries < 10 && rc == NCCL_INTERNAL_ERROR; tries++)
+		rc = r->n.calls->dereg(r->n.table, r->coll, wh);
+	RANK_OK(r, rc);
 }
 static void close_and_deregister_with_work_in_flight(void **unused)
 {

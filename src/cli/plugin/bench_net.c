@@ -134,8 +134,7 @@ static inline bool pause_looking(struct side *s, unsigned *looks)
 	sched_yield();
 	if (*looks % 65536)
 		return true;
-	return rpwi_now_ns() < s->until ||
-	       side_fail(s, "not done after %u ms", s->timeout_ms);
+	return rpwi_now_ns() < s->until || side_fail(s, "not done after %u ms", s->timeout_ms);
 }
 
 static bool stream(struct bench_side *b, const struct job *j, struct result *r)
