@@ -215,8 +215,8 @@ int perf_job_run(struct perf_side *s)
 			 : runs[s->job.op][s->job.mode].server(s);
 }
 
-/* As ucx_perftest -w: the peer's memory is mapped, and its pages are touched. Once to have it mapped,
- * once by that mapping. What is put here is not what is checked later. */
+/* As ucx_perftest -w: the peer's memory is mapped, and its pages are touched. Once to have it
+ * mapped, once by that mapping. What is put here is not what is checked later. */
 static int one_sided_warm_up(struct perf_side *s)
 {
 	int rc = 0;
@@ -232,8 +232,8 @@ static int one_sided_warm_up(struct perf_side *s)
 	return rc ? rc : flush(s);
 }
 
-/* Every slot is in use once: which of them are, the library chooses, so it takes a job to fill them,
- * and to have the receiver's pages. */
+/* Every slot is in use once: which of them are, the library chooses, so it takes a job to fill
+ * them, and to have the receiver's pages. */
 static int loans_warm_up(struct perf_side *s)
 {
 	uint64_t asked = s->job.n;
