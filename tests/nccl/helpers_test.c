@@ -42,13 +42,14 @@ static void runs(const char *wanted, int expected)
 	pair_message(&p, PLUGIN_LONG_BYTES - 1, 1);
 	assert_int_equal(helpers_now(), 0);
 	pair_message(&p, PLUGIN_LONG_BYTES, 1);
-	/* the listing ends early where a thread ends meanwhile (next_tid in the kernel) */
+	/* the listing may end early where a thread ends meanwhile */
 	uint64_t until_ns = rpwi_now_ns() + 2 * RPWI_NS_PER_S;
-	while (helpers_now() != expected && rpwi_now_ns() < until_ns)
+	int found;
+	while ((found = helpers_now()) != expected && rpwi_now_ns() < until_ns)
 		sched_yield();
-	if (helpers_now() != expected)
+	if (found != expected)
 		fail_msg("ROPEWAY_NCCL_THREADS=%s: %d helper threads, expected were %d",
-			wanted ? wanted : "", helpers_now(), expected);
+			wanted ? wanted : "", found, expected);
 	for (int i = 0; i < 20; i++)
 		pair_message(&p, LONG + (size_t)i * 4099, i);
 	pair_close(&p);

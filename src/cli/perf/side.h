@@ -134,7 +134,7 @@ int perf_key_unpack(struct perf_side *s, const uint8_t *key, uint64_t len);
 /* ---- jobs.c ---- */
 /* This side of s->job, from when both are ready; and what it still has to look at then. */
 int perf_job_run(struct perf_side *s);
-/* Before it, with the clock still. */
+/* Before it; the clock does not run yet. */
 int perf_warm_up(struct perf_side *s);
 void perf_job_check(struct perf_side *s);
 
