@@ -170,6 +170,7 @@ int am_send_begin(rpw_request *r)
 						      .iovcnt = r->len ? 1 : 0,
 						      .len = r->len,
 						      .keep = &r->keep,
+						      .stays = true,
 						      .units = units});
 		if (rc == RPWI_LATER)
 			return rc;

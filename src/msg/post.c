@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-void post_go(rpw_endpoint *ep)
+static void go(rpw_endpoint *ep)
 {
 	while (!rpwi_list_empty(&ep->link.queue)) {
 		rpw_request *r = RPWI_CONTAINER_OF(ep->link.queue.next, rpw_request, link);
@@ -23,6 +23,19 @@ void post_go(rpw_endpoint *ep)
 			return;
 		}
 	}
+}
+
+void post_go(rpw_endpoint *ep)
+{
+	const struct tran_ops *ops = ep->link.ops;
+	struct tran_ep *te = ep->link.te;
+	bool several = !rpwi_list_empty(&ep->link.queue) &&
+		       ep->link.queue.next != ep->link.queue.prev && ep->link.open && ops->gather;
+	if (several)
+		ops->gather(te, true);
+	go(ep);
+	if (several)
+		ops->gather(te, false);
 }
 
 void post_wait(rpw_request *r)

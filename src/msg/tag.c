@@ -613,6 +613,7 @@ static int eager(rpw_request *r, uint32_t units)
 					      .iovcnt = iovcnt,
 					      .len = r->len,
 					      .keep = &r->keep,
+					      .stays = !flat,
 					      .units = units});
 	free(flat);
 	if (rc == RPWI_LATER)

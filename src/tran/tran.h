@@ -324,6 +324,9 @@ struct tran_ops {
 	 * frames before it. */
 	int (*send)(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
 		int iovcnt, size_t body_len);
+	/* Several frames come now: those that stay (tran_ep) may go in one write, at the latest
+	 * when it ends. NULL: that is of no use. */
+	void (*gather)(struct tran_ep *ep, bool begins);
 	/* After an endpoint to that peer did not come up: will the next one be made otherwise (with
 	 * a smaller MTU), so that it may? Says so once. NULL: never. */
 	bool (*again)(struct tran *t, const struct tran_facts *peer);
@@ -348,7 +351,11 @@ struct tran {
 };
 struct tran_ep {
 	char path[192]; /* for people: "4 streams to 10.0.0.2", "rpw_eth0, GID 1 ..., MTU 1024" */
-	bool closed;    /* of a transport that is emulated for: nothing more is asked for */
+	/* By who sends, for one `send`: so many frames before it are not acknowledged, and its body
+	 * stays as it is at least until `gather` ends. */
+	unsigned under_way;
+	bool stays;
+	bool closed; /* of a transport that is emulated for: nothing more is asked for */
 	struct tran_limits limits;
 	/* a line of a core's cache, with the first of what follows in a transport's own */
 	struct emulated_ep *emulated;

@@ -154,6 +154,94 @@ static void case_room(struct side *s)
 	s->ops->ep_close(e.ep);
 }
 
+/* ---- frames that may go in one write ---- */
+
+enum { GATHERED = 6000, BURST = 40, UNTOUCHED_MS = 20 };
+struct burst {
+	struct end *e;
+	struct rng rng;
+	bool gathers; /* whether `gather` has begun */
+	uint64_t seed, next;
+	uint8_t *body[BURST]; /* of frames that may not have gone yet */
+	unsigned bodies;
+};
+
+static void gathers(struct burst *b, bool begins)
+{
+	struct side *s = b->e->side;
+	if (s->ops->gather && b->gathers != begins)
+		s->ops->gather(b->e->ep, begins);
+	b->gathers = begins;
+	while (!begins && b->bodies) { /* their owner's again */
+		uint8_t *body = b->body[--b->bodies];
+		memset(body, 0x5a, 16);
+		free(body);
+	}
+}
+
+/* As one of many or not, and whether it may wait for others or not. */
+static void burst_send(struct burst *b)
+{
+	struct end *e = b->e;
+	uint64_t n = b->next++;
+	uint8_t head[TRAN_HEAD_MAX];
+	size_t head_len = nth_head(n), len = nth_body(n, e);
+	uint8_t *body = b->body[b->bodies++] = malloc(len + 16);
+	head_fill(head, head_len, b->seed + 2 * n);
+	pattern_fill(body, len, b->seed + 2 * n + 1);
+	struct iovec iov = {body, len};
+	for (;;) {
+		e->has_room = false;
+		e->ep->under_way = (unsigned)rng_below(&b->rng, 6);
+		e->ep->stays = rng_one_in(&b->rng, 2);
+		bool stays = e->ep->stays;
+		int rc = e->side->ops->send(e->ep, head, head_len, &iov, 1, len);
+		e->ep->stays = false;
+		if (!rc && !stays)
+			memset(body, 0x5a, len);
+		if (!rc)
+			return;
+		REQUIRE(rc == RPWI_LATER, "%d", rc);
+		bool again = b->gathers;
+		if (e->side->ops->gather && b->gathers)
+			e->side->ops->gather(e->ep, false);
+		REQUIRE(pair_until(e->side, &e->has_room), "no room for frame %llu",
+			(unsigned long long)n);
+		if (e->side->ops->gather && again)
+			e->side->ops->gather(e->ep, true);
+	}
+}
+
+/* Bodies change as soon as they may; the order, and each byte, is as without `gather`. The other
+ * side does not look now and then, so that the kernel takes a part of what goes in one write. */
+static void case_gathered(struct side *s)
+{
+	struct end e = {.frame = stream_frame};
+	struct stream st = {.seed = 1000000 * (uint64_t)!s->which};
+	struct burst b = {
+		.e = &e, .rng = {7 + (uint64_t)s->which}, .seed = 1000000 * (uint64_t)s->which};
+	e.arg = &st;
+	REQUIRE(pair_connect(s, &e), "%s", e.why);
+	while (b.next < GATHERED) {
+		gathers(&b, rng_below(&b.rng, 3));
+		uint64_t upto = b.next + 1 + rng_below(&b.rng, BURST);
+		for (upto = RPWI_MIN(upto, (uint64_t)GATHERED); b.next < upto;) {
+			burst_send(&b);
+			if (!b.gathers)
+				gathers(&b, false);
+		}
+		gathers(&b, false);
+		if (rng_one_in(&b.rng, 20))
+			usleep(UNTOUCHED_MS * 1000);
+		if (rng_one_in(&b.rng, 2))
+			s->ops->progress(s->t);
+	}
+	REQUIRE(pair_until_count(s, &e.frames, GATHERED), "%llu frames came",
+		(unsigned long long)e.frames);
+	REQUIRE(pair_sync(s) && e.frames == GATHERED && !e.is_failed, "%s", e.why);
+	s->ops->ep_close(e.ep);
+}
+
 /* ---- long frames ---- */
 
 enum { LONGS = 120, SMALL = 24 };
@@ -252,6 +340,7 @@ static void case_long(struct side *s)
 const struct conformance_case frame_cases[] = {
 	{"order", case_order, false},
 	{"scatter", case_scatter, false},
+	{"gathered", case_gathered, false},
 	{"room", case_room, false},
 	{"long", case_long, false},
 	{0},

@@ -222,7 +222,10 @@ int link_send(struct link *l, const struct frame *f)
 	if (rc)
 		return rc;
 	const struct iovec *iov = f->iovcnt ? f->iov : &nothing;
+	l->te->under_way = l->log_frames;
+	l->te->stays = k && k->borrowed && f->stays;
 	rc = l->ops->send(l->te, &head, sizeof(head.h) + f->extra_len, iov, f->iovcnt, f->len);
+	l->te->stays = false;
 	if (RPWI_UNLIKELY(rc)) {
 		kept_free(l->group, k);
 		if (rc != RPWI_LATER)

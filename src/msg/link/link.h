@@ -152,6 +152,7 @@ struct frame {
 	 * NULL: copied. */
 	struct link_keep *keep;
 	bool anew;
+	bool stays; /* iov is where `keep` has it, not a copy for this call */
 	/* Of the peer's credit: charged when it goes. Whether there is so much, its sender asks
 	 * before. */
 	uint32_t units;

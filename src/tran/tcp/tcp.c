@@ -360,6 +360,7 @@ const struct tran_ops tran_tcp = {
 	.ep_close = tcp_ep_close,
 	.eager = tcp_eager,
 	.send = tcp_send,
+	.gather = tcp_gather,
 	.unsent = tcp_unsent,
 	.mem = &emulated_mem,
 	.rma = &emulated_rma,

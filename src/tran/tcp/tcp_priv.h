@@ -118,6 +118,8 @@ struct tcp_stream {
 	unsigned idle_polls, hot_reads;
 	uint64_t deadline_ns; /* of a stranger, of one that lingers */
 	uint64_t sent_ns;     /* when we last sent on our own account */
+	unsigned under_way;   /* of tran_ep, when the last frame came to be sent */
+	unsigned run;         /* large frames, each posted soon after the one before was written */
 
 	/* received and not yet taken apart */
 	uint8_t *rx;
@@ -140,7 +142,8 @@ struct tcp_stream {
 	/* to be sent: tx first, unless a message of bulk data is half sent */
 	uint8_t *tx;
 	size_t tx_start, tx_end;
-	bool corked; /* tx waits for what goes with it */
+	bool corked;   /* tx waits for what goes with it */
+	bool deferred; /* a large frame waits for others to go with */
 	struct rpwi_list out;
 	unsigned out_count;
 
@@ -230,6 +233,16 @@ struct tcp_listener {
 	char address[64]; /* "": all */
 };
 
+/* Large frames that go in one write: their headers and heads; bodies stay where they lie. */
+enum { TCP_GATHER_MAX = 16 };
+struct tcp_gather {
+	struct tcp_stream *of; /* NULL: none are gathered */
+	int n;
+	size_t len;
+	struct iovec iov[1 + 2 * TCP_GATHER_MAX];
+	uint8_t head[TCP_GATHER_MAX][TCP_HEADER_LEN + TRAN_HEAD_MAX];
+};
+
 struct tcp {
 	struct tran base;
 	struct tran_facts own;
@@ -262,6 +275,7 @@ struct tcp {
 	unsigned random_left;
 	uint8_t *buffer[TCP_BUFFERS_KEPT];
 	unsigned buffer_count;
+	struct tcp_gather gather;
 };
 
 static inline struct tcp *tcp_of(struct tran *t) { return (struct tcp *)t; }
@@ -329,6 +343,7 @@ uint8_t *tcp_stream_reserve_word(struct tcp_stream *s, size_t len);
 void tcp_stream_kick(struct tcp_stream *s);
 void tcp_stream_send(struct tcp_stream *s);
 bool tcp_eager(struct tran_ep *ep, const void *buf, size_t len);
+void tcp_gather(struct tran_ep *ep, bool begins);
 int tcp_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
 	int iovcnt, size_t body_len);
 

@@ -75,6 +75,9 @@ bool tcp_stream_flush(struct tcp_stream *s, bool now)
 		return false;
 	if (tcp_has_to_send(s) && (now || s->blocked || tcp_due(s, 0)))
 		tcp_stream_send(s);
+	if (s->deferred && !now && !s->bundle->word_count && tcp_gathers(s, rpwi_now_ns()))
+		return true;
+	s->deferred = false;
 	if (tcp_stream_owes_room(s))
 		tell_room(s);
 	return s->state == TCP_UP && !s->send_errno && tcp_has_to_send(s);

@@ -7,7 +7,13 @@
  * never into the middle of a message. A frame that comes alone is written at once. One that follows
  * our last write within TCP_COALESCE_NS, with nothing heard from the peer in between, is one of
  * many: it waits in tx for progress, so that a stream of small frames costs one system call for
- * dozens of them, while a ping-pong never waits.
+ * dozens of them, while a ping-pong never waits. What comes from the peer is no answer where more
+ * frames are under way than a talk has: it acknowledges.
+ *
+ * Large frames (DIRECT_MIN and more) are not copied. One that follows two others at once waits with
+ * its owner, for TCP_GATHER_NS after our last write, and then all that have come to wait go in
+ * one write (tran_ops.gather). Measured on loopback, an EPYC of Zen 4: 4 of 64 KiB in one call take
+ * 0.77 of the time of four calls, 8 of them 0.65.
  *
  * Measured on loopback, 2 cores, 8 MiB gets one after the other, best twentieth of the runs: plain
  * sendmsg 7.3 GB/s, a bare loop of send and recv 7.6. Two streams for bulk data and more were not
@@ -35,6 +41,9 @@ _Static_assert(TCP_BUFFER_LEN - WORD_ROOM > 3 * (TCP_HEADER_LEN + TRAN_HEAD_MAX 
 
 static const char zeros[4096];
 
+/* Before anything else is sent behind them. */
+static void gathered_go(struct tcp_stream *s);
+
 static struct iovec tx_iov(const struct tcp_stream *s)
 {
 	return s->tx ? (struct iovec){s->tx + s->tx_start, tcp_tx_used(s)} : (struct iovec){0};
@@ -60,6 +69,7 @@ static bool tx_room(struct tcp_stream *s, size_t len)
 
 uint8_t *tcp_stream_reserve(struct tcp_stream *s, size_t len)
 {
+	gathered_go(s);
 	if (!tx_room(s, len))
 		return NULL;
 	uint8_t *p = s->tx + s->tx_end;
@@ -272,6 +282,7 @@ static void batch_sent(struct tcp_stream *s, const struct batch *b, size_t n)
 void tcp_stream_send(struct tcp_stream *s)
 {
 	struct batch b;
+	gathered_go(s);
 	s->blocked = s->one_by_one = false;
 	while ((s->state == TCP_UP || s->state == TCP_LINGERING) && !s->send_errno &&
 		tcp_has_to_send(s)) {
@@ -294,7 +305,7 @@ void tcp_stream_kick(struct tcp_stream *s)
 	if (rpwi_list_empty(&s->sending))
 		rpwi_list_add_tail(&s->t->sending, &s->sending);
 	if (!s->blocked && !s->corked &&
-		(s->t->in_progress ? tcp_tx_used(s) >= 4 * TCP_COALESCE_LEN : tcp_due(s, 0)))
+		(s->t->in_progress ? tcp_tx_used(s) >= 2 * TCP_COALESCE_LEN : tcp_due(s, 0)))
 		tcp_stream_send(s);
 	if (tcp_has_to_send(s))
 		s->t->unsent = true;
@@ -396,6 +407,53 @@ static bool has_room(const struct tcp_stream *s, bool is_long, size_t len)
 		       : tcp_tx_used(s) + len <= TCP_BUFFER_LEN - WORD_ROOM;
 }
 
+/* ---- large frames together ---- */
+
+static void gathered_go(struct tcp_stream *s)
+{
+	struct tcp_gather *g = &s->t->gather;
+	int n = g->n;
+	size_t len = g->len;
+	if (g->of != s || !n)
+		return;
+	g->n = 0;
+	g->len = 0;
+	send_direct(s, g->iov, 1 + 2 * n, len);
+}
+
+void tcp_gather(struct tran_ep *tran_ep, bool begins)
+{
+	const struct tcp_ep *ep = (const struct tcp_ep *)tran_ep;
+	struct tcp_gather *g = &tcp_of(tran_ep->tran)->gather;
+	bool up = ep->state == TCP_EP_UP && ep->bundle->state == TCP_BUNDLE_UP;
+	if (g->of)
+		gathered_go(g->of);
+	g->of = begins && up ? ep->bundle->stream[0] : NULL;
+	g->n = 0;
+	g->len = 0;
+}
+
+/* False: it goes alone. tx has room for all of them, since what the kernel does not take is copied
+ * there. */
+static bool gather_frame(struct tcp_stream *s, const struct iovec *frame, size_t len)
+{
+	struct tcp_gather *g = &s->t->gather;
+	if (g->of != s || s->blocked || s->send_errno || tcp_has_bulk(s))
+		return false;
+	if (g->n == TCP_GATHER_MAX || !has_room(s, false, g->len + len))
+		gathered_go(s);
+	if (s->blocked || s->send_errno || !has_room(s, false, g->len + len) ||
+		!tx_room(s, g->len + len))
+		return false;
+	uint8_t *to = g->head[g->n];
+	size_t head_len = copy_behind(to, frame, 2, 0);
+	g->iov[1 + 2 * g->n] = (struct iovec){to, head_len};
+	g->iov[2 + 2 * g->n] = frame[2];
+	g->n++;
+	g->len += len;
+	return true;
+}
+
 static int send_long(struct tcp_stream *s, struct iovec *iov, int n, size_t len)
 {
 	ssize_t r = send_some(s, iov, n, 0);
@@ -409,6 +467,29 @@ static int send_long(struct tcp_stream *s, struct iovec *iov, int n, size_t len)
 			rpwi_list_add_tail(&s->t->sending, &s->sending);
 	}
 	return 0;
+}
+
+/* A large frame, not among gathered ones: is it to wait? */
+static bool one_of_many(struct tcp_stream *s)
+{
+	uint64_t now_ns = rpwi_now_ns();
+	bool soon = now_ns - s->sent_ns < 2 * TCP_GATHER_NS;
+	s->run = soon ? s->run + 1 : 0;
+	s->deferred = tcp_gathers(s, now_ns);
+	if (s->deferred) {
+		s->t->unsent = true;
+		if (rpwi_list_empty(&s->sending))
+			rpwi_list_add_tail(&s->t->sending, &s->sending);
+	}
+	return s->deferred;
+}
+
+/* up->room follows. */
+static int later(struct tcp_ep *ep)
+{
+	if (rpwi_list_empty(&ep->rooming))
+		rpwi_list_add_tail(&ep->bundle->rooming, &ep->rooming);
+	return RPWI_LATER;
 }
 
 int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const struct iovec *body,
@@ -428,15 +509,7 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 	if (b->state != TCP_BUNDLE_UP)
 		return tran_path_over(&ep->base);
 	bool is_long = !small && body_len > ep->base.limits.frame_max;
-	if (!has_room(s, is_long, len)) {
-		if (!s->blocked)
-			tcp_stream_send(s);
-		if (!has_room(s, is_long, len)) {
-			if (rpwi_list_empty(&ep->rooming))
-				rpwi_list_add_tail(&b->rooming, &ep->rooming);
-			return RPWI_LATER;
-		}
-	}
+	s->under_way = ep->base.under_way;
 	uint8_t header[TCP_HEADER_LEN];
 	tcp_put_header(header, &(struct tcp_header){.kind = is_long ? TCP_LONG : TCP_FRAME,
 				       .head_len = (uint16_t)head_len,
@@ -445,6 +518,18 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 	struct iovec iov[DIRECT_IOV_MAX + 3];
 	iov[1] = (struct iovec){header, sizeof header};
 	iov[2] = (struct iovec){(void *)head, head_len};
+	if (body_len >= DIRECT_MIN && ep->base.stays && !is_long && bodycnt == 1) {
+		if (s->t->gather.of != s && one_of_many(s))
+			return later(ep);
+		iov[3] = *body;
+		if (gather_frame(s, iov + 1, len))
+			return 0;
+	}
+	gathered_go(s);
+	if (!has_room(s, is_long, len) && !s->blocked)
+		tcp_stream_send(s);
+	if (!has_room(s, is_long, len))
+		return later(ep);
 	if (is_long && bodycnt <= DIRECT_IOV_MAX) {
 		memcpy(iov + 3, body, (size_t)bodycnt * sizeof *body);
 		return send_long(s, iov + 1, 2 + bodycnt, len);

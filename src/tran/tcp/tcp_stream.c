@@ -150,6 +150,8 @@ void tcp_stream_close(struct tcp_stream *s)
 		return;
 	struct tcp *t = s->t;
 	tcp_hot_del(s);
+	if (t->gather.of == s)
+		t->gather.of = NULL;
 	rpwi_list_del(&s->sending);
 	rpwi_list_del(&s->unread);
 	rpwi_list_del(&s->link);

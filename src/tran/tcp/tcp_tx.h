@@ -8,7 +8,9 @@
 
 enum {
 	TCP_COALESCE_NS = 5000,
-	TCP_COALESCE_LEN = 16 * 1024, /* enough for one write: waiting longer saves nothing */
+	TCP_COALESCE_LEN = 32 * 1024, /* enough for one write: waiting longer saves nothing */
+	TCP_GATHER_NS = 10000,        /* the same, of large frames */
+	TCP_TALK_FRAMES = 2, /* more of them under way, or one right behind the other: a stream */
 };
 
 static inline size_t tcp_tx_used(const struct tcp_stream *s) { return s->tx_end - s->tx_start; }
@@ -41,12 +43,20 @@ static inline bool tcp_has_to_send(const struct tcp_stream *s)
 	return tcp_tx_used(s) || tcp_has_bulk(s) || tcp_io_waits(s);
 }
 
-/* One write for what waits now? */
+/* One write for what waits now? Who streams hears of what came before, which is no answer that the
+ * peer waits behind. */
 static inline bool tcp_due(const struct tcp_stream *s, size_t more)
 {
-	if (s->heard || tcp_has_bulk(s) || tcp_tx_used(s) + more >= TCP_COALESCE_LEN)
+	bool answers = s->heard && s->under_way <= TCP_TALK_FRAMES;
+	if (answers || tcp_has_bulk(s) || tcp_tx_used(s) + more >= TCP_COALESCE_LEN)
 		return true;
 	return rpwi_now_ns() - s->sent_ns >= TCP_COALESCE_NS;
+}
+
+/* A large frame that is one of many: are others to be waited for, to go with it? */
+static inline bool tcp_gathers(const struct tcp_stream *s, uint64_t now_ns)
+{
+	return !s->blocked && s->run > TCP_TALK_FRAMES && now_ns - s->sent_ns < TCP_GATHER_NS;
 }
 
 /* Somebody waits for room on it. */
