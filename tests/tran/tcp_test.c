@@ -377,6 +377,44 @@ static void a_long_frame_waits_for_its_receive(void **state)
 	side[0].t->polled = side[1].t->polled = false;
 }
 
+/* As one whose body stays. */
+static bool send_staying(unsigned n)
+{
+	side[0].ep->stays = true;
+	bool sent = send_nth(0, n);
+	side[0].ep->stays = false;
+	return sent;
+}
+
+/* One that follows others waits for more of them, whatever else is written meanwhile; and it does
+ * so once. */
+static void a_large_frame_waits_shortly_for_others(void **state)
+{
+	unsigned n = 0;
+	connect_both();
+	struct tcp_stream *s = ep(0)->bundle->stream[0];
+	while (!s->deferred_ns && n < 10000) {
+		side[0].room = false;
+		if (send_staying(n))
+			n++;
+		else if (!s->deferred_ns)
+			UNTIL(side[0].room); /* the socket is full */
+		else
+			break;
+		if (n % 16 == 0)
+			UNTIL(side[1].frames == n);
+	}
+	assert_true(s->deferred_ns);
+	side[0].room = false;
+	s->sent_ns = s->large_ns = rpwi_now_ns() + RPWI_NS_PER_S;
+	UNTIL(side[0].room);
+	s->large_ns = rpwi_now_ns();
+	s->run = 100;
+	assert_true(send_staying(n));
+	UNTIL(side[1].frames == n + 1);
+	close_both();
+}
+
 int main(void)
 {
 	unsetenv("ROPEWAY_TCP_STREAMS");
@@ -391,6 +429,7 @@ int main(void)
 		TEST(what_ends_badly_fails_its_operation_only),
 		TEST(a_long_frame_for_who_leaves),
 		TEST(a_long_frame_waits_for_its_receive),
+		TEST(a_large_frame_waits_shortly_for_others),
 	};
 	return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
 }

@@ -225,6 +225,7 @@ int link_send(struct link *l, const struct frame *f)
 	l->te->under_way = l->log_frames;
 	l->te->stays = k && k->borrowed && f->stays;
 	rc = l->ops->send(l->te, &head, sizeof(head.h) + f->extra_len, iov, f->iovcnt, f->len);
+	l->te->under_way = 0;
 	l->te->stays = false;
 	if (RPWI_UNLIKELY(rc)) {
 		kept_free(l->group, k);

@@ -119,7 +119,8 @@ struct tcp_stream {
 	uint64_t deadline_ns; /* of a stranger, of one that lingers */
 	uint64_t sent_ns;     /* when we last sent on our own account */
 	unsigned under_way;   /* of tran_ep, when the last frame came to be sent */
-	unsigned run;         /* large frames, each posted soon after the one before was written */
+	uint64_t large_ns;    /* when the last large frame was written */
+	unsigned run;         /* large frames, each posted soon after that */
 
 	/* received and not yet taken apart */
 	uint8_t *rx;
@@ -142,8 +143,9 @@ struct tcp_stream {
 	/* to be sent: tx first, unless a message of bulk data is half sent */
 	uint8_t *tx;
 	size_t tx_start, tx_end;
-	bool corked;   /* tx waits for what goes with it */
-	bool deferred; /* a large frame waits for others to go with */
+	bool corked; /* tx waits for what goes with it */
+	/* until then a large frame waits for others to go with; 0: none does */
+	uint64_t deferred_ns;
 	struct rpwi_list out;
 	unsigned out_count;
 
@@ -160,6 +162,7 @@ struct tcp_ep {
 	uint32_t number; /* generation and slot: frames to one that was closed find nobody */
 	uint32_t to;     /* peer.number, which each frame has */
 	bool active, was_up, peer_left, same_host, keyed;
+	bool waited;    /* for room, so that its next large frame waits for no others */
 	uint32_t claim; /* of a passive one: the number of the endpoint that asked */
 	/* of the bundle: members; wait for room; have bulk data to send */
 	struct rpwi_list member, rooming, turn[2];

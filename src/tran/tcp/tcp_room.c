@@ -62,6 +62,7 @@ static void tell_room(struct tcp_stream *s)
 		!rpwi_list_empty(&b->rooming)) {
 		struct tcp_ep *ep = RPWI_CONTAINER_OF(b->rooming.next, struct tcp_ep, rooming);
 		rpwi_list_del(&ep->rooming);
+		ep->waited = true;
 		emulate_room(&ep->base);
 		s->t->base.up->room(ep->base.user);
 	}
@@ -75,9 +76,9 @@ bool tcp_stream_flush(struct tcp_stream *s, bool now)
 		return false;
 	if (tcp_has_to_send(s) && (now || s->blocked || tcp_due(s, 0)))
 		tcp_stream_send(s);
-	if (s->deferred && !now && !s->bundle->word_count && tcp_gathers(s, rpwi_now_ns()))
+	if (!now && tcp_gathers(s))
 		return true;
-	s->deferred = false;
+	s->deferred_ns = 0;
 	if (tcp_stream_owes_room(s))
 		tell_room(s);
 	return s->state == TCP_UP && !s->send_errno && tcp_has_to_send(s);

@@ -340,6 +340,7 @@ static void send_direct(struct tcp_stream *s, struct iovec *iov, int n, size_t f
 	int first = before ? 0 : 1;
 	ssize_t r = send_some(s, iov + first, n - first, 0);
 	size_t sent = r > 0 ? (size_t)r : 0;
+	s->large_ns = s->sent_ns;
 	if (sent < before + frame_len) {
 		tx_room(s, frame_len);
 		append(s, iov + 1, n - 1, sent > before ? sent - before : 0);
@@ -367,7 +368,7 @@ bool tcp_eager(struct tran_ep *tran_ep, const void *buf, size_t len)
 	if (len <= ep->base.limits.eager_max)
 		return true;
 	return s && ep->bundle->state == TCP_BUNDLE_UP && !s->blocked && !s->send_errno &&
-	       !tcp_has_to_send(s) && !ioctl(s->fd, SIOCOUTQ, &unacked) &&
+	       !s->t->gather.n && !tcp_has_to_send(s) && !ioctl(s->fd, SIOCOUTQ, &unacked) &&
 	       !getsockopt(s->fd, SOL_SOCKET, SO_SNDBUF, &room, &room_len) &&
 	       (size_t)unacked + len <= (size_t)room / 4 * 3;
 }
@@ -469,19 +470,19 @@ static int send_long(struct tcp_stream *s, struct iovec *iov, int n, size_t len)
 	return 0;
 }
 
-/* A large frame, not among gathered ones: is it to wait? */
-static bool one_of_many(struct tcp_stream *s)
+/* A large frame, not among gathered ones: is it to wait, once? */
+static bool one_of_many(struct tcp_stream *s, const struct tcp_ep *ep)
 {
-	uint64_t now_ns = rpwi_now_ns();
-	bool soon = now_ns - s->sent_ns < 2 * TCP_GATHER_NS;
-	s->run = soon ? s->run + 1 : 0;
-	s->deferred = tcp_gathers(s, now_ns);
-	if (s->deferred) {
-		s->t->unsent = true;
-		if (rpwi_list_empty(&s->sending))
-			rpwi_list_add_tail(&s->t->sending, &s->sending);
-	}
-	return s->deferred;
+	uint64_t since_ns = rpwi_now_ns() - s->large_ns;
+	s->run = since_ns < 2 * TCP_GATHER_NS ? s->run + 1 : 0;
+	if (ep->waited || s->blocked || s->run <= TCP_TALK_FRAMES || since_ns >= TCP_GATHER_NS)
+		return false;
+	if (!s->deferred_ns)
+		s->deferred_ns = s->large_ns + TCP_GATHER_NS;
+	s->t->unsent = true;
+	if (rpwi_list_empty(&s->sending))
+		rpwi_list_add_tail(&s->t->sending, &s->sending);
+	return true;
 }
 
 /* up->room follows. */
@@ -519,8 +520,9 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 	iov[1] = (struct iovec){header, sizeof header};
 	iov[2] = (struct iovec){(void *)head, head_len};
 	if (body_len >= DIRECT_MIN && ep->base.stays && !is_long && bodycnt == 1) {
-		if (s->t->gather.of != s && one_of_many(s))
+		if (s->t->gather.of != s && one_of_many(s, ep))
 			return later(ep);
+		ep->waited = false;
 		iov[3] = *body;
 		if (gather_frame(s, iov + 1, len))
 			return 0;

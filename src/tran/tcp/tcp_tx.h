@@ -53,10 +53,11 @@ static inline bool tcp_due(const struct tcp_stream *s, size_t more)
 	return rpwi_now_ns() - s->sent_ns >= TCP_COALESCE_NS;
 }
 
-/* A large frame that is one of many: are others to be waited for, to go with it? */
-static inline bool tcp_gathers(const struct tcp_stream *s, uint64_t now_ns)
+/* A large frame waits for others to go with it. */
+static inline bool tcp_gathers(const struct tcp_stream *s)
 {
-	return !s->blocked && s->run > TCP_TALK_FRAMES && now_ns - s->sent_ns < TCP_GATHER_NS;
+	return s->deferred_ns && !s->blocked && !s->bundle->word_count &&
+	       rpwi_now_ns() < s->deferred_ns;
 }
 
 /* Somebody waits for room on it. */
