@@ -129,17 +129,25 @@ int teardown(void **state)
 }
 
 /* Takes it or says so. */
-bool send_nth(int from, unsigned n)
+static uint8_t nth_head[24], nth_body[70000];
+void fill_nth(int from, unsigned n)
 {
-	static uint8_t head[24], body[70000];
 	uint64_t seed = side[!from].seed;
-	pattern_fill(head, sizeof head, seed + 2 * (uint64_t)n);
-	head[0] = 1; /* not the emulation's */
-	pattern_fill(body, nth_len(n), seed + 2 * (uint64_t)n + 1);
-	struct iovec iov = {body, nth_len(n)};
-	int rc = tran_tcp.send(side[from].ep, head, sizeof head, &iov, 1, nth_len(n));
+	pattern_fill(nth_head, sizeof nth_head, seed + 2 * (uint64_t)n);
+	nth_head[0] = 1; /* not the emulation's */
+	pattern_fill(nth_body, nth_len(n), seed + 2 * (uint64_t)n + 1);
+}
+bool send_filled(int from, unsigned n)
+{
+	struct iovec iov = {nth_body, nth_len(n)};
+	int rc = tran_tcp.send(side[from].ep, nth_head, sizeof nth_head, &iov, 1, nth_len(n));
 	assert_true(rc == 0 || rc == RPWI_LATER || rc == RPW_ERR_PEER_GONE);
 	return rc == 0;
+}
+bool send_nth(int from, unsigned n)
+{
+	fill_nth(from, n);
+	return send_filled(from, n);
 }
 
 int bare_connect(uint16_t port)

@@ -53,7 +53,9 @@ void connect_both(void);
 void close_both(void);
 int setup(void **state);
 int teardown(void **state);
-bool send_nth(int from, unsigned n);
+bool send_nth(int from, unsigned n); /* these two: */
+void fill_nth(int from, unsigned n);
+bool send_filled(int from, unsigned n);
 int bare_connect(uint16_t port);
 bool was_closed(int fd);
 void send_header(int fd, struct tcp_header h, const void *more, size_t more_len);

@@ -377,11 +377,14 @@ static void a_long_frame_waits_for_its_receive(void **state)
 	side[0].t->polled = side[1].t->polled = false;
 }
 
-/* As one whose body stays. */
-static bool send_staying(unsigned n)
+/* As one whose body stays, right behind many. */
+static bool send_as_one_of_many(struct tcp_stream *s, unsigned n)
 {
+	fill_nth(0, n);
 	side[0].ep->stays = true;
-	bool sent = send_nth(0, n);
+	s->run = 100;
+	s->large_ns = rpwi_now_ns();
+	bool sent = send_filled(0, n);
 	side[0].ep->stays = false;
 	return sent;
 }
@@ -395,7 +398,7 @@ static void a_large_frame_waits_shortly_for_others(void **state)
 	struct tcp_stream *s = ep(0)->bundle->stream[0];
 	while (!s->deferred_ns && n < 10000) {
 		side[0].room = false;
-		if (send_staying(n))
+		if (send_as_one_of_many(s, n))
 			n++;
 		else if (!s->deferred_ns)
 			UNTIL(side[0].room); /* the socket is full */
@@ -408,9 +411,7 @@ static void a_large_frame_waits_shortly_for_others(void **state)
 	side[0].room = false;
 	s->sent_ns = s->large_ns = rpwi_now_ns() + RPWI_NS_PER_S;
 	UNTIL(side[0].room);
-	s->large_ns = rpwi_now_ns();
-	s->run = 100;
-	assert_true(send_staying(n));
+	assert_true(send_as_one_of_many(s, n));
 	UNTIL(side[1].frames == n + 1);
 	close_both();
 }

@@ -11,7 +11,7 @@
  * frames are under way than a talk has: it acknowledges.
  *
  * Large frames (DIRECT_MIN and more) are not copied. One that follows two others at once waits with
- * its owner, for TCP_GATHER_NS after our last write, and then all that have come to wait go in
+ * its owner until TCP_GATHER_NS after the last large one, and then all that have come to wait go in
  * one write (tran_ops.gather). Measured on loopback, an EPYC of Zen 4: 4 of 64 KiB in one call take
  * 0.77 of the time of four calls, 8 of them 0.65.
  *
@@ -528,10 +528,12 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 			return 0;
 	}
 	gathered_go(s);
-	if (!has_room(s, is_long, len) && !s->blocked)
-		tcp_stream_send(s);
-	if (!has_room(s, is_long, len))
-		return later(ep);
+	if (!has_room(s, is_long, len)) {
+		if (!s->blocked)
+			tcp_stream_send(s);
+		if (!has_room(s, is_long, len))
+			return later(ep);
+	}
 	if (is_long && bodycnt <= DIRECT_IOV_MAX) {
 		memcpy(iov + 3, body, (size_t)bodycnt * sizeof *body);
 		return send_long(s, iov + 1, 2 + bodycnt, len);
