@@ -23,6 +23,7 @@ WHAT = {
     "match_posted_100k": "a message, 100,000 receives posted", "match_wild_100k": "a message, 100,000 with masks posted",
     "match_mixed_100k": "a message, 100,000 with another mask posted", "match_early_100k": "a message, 100,000 wait for a receive",
     "tcp_10000_connect": "TCP, 10,000 endpoints connect", "tcp_10000_bytes": "TCP, an idle endpoint of 10,000", "tcp_10000_rate": "TCP, 8 B rate, 10,000 endpoints in turn",
+    "tcp_key_10000_connect": "TCP, 10,000 connect with a key", "tcp_key_10000_bytes": "TCP, an idle endpoint of 10,000 with a key",
     "shm_64_to_1": "shared memory, 8 B rate, 64 processes send to one", "tcp_64_to_1": "TCP, 8 B rate, 64 processes send to one",
     "match_early_wild_100k": "a receive with a mask, 100,000 messages wait",
     "loan_64k": "loaned 64 KiB, beside 8 B", "loan_1m": "loaned 1 MiB, beside 8 B", "loan_64m": "loaned 64 MiB, beside 8 B",
@@ -32,8 +33,8 @@ LOANS = {"64k": 64 * KIB, "1m": MIB, "64m": 64 * MIB}
 
 
 AGAINST = [name for name in WHAT if name.startswith(("shm_lat", "shm_rate", "shm_bw", "shm_put", "tcp_lat", "tcp_rate", "tcp_bw", "tcp_put"))]  # rows of `ropeway perf --against`
-GROW = {"shm": [name for name in WHAT if name.startswith(("shm_1000", "shm_key", "match"))], "tcp": [name for name in WHAT if name.startswith(("tcp_1000_", "tcp_key"))]}
-MANY = [name for name in WHAT if name.startswith("tcp_10000_")]
+GROW = {"shm": [name for name in WHAT if name.startswith(("shm_1000", "shm_key", "match"))], "tcp": [name for name in WHAT if name.startswith(("tcp_1000_", "tcp_key_1000_"))]}
+MANY = [name for name in WHAT if name.startswith(("tcp_10000_", "tcp_key_10000_"))]
 CROWD = {"shm": "shm_64_to_1", "tcp": "tcp_64_to_1"}
 
 
