@@ -128,7 +128,6 @@ int teardown(void **state)
 	return 0;
 }
 
-/* Takes it or says so. */
 static uint8_t nth_head[24], nth_body[70000];
 void fill_nth(int from, unsigned n)
 {
@@ -137,6 +136,7 @@ void fill_nth(int from, unsigned n)
 	nth_head[0] = 1; /* not the emulation's */
 	pattern_fill(nth_body, nth_len(n), seed + 2 * (uint64_t)n + 1);
 }
+/* Takes it or says so. */
 bool send_filled(int from, unsigned n)
 {
 	struct iovec iov = {nth_body, nth_len(n)};

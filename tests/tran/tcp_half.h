@@ -53,7 +53,7 @@ void connect_both(void);
 void close_both(void);
 int setup(void **state);
 int teardown(void **state);
-bool send_nth(int from, unsigned n); /* these two: */
+bool send_nth(int from, unsigned n); /* fill_nth, then send_filled */
 void fill_nth(int from, unsigned n);
 bool send_filled(int from, unsigned n);
 int bare_connect(uint16_t port);
