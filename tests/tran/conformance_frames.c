@@ -239,6 +239,7 @@ static void case_gathered(struct side *s)
 	REQUIRE(pair_until_count(s, &e.frames, GATHERED), "%llu frames came",
 		(unsigned long long)e.frames);
 	REQUIRE(pair_sync(s) && e.frames == GATHERED && !e.is_failed, "%s", e.why);
+	REQUIRE(pair_sync(s)); /* neither may hear the other's close before it has looked */
 	s->ops->ep_close(e.ep);
 }
 
